@@ -1,10 +1,10 @@
-"""The stored catalogue: what the header lists of every collection, its fields and the state of each index.
+"""The stored catalogue: the collections in the header, with their fields and the state of each index.
 
-Rules of this module: pure values and functions from one header to the next. A process changes only what it declares and
-carries everything else along. A generation of an index is never used twice. Only schema changes write the header, so
+Rules of this module: pure values, and functions from one header to the next. A process changes only what it declares
+and keeps everything else unchanged. A generation of an index is never reused. Only schema changes write the header, so
 that every other operation can check it without contention (rule R3).
 
-States of an index, with the commits between them:
+The states of an index, with the commits between them:
 
     (not listed)  --first listing of its collection, without records-->  READABLE
     (not listed)  --first listing of its collection, with records-->  DISABLED  --begin build (fence)-->  WRITE_ONLY
@@ -13,11 +13,11 @@ States of an index, with the commits between them:
                                             PENDING     --violations resolved-->  READABLE
     any           --drop, or a newer generation became READABLE-->  DROPPING  --entries removed-->  (not listed)
 
-A declared index that is not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. One that is listed
-as DISABLED was never built although its collection had records; a process that declares it only reads until its build
-has begun. Two states are never stored, because only one release sees a READABLE index so: OUTDATED while an upgrade of
-this release changes its columns in records that were not rewritten yet, SUPERSEDED when an upgrade of a newer release
-does.
+A declared index that is not listed is DISABLED: writers ignore it, and queries raise IndexNotReadyError. An index that
+is listed as DISABLED was never built although its collection had records; a process that declares it may only read
+until its build has begun. Two states are never stored, because they are true for one release only, to which a READABLE
+index is not usable. OUTDATED: an upgrade of this release changes its columns, and some records were not rewritten yet.
+SUPERSEDED: an upgrade of a newer release changes its columns.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kvmodels.errors import DecodeError, SchemaMismatchError
 from kvmodels.schema.definition.definition import Aggregates, Column, IndexDefinition, ModelSchema, Partial, SpanTest
 
 LOADING = "loading"
-"""The name in the header under which a load leaves its token until it is complete."""
+"""The name in the header for the token of a load until the load is complete."""
 
 
 class IndexState(StrEnum):
-    """State of one generation of an index."""
+    """The state of one generation of an index."""
 
     DISABLED = "disabled"
     WRITE_ONLY = "write_only"
@@ -51,13 +51,13 @@ class IndexState(StrEnum):
 
     @property
     def maintained(self) -> bool:
-        """Whether writers keep the entries of an index in this state."""
+        """Whether writers maintain the entries of an index in this state."""
         return self in (IndexState.WRITE_ONLY, IndexState.PENDING, IndexState.READABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredIndex:
-    """One generation of one index, as the header lists it."""
+    """One generation of one index, as listed in the header."""
 
     name: str
     generation: int
@@ -71,16 +71,16 @@ class StoredIndex:
         return "sums" in self.signature
 
     def prefix(self, collection: str) -> str:
-        """Return the first part of its entry keys; for an aggregate index, which has none, an unused name."""
+        """Return the first part of its entry keys; an unused name for an aggregate index, which has no entries."""
         return index_prefix(collection, self.name, self.generation)
 
     @property
     def copies(self) -> bool:
-        """Whether its entries hold a copy of their record, or of fields of it."""
+        """Whether its entries contain a copy of their record, or of fields of it."""
         return self.signature["store"] == "record" or bool(self.signature.get("include"))
 
     def described_columns(self) -> Iterator[list[Any]]:
-        """Return the stored description of every column that it needs: own ones, those of its condition, and sums."""
+        """Yield the stored description of every column that it needs: its own, those of its condition, and sums."""
         yield from self.signature["columns"]
         yield from self.signature.get("sums", ())
         for tests in self.signature.get("where", ()):
@@ -90,12 +90,12 @@ class StoredIndex:
 
 @dataclass(frozen=True, slots=True)
 class StoredCollection:
-    """One collection, as the header lists it.
+    """One collection, as listed in the header.
 
-    ``generations`` holds the highest generation ever used by index name. ``retired`` holds the hashes of generations
-    that were replaced or dropped: a process that declares one of them is of an older release. ``schema_version`` is
-    that of the latest release that was brought up, and the lowest that may write; ``oldest`` is the lowest that a
-    record may have; ``upgraded`` holds by field the version whose upgrade has changed it last.
+    ``generations`` holds the highest generation ever used by each index name. ``retired`` holds the hashes of
+    generations that were replaced or dropped: a process that declares one of them runs an older release.
+    ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
+    lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
     """
 
     name: str
@@ -110,10 +110,9 @@ class StoredCollection:
     upgraded: Mapping[str, int]
 
     def raised_to(self, schema: ModelSchema) -> StoredCollection:
-        """Return this collection at the schema version of a release: from then on lower versions only read.
+        """Return this collection at the schema version of a release, after which lower versions only read.
 
-        A definition that this release has taken up again is no longer retired, because older releases have a lower
-        version.
+        A definition that this release uses again is no longer retired, because older releases have a lower version.
         """
         versions = {**self.upgraded}
         for name, version in schema.touched.items():
@@ -138,22 +137,22 @@ class StoredCollection:
         )
 
     def index(self, name: str, generation: int) -> StoredIndex | None:
-        """The listed generation of an index, or None."""
+        """Return a generation of an index, or None if it is not listed."""
         return next((ix for ix in self.indexes if ix.name == name and ix.generation == generation), None)
 
     def next_generation(self, name: str) -> int:
-        """Return a generation that was never used."""
+        """Return an unused generation number."""
         return self.generations.get(name, 0) + 1
 
     def generation_to_build(self, name: str, digest: str) -> int:
-        """Return the generation in which a build begins: one listed as DISABLED with this definition, or a new one."""
+        """Return the generation for a new build: one that is DISABLED and has this definition, or an unused one."""
         for index in self.indexes:
             if index.name == name and index.hash == digest and index.state is IndexState.DISABLED:
                 return index.generation
         return self.next_generation(name)
 
     def with_index(self, index: StoredIndex) -> StoredCollection:
-        """Return this collection with one generation added, or replaced by a copy in another state."""
+        """Return this collection with a generation added, or replaced by a copy in another state."""
         others = tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (index.name, index.generation))
         highest = max(index.generation, self.generations.get(index.name, 0))
         retired = tuple(digest for digest in self.retired.get(index.name, ()) if digest != index.hash)
@@ -167,18 +166,18 @@ class StoredCollection:
         )
 
     def without_index(self, name: str, generation: int) -> StoredCollection:
-        """Return this collection without one generation, whose number stays used."""
+        """Return this collection without a generation; its number is not reused."""
         return replace(self, indexes=tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (name, generation)))
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The whole catalogue; every write checks the versionstamp of its key."""
+    """The complete catalogue; every write checks the versionstamp of its key."""
 
     collections: Mapping[str, StoredCollection]
 
     def with_collection(self, collection: StoredCollection) -> Header:
-        """Return this header with one collection added or replaced."""
+        """Return this header with a collection added or replaced."""
         return Header({**self.collections, collection.name: collection})
 
     def prefixes(self) -> dict[str, str]:
@@ -191,10 +190,10 @@ class Header:
         return owners
 
     def without_unfinished(self) -> tuple[Header, frozenset[str]]:
-        """Return this header with READABLE indexes only, and the first key parts of the entries of the others.
+        """Return this header with READABLE indexes only, and the first key parts of the entries of all others.
 
         For a copy of the store: a build resumes from versionstamps, which a copy does not keep. Indexes that are no
-        longer listed are DISABLED, and their generations stay used. Counters have no key part of their own; see
+        longer listed become DISABLED, and their generations are not reused. Counters have no key part of their own; see
         ``keyspace.counted_by``.
         """
         header, dropped = self, set[str]()
@@ -240,15 +239,15 @@ class Header:
 
 
 def loading_value(token: str, before: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the value of the header key while a dump is loaded: no model can be used, and one load alone writes.
+    """Return the header value during a load: no model can be used, and only this load may write.
 
-    ``before`` is the value to go back to if the load fails; None when there was none.
+    ``before`` is the value to restore if the load fails; None if there was none.
     """
     return {"format": FORMAT, "collections": {}, LOADING: token, "before": before}
 
 
 def _collection_value(collection: StoredCollection) -> dict[str, Any]:
-    # Left out while they say nothing, so that stores without upgrades keep their bytes.
+    # Omitted while they are empty, so that stores without upgrades keep their bytes.
     versions: dict[str, Any] = {"upgraded": dict(collection.upgraded)} if collection.upgraded else {}
     if collection.oldest < collection.schema_version:
         versions["oldest"] = collection.oldest
@@ -302,8 +301,8 @@ def stored_collection(
 ) -> StoredCollection:
     """Return the first listing of a collection, with every index in one state.
 
-    ``state`` is DISABLED if there are records already, which may be of any schema version. ``generations`` are those of
-    the indexes; None: the first of each.
+    ``state`` is DISABLED if there are already records, which may have any schema version. ``generations`` holds the
+    generation of each index; None: the first of each.
     """
     generations = generations if generations is not None else dict.fromkeys(schema.indexes, 1)
     return StoredCollection(
@@ -321,14 +320,14 @@ def stored_collection(
 
 
 def stored_index(definition: IndexDefinition, generation: int, state: IndexState) -> StoredIndex:
-    """Return a declared index as the header lists it."""
+    """Return the listing of a declared index."""
     return StoredIndex(definition.name, generation, state, definition.hash(), definition.signature())
 
 
 def index_definition(index: StoredIndex) -> IndexDefinition:
-    """Return the definition of a stored generation from the catalogue alone, without the class of the model.
+    """Return the definition of a stored generation from the catalogue alone, without the model class.
 
-    Its columns take and give stored values (of an Enum the values), because the store does not know Python types.
+    Its columns use stored values (for an Enum the values of its members), because the store does not know Python types.
     Raises SchemaMismatchError for a column type that this release does not know.
     """
     signature = index.signature
@@ -360,12 +359,12 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
 
 
 def primary_key_columns(collection: StoredCollection) -> tuple[Column, ...]:
-    """Return the primary key of a stored collection from the catalogue alone; raises as ``index_definition``."""
+    """Return the primary key columns of a stored collection, from the catalogue; raises like ``index_definition``."""
     return tuple(_column("*", *column) for column in collection.primary_key)
 
 
 def _column(index: str, field: str, codec_name: str, direction: str, is_nullable: bool, *place: Any) -> Column:
-    """Return a column from its stored signature; only a column that is no plain field has ``place``."""
+    """Return a column from its stored signature; only a column that is not a plain field has ``place``."""
     codec = column_codec_named(codec_name)
     if codec is None:
         raise SchemaMismatchError(

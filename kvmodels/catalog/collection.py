@@ -1,4 +1,4 @@
-"""A declared model joined with the stored catalogue: what this process may do with a collection right now.
+"""A declared model combined with the stored catalogue: indexes and permissions of this process for a collection.
 
 Rules of this module: pure; made for one versionstamp of the header, immutable afterwards but for the values compiled
 under it, which the modules that use them add when they are first needed. Writers follow the header, not the
@@ -80,11 +80,11 @@ class CompiledCollection:
 
 @dataclass(frozen=True, slots=True)
 class LiveIndex:
-    """One maintained generation of an index with the layout of its keys.
+    """One maintained generation of an index, with its key layout.
 
-    ``fence`` is the versionstamp of the fence key, or None once the index is READABLE: a record last written at or
-    before it may lack its entries. ``since`` is the highest schema version whose upgrade touches a field of the index,
-    1 for none: entries of records of a lower version hold the values before it.
+    ``fence`` is the versionstamp of the fence key, or None once the index is READABLE: a record that was last written
+    at or before it may have no entries. ``since`` is the highest schema version whose upgrade changes a field of the
+    index, 1 if there is none: entries of records with a lower version contain the old values.
     """
 
     stored: StoredIndex
@@ -105,19 +105,19 @@ class LiveCollection:
     """The indexes and permissions of one collection under one header.
 
     Attributes:
-        maintained: every generation that a write must keep, in catalogue order; with ``read_only`` those that this
-            process knows.
-        readable: by index name, the generation that queries may use; its definition is the declared one.
-        states: by index name, the state of a declared index that is not readable.
-        refused: raised on every use, when the primary key or a column type differs and no upgrade converts it, or an
+        maintained: every generation that a write must maintain, in catalogue order; with ``read_only`` only the known
+            ones.
+        readable: for each index name, the generation that queries may use, with the declared definition.
+        states: for each index name, the state of a declared index that is not readable.
+        refused: the error for every use, if the primary key or a column type differs and no upgrade converts it, or an
             upgrade is missing.
-        read_only: raised on every write, when this process cannot keep a maintained index, or writes records of another
-            version than the store takes.
+        read_only: the error for every write, if this process cannot maintain an index, or writes records of another
+            version than the store accepts.
         unraised: only the stored schema version, which is lower than an upgrade needs, prevents writes.
-        unbuilt: only indexes that must be built first prevent writes: the collection had records when it was listed.
-        replaced: declared indexes that another release has replaced by a newer definition, so that this one cannot
-            build them.
-        compiled: loaders, lookups, plans and writers for this header; no part of identity.
+        unbuilt: only unbuilt indexes prevent writes, because the collection had records when it was first listed.
+        replaced: declared indexes that another release has replaced with a newer definition, so that this process
+            cannot build them.
+        compiled: loaders, lookups, plans and writers for this header; ignored by comparisons.
     """
 
     schema: ModelSchema
@@ -138,9 +138,8 @@ class OpenedSchema:
     """Values of one declaration that all databases of this process share.
 
     Attributes:
-        joined: the last header under which nothing had to be refused or built, with the collection joined to it.
-        settled: of the first schema of a database: the last header that lacked nothing, and the schemas it was opened
-            with.
+        joined: the last header under which nothing was refused or had to be built, with the resulting collection.
+        settled: set on the first schema of a database: the last complete header, and the schemas it was opened with.
     """
 
     layout: RecordLayout
@@ -149,7 +148,7 @@ class OpenedSchema:
 
 
 def opened(schema: ModelSchema) -> OpenedSchema:
-    """Return the values that databases of this process share; made once for a schema."""
+    """Return the values that databases of this process share; created once for each schema."""
     known = schema.compiled.opened
     if not isinstance(known, OpenedSchema):
         known = schema.compiled.opened = OpenedSchema(RecordLayout(schema.collection, schema.primary_key))
@@ -157,7 +156,7 @@ def opened(schema: ModelSchema) -> OpenedSchema:
 
 
 def record_layout(schema: ModelSchema) -> RecordLayout:
-    """Return the keys of the records of a collection; made once for a schema."""
+    """Return the key layout of the records of a collection; created once for each schema."""
     return opened(schema).layout
 
 
@@ -167,10 +166,10 @@ def join(
     fences: Mapping[tuple[str, str, int], bytes],
     layout: RecordLayout | None = None,
 ) -> LiveCollection:
-    """Join one declaration with the header that was read.
+    """Return a declaration combined with the header that was read.
 
-    ``fences`` holds versionstamps of fence keys by (collection, index, generation), for every generation that is
-    maintained and not READABLE. A collection that the header does not list, as in a new store opened with
+    ``fences`` holds the versionstamps of fence keys by (collection, index, generation), for every maintained generation
+    that is not READABLE. A collection that is not listed in the header, as in a new store opened with
     ``readonly=True``, cannot be used.
     """
     layout = layout or RecordLayout(schema.collection, schema.primary_key)
@@ -187,8 +186,8 @@ def join(
     for index in maintained:
         declared = schema.indexes.get(index.stored.name)
         is_declared = declared is not None and declared.hash() == index.stored.hash
-        # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release
-        # that is behind, records that an upgrade has changed since would be missed.
+        # As long as a record may have a lower version, its entry is not the one that a query looks for; and an older
+        # release would miss records that a newer upgrade has changed.
         is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
         if index.readable and is_declared and index.since <= stored.oldest and not is_behind:
             readable[index.stored.name] = index
@@ -200,7 +199,7 @@ def join(
         read_only = _not_built(schema, missing_builds[0])
     unraised = read_only is None and max(schema.touched.values(), default=1) > stored.schema_version
     if unraised:
-        # Not before: older releases could not read its records, nor find them by fields that an upgrade changes.
+        # Not earlier: older releases could not read its records, nor find them by fields that an upgrade changes.
         read_only = _too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(schema, stored, schema.indexes[name]))
     return LiveCollection(
@@ -209,18 +208,18 @@ def join(
 
 
 def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> list[str]:
-    """Return the declared indexes that were listed together with existing records, and never built."""
+    """Return the declared indexes that were listed when there were already records, and never built."""
     maintained = {index.name for index in stored.indexes if index.state.maintained}
     disabled = {index.name for index in stored.indexes if index.state is IndexState.DISABLED}
     return [name for name in schema.indexes if name in disabled and name not in maintained]
 
 
 def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
-    """Return ``join`` for a header under which nothing that is declared is being built, and keep it for this header.
+    """Return ``join`` for a header under which no declared index is being built, cached for this header.
 
-    A program that opens a store again, or another one of the same models, gets the same indexes and loaders. Everything
-    else is compiled for each store, because it depends on the database. A refused collection is joined again, so that
-    each error is raised by one store. Headers are compared by identity.
+    A program that reopens a store, or opens another store with the same models, gets the same indexes and loaders.
+    Everything else is compiled for each store, because it depends on the database. A refused collection is not cached,
+    so that each store raises its own error object. Headers are compared by identity.
     """
     shared = opened(schema)
     if shared.joined is not None and shared.joined[0] is header:
@@ -289,7 +288,7 @@ def _not_built(schema: ModelSchema, index: str) -> SchemaMismatchError:
 
 
 def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
-    """Whether a newer release has raised the schema version, so that this one only reads.
+    """Return whether a newer release has raised the schema version, so that this process only reads.
 
     After the commit that raises the version, no record of an older version is written, so a scan finds them all.
     """
@@ -297,7 +296,7 @@ def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
 
 
 def require_current_release(schema: ModelSchema, stored: StoredCollection) -> None:
-    """Raise SchemaMismatchError if a newer release has raised the schema version: this one may not change indexes."""
+    """Raise SchemaMismatchError if a newer release has raised the schema version; only it may change indexes."""
     if is_older(schema, stored):
         raise _too_old(schema, stored)
 
@@ -307,7 +306,7 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
     if primary_key != stored.primary_key:
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
     if is_older(schema, stored):
-        return None  # of an older release, which only reads, through indexes that it declares
+        return None  # an older release, which only reads, through its declared indexes
     missing = missing_upgrades(schema, stored)
     if missing:
         return _mismatch(
@@ -333,13 +332,13 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
 
 
 def missing_upgrades(schema: ModelSchema, stored: StoredCollection) -> tuple[int, ...]:
-    """Return the versions up to the declared one whose upgrades other releases had and this one lacks."""
+    """Return the schema versions up to the declared one for which other releases had upgrades and this one has none."""
     needed = {version for version in stored.upgraded.values() if stored.oldest < version <= schema.schema_version}
     return tuple(sorted(needed - schema.upgrades_to))
 
 
 def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[str, str]]:
-    """Return the columns of a stored generation whose declared type differs: stored codec and declared codec."""
+    """Return the columns of a stored generation with another declared type: stored codec and declared codec."""
     found: dict[str, tuple[str, str]] = {}
     for name, codec_name, _, _, *place in index.described_columns():
         codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
@@ -349,7 +348,7 @@ def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[
 
 
 def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
-    """Return the highest schema version whose upgrade touches a field of an index; 1 for none."""
+    """Return the highest schema version whose upgrade changes a field of an index; 1 if there is none."""
     return _highest(schema, definition, schema.touched)
 
 
@@ -366,7 +365,7 @@ def _highest(schema: ModelSchema, definition: IndexDefinition, touched: Mapping[
 
 
 def _sources(schema: ModelSchema, column: Column) -> tuple[str, ...]:
-    """Return the fields from which the values of a column are made."""
+    """Return the fields that the values of a column are computed from."""
     stored_as = stored_name(column.path)
     if stored_as is None:
         return (column.field,)
@@ -402,7 +401,7 @@ def _maintained(
 
 
 def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> IndexDefinition | None:
-    """Return the definition by which this process keeps a generation; None when it may not write."""
+    """Return the definition that this process uses to maintain a generation; None if it must not write."""
     declared = schema.indexes.get(index.name)
     if declared is None:
         return None
@@ -416,14 +415,14 @@ def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredInde
 
 
 def _needs_other_function(schema: ModelSchema, index: StoredIndex) -> bool:
-    """Whether a generation has a column computed by a function that this release does not have."""
+    """Return whether a column of a generation is computed by a function that this release does not have."""
     here = {computed.stored_as for computed in schema.computed.values()}
     needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
     return bool(needed - here - {None})
 
 
 def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> SchemaMismatchError:
-    """Return the error of a write beside a generation that this process cannot keep."""
+    """Return the error for a write if this process cannot maintain a generation."""
     declared = schema.indexes.get(index.name)
     digest = None if declared is None else declared.hash()
     names = schema, index.name, index.hash, digest
@@ -453,10 +452,10 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
 
 
 def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> bool:
-    """Whether this release may end a generation that it cannot keep, because its own definition is newer.
+    """Return whether this release may end a generation that it cannot maintain, because its own definition is newer.
 
-    Its definition must not have been replaced or dropped, and must have no older generation: then the other generation
-    belongs to a newer release, whose build has begun.
+    Its definition must not have been replaced or dropped, and must have no older generation: otherwise the stored
+    generation belongs to a newer release, whose build has begun.
     """
     declared = schema.indexes.get(index.name)
     if declared is None:
@@ -471,9 +470,10 @@ def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) 
 
 
 def is_retired(schema: ModelSchema, stored: StoredCollection, name: str) -> bool:
-    """Whether another release has replaced or dropped the declared definition of an index, so that this one is older.
+    """Return whether another release has replaced or dropped the declared definition of an index.
 
-    Not if this release raises the schema version: it is then the newest, and has taken up the former definition again.
+    This release is then the older one. False if this release raises the schema version: it is then the newest, and
+    uses the former definition again.
     """
     if schema.schema_version > stored.schema_version:
         return False
@@ -481,13 +481,13 @@ def is_retired(schema: ModelSchema, stored: StoredCollection, name: str) -> bool
 
 
 def unkept_generations(live: LiveCollection, stored: StoredCollection) -> list[StoredIndex]:
-    """Return the maintained generations that this process cannot keep, so that it cannot write."""
+    """Return the maintained generations that this process cannot maintain, so that it cannot write."""
     kept = {(index.stored.name, index.stored.generation) for index in live.maintained}
     return [ix for ix in stored.indexes if ix.state.maintained and (ix.name, ix.generation) not in kept]
 
 
 def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
-    """Return the hint for a generation that this process can neither keep nor end."""
+    """Return the hint for a generation that this process can neither maintain nor end."""
     if index.name not in schema.indexes:
         return (
             "If a newer release has added it, run that release. If this is the newest and all processes run it, drop "
@@ -498,7 +498,7 @@ def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
 
 
 def _is_replaced(schema: ModelSchema, stored: StoredCollection, definition: IndexDefinition) -> bool:
-    """Whether a newer definition of another release is kept under the name of this one."""
+    """Return whether the store has a newer definition of another release under the name of this one."""
     digest = definition.hash()
     kept = [index.hash for index in stored.indexes if index.name == definition.name and index.state.maintained]
     return bool(kept) and digest not in kept and is_retired(schema, stored, definition.name)
@@ -507,7 +507,7 @@ def _is_replaced(schema: ModelSchema, stored: StoredCollection, definition: Inde
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
     """Return the definition of an older generation from its stored signature.
 
-    None when a field is gone or has another type, or when this class has another function for a computed column.
+    None if a field was removed or has another type, or if this class has another function for a computed column.
     """
     if retyped_columns(schema, index):
         return None
@@ -532,11 +532,11 @@ def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
 
 
 def _is_stored(schema: ModelSchema, column: Column) -> bool:
-    """Whether this process writes the values of a column where the column expects them."""
+    """Return whether this process writes the values of a column in the form that the column expects."""
     if _declared_codec(schema, column.field, column.path) is None:
         return False
     if stored_name(column.path) is not None:
-        return True  # a function of the same name and version gives the same values
+        return True  # a function with the same name and version gives the same values
     source = schema.source(column.field)
     return source is not None and source.many == column.many
 
@@ -547,7 +547,7 @@ def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> C
     if stored_as is not None:
         return next((one.codec for one in schema.computed.values() if one.stored_as == stored_as), None)
     source = schema.source(field)
-    # A folded field is stored as it is, too, beside its folded value, and both have one codec.
+    # The unfolded value is stored too, next to the folded one, and both have one codec.
     return source.codec if source is not None and (source.computed is None or source.computed.folds) else None
 
 

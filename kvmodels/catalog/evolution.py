@@ -1,8 +1,8 @@
-"""Schema differences between the declared models and the store, step by step, by named rules.
+"""The differences between the declared models and the store, as steps with named rules.
 
-Rules of this module: pure; nothing is changed here. Every difference is one step of one rule, and a table gives the
-safety, reason and action of each rule. A difference without a rule is refused; one that only the user can judge is
-refused until it is allowed by name.
+Rules of this module: pure; nothing is changed here. Every difference is one step with one rule, and a table gives the
+safety, reason and action of each rule. A difference without a rule is refused; a difference that only the user can
+judge is refused until it is allowed by name.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 Allowed = Literal["drop_index", "forget_field", "change_type", "leave_records"]
-"""Names for ``db.apply(allow=...)``: each allows a change that loses data, or may find unreadable records."""
+"""Names for ``db.apply(allow=...)``: each allows a change that loses data, or may leave unreadable records."""
 
 
 class StepKind(StrEnum):
-    """Kind of work that a step needs."""
+    """The kind of work that a step needs."""
 
     SAFE = "SAFE"
     NEEDS_REBUILD = "NEEDS_REBUILD"
@@ -45,10 +45,10 @@ class Rule(NamedTuple):
     """One rule of evolution.
 
     Attributes:
-        kind: SAFE: the catalogue alone changes; NEEDS_REBUILD: records or entries are written; REFUSED: nothing.
-        reason: the difference that was found.
-        action: what ``db.apply()`` does about it.
-        allow: the name that lifts a refusal, or that makes more of a step than is done without it.
+        kind: SAFE: only the catalogue changes; NEEDS_REBUILD: records or entries are written; REFUSED: nothing is done.
+        reason: the difference.
+        action: the work of ``db.apply()``.
+        allow: the name that lifts the refusal, or that extends the step beyond its default work.
     """
 
     kind: StepKind
@@ -189,7 +189,7 @@ class RefusedRecord(NamedTuple):
 
     Attributes:
         key: its primary key.
-        cause: the field and what is wrong, or the index that could not hold it.
+        cause: the field and its problem, or the index that could not hold it.
     """
 
     key: Annotated[Any, StoredAsJson]
@@ -197,11 +197,11 @@ class RefusedRecord(NamedTuple):
 
 
 class DecodingSample(NamedTuple):
-    """Result of decoding some records of a collection with the model.
+    """The result of decoding some records of a collection with the model.
 
     Attributes:
-        number: how many were tried.
-        refused: those that could not be decoded.
+        number: the number of records that were tried.
+        refused: the records that could not be decoded.
     """
 
     number: int
@@ -221,12 +221,12 @@ class PlanStep:
     """One difference between the models and the store.
 
     Attributes:
-        collection: of the model.
-        subject: the field or the index; None when it is the whole collection.
-        rule: name of the rule, a key of the table in the guide on evolving a schema.
-        detail: what is stored and what is declared, in short; empty when there is no more to say.
-        allowed: whether ``allow=`` named what the rule asks for.
-        records: of a step about records, those that were tried and refused.
+        collection: the collection of the model.
+        subject: the field or the index; None for the whole collection.
+        rule: the name of the rule, a key of the table in the guide on evolving a schema.
+        detail: the stored and the declared form, in short; may be empty.
+        allowed: whether ``allow=`` contained the name that the rule requires.
+        records: for a step about records, the records that were tried and refused.
     """
 
     collection: str
@@ -249,12 +249,12 @@ class PlanStep:
 
     @property
     def action(self) -> str:
-        """Return the work of ``db.apply()``, or the user's way out of a refusal."""
+        """Return the work of ``db.apply()``, or how the user can resolve a refusal."""
         return RULES[self.rule].action
 
     @property
     def allow(self) -> Allowed | None:
-        """Return the name for ``db.apply(allow=...)`` that lifts the refusal, or makes more of the step."""
+        """Return the name for ``db.apply(allow=...)`` that lifts the refusal, or extends the step."""
         return RULES[self.rule].allow
 
     @property
@@ -271,7 +271,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlan:
-    """All differences between the models and the store, in the order in which they are dealt with.
+    """All differences between the models and the store, in the order in which ``db.apply()`` resolves them.
 
     Examples:
         >>> print(SchemaPlan(()))
@@ -282,7 +282,7 @@ class SchemaPlan:
 
     @property
     def refused(self) -> tuple[PlanStep, ...]:
-        """The steps that keep ``db.apply()`` from doing anything."""
+        """The steps that prevent ``db.apply()`` from doing anything."""
         return tuple(step for step in self.steps if step.kind is StepKind.REFUSED)
 
     @property
@@ -291,10 +291,10 @@ class SchemaPlan:
         return all(step.idle for step in self.steps)
 
     def allowing(self, names: Iterable[str]) -> SchemaPlan:
-        """The plan with the steps that these names allow.
+        """Return the plan with the steps that these names allow.
 
         Raises:
-            InvalidArgumentError: the names are no collection of texts.
+            InvalidArgumentError: the names are not a collection of str.
         """
         given = cast("object", names)
         allowed = list(names) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
@@ -308,7 +308,7 @@ class SchemaPlan:
         return SchemaPlan(tuple(replace(step, allowed=step.allow in allowed) for step in self.steps))
 
     def of(self, collection: str, *rules: str) -> tuple[PlanStep, ...]:
-        """Return the steps of one collection, of some rules or of all."""
+        """Return the steps of one collection, optionally only those of some rules."""
         return tuple(step for step in self.steps if step.collection == collection and (not rules or step.rule in rules))
 
     def __str__(self) -> str:
@@ -320,8 +320,8 @@ def plan_collection(
 ) -> Iterator[PlanStep]:
     """Return the steps of one collection.
 
-    ``stored`` is None when the header does not list it. ``empty`` says that it has no records, so no field can be
-    missing in any. ``tried`` is the result of decoding some of its records with the model.
+    ``stored`` is None if the header does not list the collection. ``empty`` means that it has no records, so no record
+    can lack a field. ``tried`` is the result of decoding some of its records with the model.
     """
     schema = live.schema
     if stored is None:
@@ -333,18 +333,18 @@ def plan_collection(
     blocked = list(difference.of_collection())
     yield from blocked
     if any(step.rule in ("primary_key_changed", "schema_version_lower", "upgrade_missing") for step in blocked):
-        return  # nothing else can be said before
+        return  # nothing else can be determined yet
     fields = list(difference.of_fields())
     yield from fields
-    if tried.refused and all(step.rule != "field_required" for step in fields):  # which says it of every record
+    if tried.refused and all(step.rule != "field_required" for step in fields):  # which reports this for every record
         rule = "upgrade_fails" if schema.schema_version > stored.schema_version else "records_refused"
         yield PlanStep(schema.collection, None, rule, str(tried), records=tried.refused)
     if live.refused is None:
         yield from difference.of_indexes()
         yield from difference.of_records()
     elif all(step.kind is not StepKind.REFUSED or step.allow is not None for step in fields):
-        # A field of a nested model, or what a function gives, which the list of fields does not show. That another step
-        # can be allowed does not help: no process can keep this index.
+        # A field of a nested model, or the result of a function, which the list of fields does not contain. Allowing
+        # another step does not help: no process can maintain this index.
         yield PlanStep(schema.collection, live.refused.index, "column_retyped")
 
 
@@ -361,7 +361,7 @@ class _Difference:
         return PlanStep(self._schema.collection, subject, rule, detail)
 
     def _upgrades(self, field: str) -> bool:
-        """Whether an upgrade touches a field in records that may be stored."""
+        """Return whether an upgrade changes a field in records that may be stored."""
         return self._schema.touched.get(field, 1) > self._stored.oldest
 
     def of_collection(self) -> Iterator[PlanStep]:
@@ -393,7 +393,7 @@ class _Difference:
             if rule is not None:
                 yield self._step(name, rule, f"{known} -> {field.type_name}")
         for name, known in self._stored.fields.items():
-            if name not in self._schema.fields and not self._upgrades(name):  # else the upgrade deals with it
+            if name not in self._schema.fields and not self._upgrades(name):  # otherwise the upgrade handles it
                 yield self._step(name, "field_removed", known)
 
     def _factory(self, rule: str, name: str) -> str:
@@ -424,7 +424,7 @@ class _Difference:
         """Return the rule for an added field that not every class of a shared collection must have."""
         variants = self._schema.variants
         classes = () if variants is None else variants.by_class.values()
-        # The catalogue lists no classes, so a new class looks like one that got a field.
+        # The catalogue lists no classes, so a new class looks like a class with an added field.
         needed = any(name in one.fields and one.fields[name].required for one in classes)
         return "field_of_class" if needed else "field_added"
 

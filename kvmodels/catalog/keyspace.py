@@ -18,8 +18,8 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "bulk", resume_id, run, "failed", *pk)  a record that it could not write
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
 
-Rules of this module: every key of a model is built or taken apart here and nowhere else, always as packed bytes. A
-unique slot and a row with None share a prefix; the number of parts distinguishes them.
+Rules of this module: no other module builds or parses keys of models; all keys are packed bytes. A unique slot and a
+row with None share a prefix; the number of parts distinguishes them.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from kvmodels.schema.definition.values import Reader, reader, reader_of
 from kvmodels.schema.filters.operands import takes_as_given
 
 FORMAT = 1
-"""Number of the layout and of the record bytes; it changes only with a way to read the older layout."""
+"""The number of the layout and of the record bytes; it changes only together with code that reads the older layout."""
 
 RESERVED = "__kvmodels__"
-"""First part of every key that belongs to the library itself."""
+"""The first part of every key that belongs to the library itself."""
 
 HEADER_KEY = encode_key((RESERVED, "header"))
 
 SLOT_SHOWN_BYTES = 300
-"""The most that a violation row holds of slot and primary key together before it leaves out the slot.
+"""The maximum size of slot and primary key together in a violation row; beyond, the row omits the slot.
 
-The same on every engine, because a process computes the key again to remove the row. With the names of collection and
-index it fits the 511 bytes that LMDB takes.
+It is the same on every engine, because a process computes the key again to remove the row. With the names of collection
+and index it fits the 511 bytes that LMDB allows.
 """
 
 
 def index_prefix(collection: str, index: str, generation: int) -> str:
-    """Return the first part of every entry key of one generation of an index, as the Deno documentation names it."""
+    """Return the first part of every entry key of one generation of an index, named as in the Deno documentation."""
     name = f"{collection}_by_{index}"
     return name if generation == 1 else f"{name}~{generation}"
 
 
 def fence_key(collection: str, index: str, generation: int) -> bytes:
-    """Return the key whose versionstamp is the fence: writers maintain records that are last written after it."""
+    """Return the key whose versionstamp is the fence: writers maintain the entries of records last written after it."""
     return encode_key((RESERVED, "fence", collection, index, generation))
 
 
@@ -93,9 +93,9 @@ def violation_prefix(collection: str, index: str, generation: int) -> bytes:
 
 
 def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
-    """Return the violation row of a record: for a duplicate with the slot that another record holds, else without.
+    """Return the key of the violation row of a record; for a duplicate, with the slot that another record holds.
 
-    A long slot is left out, because the row would be over the limit although slot and record are not.
+    A long slot is omitted, because the row could exceed a limit that slot and record respect.
     """
     shown = encode_key((slot or b"",))
     return prefix + (shown if len(shown) + len(pk) <= SLOT_SHOWN_BYTES else encode_key((b"",))) + pk
@@ -115,7 +115,7 @@ _OF_CHANGES = frozenset({"fence", "build", "drop", "violation", "migration", "un
 
 
 def belongs_to_a_change(key: tuple[Any, ...]) -> bool:
-    """Whether a key holds progress or findings of a schema change, and ends with the change."""
+    """Return whether a key holds the progress or findings of a schema change, which are removed at its end."""
     return key[:1] == (RESERVED,) and len(key) > 1 and key[1] in _OF_CHANGES
 
 
@@ -138,54 +138,54 @@ def token_key(token: str) -> bytes:
 
 
 def guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
-    """Return the exclusive row of a guard, which every holder checks and exclusive holders set.
+    """Return the exclusive row of a guard: every holder checks it, exclusive holders set it.
 
-    Raises InvalidKeyError for something that is no part of a key.
+    Raises InvalidKeyError for an invalid key part.
     """
-    return encode_key((RESERVED, "guard", name)) + encode_key(parts)  # a wrong part is named by its place among them
+    return encode_key((RESERVED, "guard", name)) + encode_key(parts)  # errors count positions from the first part
 
 
 def shared_guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
-    """Return the shared row of a guard, which exclusive holders check and shared holders set.
+    """Return the shared row of a guard: exclusive holders check it, shared holders set it.
 
-    It is as long as the exclusive row, so that no guard is too long for one of its rows alone.
+    It is as long as the exclusive row, so that a guard is never too long for only one of its rows.
     """
     return encode_key((RESERVED, "share", name)) + encode_key(parts)
 
 
 class EntryKey(NamedTuple):
-    """The key of one index entry; ``slot`` says that it has a single owner and holds no primary key."""
+    """The key of one index entry; ``slot`` means that it has a single owner and contains no primary key."""
 
     key: bytes
     slot: bool
 
 
 class RecordLayout:
-    """Keys of the records of one collection."""
+    """The key layout of the records of one collection."""
 
     __slots__ = ("_codecs", "_equal_as_packed", "_fields", "_pack_document", "collection", "pack_given", "prefix")
 
     pack_given: Callable[[Any], bytes] | None
-    """Packs a primary key as people give it, and raises InvalidValueError without the name of the field; None where the
-    key must be converted first."""
+    """Packs a primary key as callers pass it; raises InvalidValueError without a field name. None if it must be
+    converted first."""
 
     def __init__(self, collection: str, primary_key: tuple[Column, ...]) -> None:
         self.collection = collection
         self.prefix = encode_key((collection,))
         self._codecs: tuple[ColumnCodec, ...] = tuple(column.codec for column in primary_key)
         self._fields = tuple(column.field for column in primary_key)
-        # In Python two instants of a repeated hour may be equal, and one instant in two time zones may not be.
+        # In Python two instants of a repeated hour may be equal, and one instant in two time zones may be unequal.
         self._equal_as_packed = all(codec.name != "datetime" for codec in self._codecs)
         self._pack_document = self._document_packer()
         is_given = len(self._codecs) == 1 and takes_as_given(self._codecs[0])
         self.pack_given = unwrap(self._codecs[0].pack) if is_given else None
 
     def is_same(self, values: tuple[Any, ...], loaded: tuple[Any, ...]) -> bool:
-        """Return whether two primary keys are packed to the same bytes."""
+        """Return whether two primary keys have the same packed bytes."""
         return (self._equal_as_packed and values == loaded) or self.pack(values) == self.pack(loaded)
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
-        """Return the packed primary key of Python values, without the prefix; InvalidValueError names the field."""
+        """Return the packed primary key of Python values, without prefix. Raises InvalidValueError with the field."""
         if len(values) == len(self._codecs) == 1:
             try:
                 return self._codecs[0].pack(values[0])
@@ -208,7 +208,7 @@ class RecordLayout:
         )
 
     def document_packer(self) -> Callable[[Document], bytes]:
-        """Return a function that packs the primary key of a document as ``pack_document``, but names no field."""
+        """Return a function that packs the primary key of a document like ``pack_document``, without field names."""
         return self._pack_document
 
     def _document_packer(self) -> Callable[[Document], bytes]:
@@ -219,14 +219,14 @@ class RecordLayout:
         return lambda document: b"".join([pack(document[field]) for field, pack in packers])
 
     def pack_prepared(self, values: tuple[Any, ...], document: Document) -> bytes:
-        """Return the packed primary key of an object, given its values and its document; raises as ``pack``."""
+        """Return the packed primary key of an object, given its values and its document; raises like ``pack``."""
         try:
             return self._pack_document(document)
         except InvalidValueError:
             return self.pack(values)
 
     def unpack(self, pk: bytes) -> tuple[Any, ...]:
-        """Return the Python values of a packed primary key; raises InvalidKeyError for other bytes."""
+        """Return the Python values of a packed primary key. Raises InvalidKeyError for other bytes."""
         parts = decode_key(pk)
         if len(parts) != len(self._codecs):
             raise InvalidKeyError("a record key has the wrong number of parts", key=parts)
@@ -236,7 +236,7 @@ class RecordLayout:
             raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
 
     def unpack_key(self, key: bytes) -> tuple[Any, ...]:
-        """Return the Python values of the primary key in a record key; raises as ``unpack``."""
+        """Return the Python values of the primary key in a record key; raises like ``unpack``."""
         return self.unpack(key[len(self.prefix) :])
 
     def key(self, pk: bytes) -> bytes:
@@ -248,14 +248,14 @@ class RecordLayout:
         return key[len(self.prefix) :]
 
     def names(self, document: Document, key: bytes) -> bool:
-        """Whether a document has the primary key of the record key that it was found under."""
+        """Return whether a document has the primary key of the record key under which it was found."""
         try:
             return self.prefix + self.pack_document(document) == key
         except (InvalidValueError, DecodeError, LookupError):
             return False
 
     def is_record_key(self, key: bytes) -> bool:
-        """Whether this collection would write a key under the prefix for that primary key."""
+        """Return whether a key under the prefix is exactly the key that this collection writes for its primary key."""
         pk = self.pk_of(key)
         try:
             return self.pack(self.unpack(pk)) == pk
@@ -264,9 +264,9 @@ class RecordLayout:
 
 
 class EntryLayout:
-    """Keys of the entries, or counters, of one generation of an index: a function of the stored document alone.
+    """The key layout of the entries, or counters, of one generation of an index: a function of the stored document.
 
-    Decisions are made once, so that an index of plain fields costs a loop over its columns.
+    Decisions are made once, so that an index of plain fields costs one loop over its columns.
     """
 
     __slots__ = (
@@ -306,16 +306,16 @@ class EntryLayout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a document has at most one entry, whose key is made of plain fields, and which holds no copies."""
+        """Return whether a document has at most one entry, with a key of plain fields and without copies."""
         return self._plain and not self._include and self.definition.store is None
 
     def covers(self, document: Document) -> bool:
-        """Whether the document stores every column and field of the index, so that ``keys`` works."""
+        """Return whether the document stores every column and field of the index, which ``keys`` requires."""
         if self._plain and not self._include:
             return all(field in document for field, _ in self._columns)
         try:
             if self._where is not None and not self._where(document):
-                return True  # nothing is asked of a document without entries
+                return True  # a document without entries needs no fields
             for read in self._needed:
                 read(document)
         except KeyError:
@@ -325,8 +325,8 @@ class EntryLayout:
     def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
         """Return the sorted keys of the entries of a document; none for an aggregate index.
 
-        Cost: linear in the columns, and in the elements of a column with several values, however many those are. Raises
-        InvalidValueError, which names the field, for a column value that cannot be a key part.
+        Cost: linear in the columns, and in the number of elements of a column with several values. Raises
+        InvalidValueError with the field for a column value that cannot be a key part.
         """
         if not self._plain:
             return self._keys(document, pk)
@@ -350,8 +350,8 @@ class EntryLayout:
     def packed_columns(self) -> Callable[[Document], bytes]:
         """Return a function that packs the key, without primary key, of documents with one entry and no None in it.
 
-        For every other document and kind of index it gives ``b""``, which is no key, or raises as ``keys``, naming no
-        field.
+        For every other document and kind of index it returns ``b""``, which is not a key, or raises like ``keys``
+        without naming the field.
         """
         prefix = self.prefix
         columns = tuple((field, unwrap(pack_stored)) for field, pack_stored in self._columns)
@@ -387,7 +387,7 @@ class EntryLayout:
         return tuple(EntryKey(head if slot else head + pk, slot) for head in heads)
 
     def _heads(self, document: Document) -> tuple[list[bytes], bool]:
-        """Return the prefix with the columns, once for each distinct element; and whether a column is None."""
+        """Return the prefix with the columns, once for each distinct element, and whether a column is None."""
         heads, has_null = [self.prefix], False
         for column, read, pack_stored in self._readers:
             value = read(document)
@@ -404,13 +404,13 @@ class EntryLayout:
         return heads, has_null
 
     def included(self, document: Document) -> dict[str, Any] | None:
-        """Return the values that each entry of a covering index holds, by field; None for every other index."""
+        """Return the values that each entry of a covering index contains, by field; None for every other index."""
         return {name: document[name] for name in self._include} if self._include else None
 
     def groups(self, document: Document) -> tuple[bytes, ...]:
-        """Return the sorted packed prefixes of the counters that count this document; none for other kinds.
+        """Return the sorted packed prefixes of the counters that count this document; empty for other kinds.
 
-        Raises as ``keys``.
+        Raises like ``keys``.
         """
         if self.definition.aggregates is None or (self._where is not None and not self._where(document)):
             return ()
@@ -439,7 +439,7 @@ class EntryLayout:
 
 
 def _packed_text(prefix: bytes, field: str) -> Callable[[Document], bytes]:
-    """Return ``packed_columns`` for one column of texts, the most frequent kind: one call for each document."""
+    """Return ``packed_columns`` for one str column, the most frequent kind, with one call per document."""
     head = prefix.decode() + "\x02"
 
     def packed(document: Document) -> bytes:
@@ -469,7 +469,7 @@ def _needed(definition: IndexDefinition) -> Iterator[Reader]:
 
 
 def _holds(where: Partial) -> Callable[[Document], bool]:
-    """Whether the condition of a partial index holds for a stored document."""
+    """Return whether the condition of a partial index holds for a stored document."""
     alternatives = [[_passes(test) for test in tests] for tests in where.alternatives]
     return lambda document: any(all(passes(document) for passes in tests) for tests in alternatives)
 

@@ -1,6 +1,6 @@
-"""Queries: what is asked for, how it is planned and explained; pure.
+"""Queries: their description, planning and explanation; pure.
 
-Rules of this module: what makes aggregates and other shapes of results is loaded when a program first asks for them.
+Rules of this module: code for aggregates and other result forms is loaded at its first use.
 """
 
 from __future__ import annotations

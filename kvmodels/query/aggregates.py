@@ -1,12 +1,12 @@
 """Aggregate functions (Count, Sum, Avg, Min, Max) and the accumulators that compute them in one pass.
 
-Sums of int, Decimal and timedelta (as microseconds) are exact. A float sum is exact inside (in units of the smallest
-float, as one int) and rounded once, at the end: its error is half a unit in the last place at most, in any order of the
-values, as with ``math.fsum``, and memory does not grow with the number of values.
+Sums of int, Decimal and timedelta (as microseconds) are exact. A float sum is computed exactly (in units of the
+smallest float, as one int) and rounded once, at the end: its error is at most half a unit in the last place, whatever
+the order of the values, as with ``math.fsum``, and memory does not grow with the number of values.
 
-Rules of this module: pure. A function names a column, and takes its values as comparisons see them: of a folded field
-the folded value. None is not counted, summed or compared. The sum, the average and the extremes of no values are None,
-as in SQL and Django; only their count is 0.
+Rules of this module: pure. A function names a column and uses the values that comparisons use: for a folded field the
+folded value. None is not counted, summed or compared. Without values, the sum, average and extremes are None, as in SQL
+and Django; only the count is 0.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
 _SMALLEST_FLOAT: Final = 2**1074
-"""The denominator of the smallest positive float; that of every other float divides it."""
+"""The denominator of the smallest positive float; a multiple of the denominator of every float."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST_DIGITS: Final = 100_000
-"""Digits of a sum of Decimals: without a bound, 1e99999999999 and 1 would ask for more memory than there is."""
+"""Maximum number of digits of a sum of Decimals; otherwise 1e99999999999 plus 1 would exhaust memory."""
 _EXACT: Final = Context(prec=_MOST_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 _DECIMAL_DIGITS: Final = 28
-"""Digits of an average of Decimals, as of Python's own context; more if the sum has more."""
+"""Digits of an average of Decimals, as in Python's default context; more if the sum has more."""
 
 
 class Accumulator(Protocol):
-    """Takes values one by one and has a result at any time."""
+    """Accepts values one by one; the result is available at any time."""
 
     def add(self, value: Any) -> None:
-        """Take one more value, which may be None."""
+        """Add a value, which may be None."""
         ...
 
     def result(self) -> Any:
-        """Return the result of the values so far."""
+        """Return the result for the values so far."""
         ...
 
 
@@ -66,15 +66,15 @@ class Counting:
             self._count += 1
 
     def result(self) -> int:
-        """Return their number."""
+        """Return the number of values."""
         return self._count
 
 
 class Extreme:
-    """The least value, or the greatest, in the order of a column.
+    """The smallest or largest value, in the order of a column.
 
-    ``part_of`` turns a value into a part that sorts as the values do, None for a value without a place in the order
-    (NaN), which is ignored; it raises InvalidValueError for values that Python cannot compare.
+    ``part_of`` converts a value to a key part with the same order. It returns None for a value without a place in the
+    order (NaN), which is ignored, and raises InvalidValueError for values that Python cannot compare.
     """
 
     __slots__ = ("_greatest", "_part", "_part_of", "_value")
@@ -86,7 +86,7 @@ class Extreme:
         self._value: Any = None
 
     def add(self, value: Any) -> None:
-        """Compare one more value; of equal ones the first stays."""
+        """Compare a value with the current extreme; of equal values the first stays."""
         if value is None:
             return
         part = self._part_of(value)
@@ -96,12 +96,12 @@ class Extreme:
             self._part, self._value = part, value
 
     def result(self) -> Any:
-        """Return the extreme value; None when there was none."""
+        """Return the extreme value; None if there was none."""
         return self._value
 
 
 class Summing:
-    """The exact sum of values of one kind, or with ``mean`` their average."""
+    """The exact sum of values of one kind or, with ``mean``, their average."""
 
     __slots__ = ("_count", "_kind", "_mean", "_special", "_total")
 
@@ -113,7 +113,7 @@ class Summing:
         self._total: Any = Decimal(0) if kind == "decimal" else 0
 
     def add(self, value: Any) -> None:
-        """Add one more value."""
+        """Add a value."""
         if value is None:
             return
         self._count += 1
@@ -127,10 +127,10 @@ class Summing:
             numerator, denominator = value.as_integer_ratio()
             self._total += numerator * (_SMALLEST_FLOAT // denominator)
         else:
-            self._special += value  # infinities of both signs make NaN, as they do in IEEE 754
+            self._special += value  # infinities of both signs give NaN, as in IEEE 754
 
     def result(self) -> Any:
-        """Return the sum or the average; None when there was no value; raises as ``summed`` and ``average``."""
+        """Return the sum or the average, None without values; raises like ``summed`` and ``average``."""
         if not self._count:
             return None
         if self._kind == "float" and (self._special or math.isnan(self._special)):
@@ -150,9 +150,9 @@ def _exact_sum(one: Decimal, other: Decimal) -> Decimal:
 
 
 def summed(kind: str, total: Any) -> Any:
-    """Return a sum as a value of its kind, of an exact int total (units of the smallest float; microseconds).
+    """Convert an exact int total (in units of the smallest float, or in microseconds) to a sum of its kind.
 
-    Raises InvalidValueError if a timedelta cannot be so long.
+    Raises InvalidValueError if the sum is too large for a timedelta.
     """
     if kind == "timedelta":
         return _duration(total)
@@ -160,11 +160,10 @@ def summed(kind: str, total: Any) -> Any:
 
 
 def average(kind: str, total: Any, count: int) -> Any:
-    """Return the average of ``count`` values, one or more, of an exact total: of int a float, else of their kind.
+    """Return an exact total divided by ``count``, which is at least 1: a float for ints, otherwise a value of its kind.
 
     Rounded once: a float to the nearest, a timedelta to the nearest microsecond (halves to even), a Decimal to 28
-    digits or as many as the sum has. Raises InvalidValueError if a timedelta cannot be so long, or no float is so
-    large.
+    digits or to as many as the sum has. Raises InvalidValueError if the result is too large for a timedelta or a float.
     """
     if kind == "decimal":
         digits = len(total.as_tuple().digits)
@@ -185,7 +184,7 @@ def average(kind: str, total: Any, count: int) -> Any:
 
 def _ratio(numerator: int, denominator: int) -> float:
     try:
-        return numerator / denominator  # of two ints: rounded once
+        return numerator / denominator  # the quotient of two ints is rounded once
     except OverflowError:
         return math.inf if numerator > 0 else -math.inf
 
@@ -202,7 +201,7 @@ def _duration(microseconds: int) -> timedelta:
 
 
 _LAST: Final = b"\xfe"
-"""Begins the part of a value that has no place in the order, such as NaN: after all others."""
+"""The first byte of the part of a value without a place in the order, such as NaN: sorts after all others."""
 
 _SUMMED: Final[Mapping[str, str]] = {
     "int": "int",
@@ -211,15 +210,15 @@ _SUMMED: Final[Mapping[str, str]] = {
     "decimal": "decimal",
     "timedelta": "timedelta",
 }
-"""The kind of sum of each column codec that has one, by its name."""
+"""The kind of sum for each column codec that supports sums, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Base of the aggregation functions.
+    """Base class of the aggregate functions.
 
     Attributes:
-        field: the field that is looked at: ``"age"``, ``"address.city"``, ``User.age``, a computed column.
+        field: the field to aggregate: ``"age"``, ``"address.city"``, ``User.age``, a computed column.
     """
 
     field: FieldName
@@ -228,7 +227,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Count(Aggregate):
-    """The number of records, or of those whose field is not None.
+    """The number of records, or of records whose field is not None.
 
     Args:
         field: a field; None for every record.
@@ -250,7 +249,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Sum(Aggregate):
-    """The sum of a field of ints, floats, Decimals or timedeltas; None when there is no value.
+    """The sum of a field of ints, floats, Decimals or timedeltas; None if there is no value.
 
     Exact for int, Decimal and timedelta; a float sum is rounded once, at the end.
 
@@ -273,10 +272,10 @@ class Sum(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Min(Aggregate):
-    """The least value of a field, None left out; None when there is no value.
+    """The smallest value of a field, ignoring None; None if there is no value.
 
     Args:
-        field: a field of any type that a column can have.
+        field: a field of any type that can be a column.
 
     Examples:
         >>> from kvmodels import Database, Indexed, KvModel, Min, PrimaryKey
@@ -296,10 +295,10 @@ class Min(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Max(Aggregate):
-    """The greatest value of a field, None left out; None when there is no value.
+    """The largest value of a field, ignoring None; None if there is no value.
 
     Args:
-        field: a field of any type that a column can have.
+        field: a field of any type that can be a column.
 
     Examples:
         >>> from kvmodels import Database, KvModel, Max, PrimaryKey
@@ -317,9 +316,9 @@ class Max(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Avg(Aggregate):
-    """The average of a field of ints, floats, Decimals or timedeltas; None when there is no value.
+    """The average of a field of ints, floats, Decimals or timedeltas; None if there is no value.
 
-    Of ints it is a float, otherwise of the type of the field; the exact sum is divided and rounded once.
+    For ints it is a float, otherwise a value of the field's type; the exact sum is divided and rounded once.
 
     Args:
         field: the field.
@@ -340,12 +339,12 @@ class Avg(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One aggregation function of a query, checked.
+    """One checked aggregate function of a query.
 
     Attributes:
         label: the key of its result.
         function: ``count``, ``sum``, ``min``, ``max`` or ``avg``.
-        field: the name as the schema has it; None for the number of records.
+        field: the name in the schema; None for the number of records.
         source: the column; None for the number of records, and for a field that cannot be a column.
     """
 
@@ -357,22 +356,22 @@ class Measure:
 
     @property
     def kind(self) -> str:
-        """Return the kind of its sum; only for ``sum`` and ``avg``."""
-        assert self.source is not None  # they have columns
+        """Return the kind of the sum; only for ``sum`` and ``avg``."""
+        assert self.source is not None  # both functions have columns
         return _SUMMED[self.source.codec.name]
 
     def accumulator(self) -> Accumulator:
-        """Return a new accumulator of its values."""
+        """Return a new accumulator for its values."""
         if self.function == "count":
             return Counting()
-        assert self.source is not None  # only a count goes without a column
+        assert self.source is not None  # only a count has no column
         if self.function in ("min", "max"):
             order = ColumnOrder(self.source.codec, field=self.field)
             return Extreme(order.of_value, greatest=self.function == "max")
         return Summing(self.kind, mean=self.function == "avg")
 
     def value_of(self, values: Mapping[str, Any]) -> Any:
-        """Return its value among the fields of one record; for the number of records anything but None."""
+        """Return the value among the fields of one record; for the number of records, any value except None."""
         if self.field is None:
             return True
         value = values[self.field]
@@ -380,15 +379,15 @@ class Measure:
             return value
         if self.function in ("min", "max"):
             return normalised(self.source, value)
-        # A folded field is summed as it is, as the counters of an aggregate index are.
+        # A folded field is summed unfolded, like the counters of an aggregate index.
         return value.value if isinstance(value, Enum) else value
 
 
 @dataclass(frozen=True, slots=True)
 class GroupColumn:
-    """One column to group by, with the key ``label`` in the rows.
+    """A column to group by, with the key ``label`` in the rows.
 
-    ``order`` turns a value into a part that sorts as the values do, None first.
+    ``order`` converts a value to a key part that sorts like the values, None first.
     """
 
     label: str
@@ -396,15 +395,15 @@ class GroupColumn:
     order: ColumnOrder = dataclass_field(metadata=INTERNAL)
 
     def part(self, value: Any, order: ColumnOrder | None = None) -> bytes:
-        """Return the part of a value, by its own order unless one is given.
+        """Return the key part of a value in its own order, unless another one is given.
 
-        Equal values have one part, NaN the last.
+        Equal values have equal parts; NaN sorts last.
         """
         part = (order or self.order).of_value(value)
         return _LAST + repr(value).encode() if part is None else part
 
     def values_of(self, values: Mapping[str, Any]) -> list[Any]:
-        """Return the values of one record: one, or of a column with several each one once."""
+        """Return the values of one record: one value, or the distinct values of a column with several."""
         value = values[self.source.name]
         if not self.source.many or value is None:
             return [normalised(self.source, value)]
@@ -418,10 +417,10 @@ class GroupColumn:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The records of a query in groups, and the results asked of each.
+    """The grouped records of a query, and the results to compute for each group.
 
     Attributes:
-        columns: the columns to group by, as the caller named them.
+        columns: the columns to group by, in the order of the call.
         measures: the results.
     """
 
@@ -431,7 +430,7 @@ class Grouping:
 
     @property
     def order(self) -> tuple[tuple[GroupColumn, bool], ...]:
-        """The columns in the order of the groups, each with "descending": first those that the query is ordered by."""
+        """The columns in group order, each with "descending"; columns in the order of the query come first."""
         asked = dict(self.query.directions)
         named = {column.source.name: column for column in self.columns}
         first = [(named[field], descending) for field, descending in asked.items()]
@@ -439,7 +438,7 @@ class Grouping:
         return (*first, *rest)
 
     def strict_orders(self) -> list[ColumnOrder | None]:
-        """Return, for one pass, orders of the columns to order by, which refuse values that Python cannot compare."""
+        """Return orders for one pass over the columns to sort by; they refuse values that Python cannot compare."""
         asked = dict(self.query.directions)
         model = self.query.schema.name
         return [
@@ -450,9 +449,9 @@ class Grouping:
         ]
 
     def measured(self, given: Sequence[Any], named: Mapping[str, Any]) -> Grouping:
-        """Return the grouping with these functions; raises as ``measures_of``.
+        """Return the grouping with these functions; raises like ``measures_of``.
 
-        Raises InvalidArgumentError if a result has the name of a field to group by.
+        Raises InvalidArgumentError if a result has the name of a group field.
         """
         measures = measures_of(self.query.schema, given, named)
         labels = {column.label for column in self.columns}
@@ -467,14 +466,14 @@ class Grouping:
         return replace(self, measures=measures)
 
     def summary(self, name: str) -> str:
-        """Return the question in one line."""
+        """Return a one-line description."""
         fields = ", ".join(column.label for column in self.columns)
         results = f" for {', '.join(measure.label for measure in self.measures)}" if self.measures else ""
         return f"{self.query.summary(name)[:-1]} grouped by {fields}{results}>"
 
 
 def normalised(source: ColumnSource, value: Any) -> Any:
-    """Return a value of a field as its column has it: folded, if the field is."""
+    """Return a value of a field in the form of its column: folded if the field is folded."""
     return value if value is None or source.normalise is None else source.normalise(value)
 
 
@@ -505,14 +504,14 @@ def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, A
 
 
 def fields_of(measures: Iterable[Measure], columns: Iterable[GroupColumn] = ()) -> tuple[str, ...]:
-    """Return the fields of a record that the functions and the groups need, each once."""
+    """Return the distinct fields that the functions and groups need."""
     names = [column.source.name for column in columns]
     names += [measure.field for measure in measures if measure.field is not None]
     return tuple(dict.fromkeys(names))
 
 
 def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
-    """Return the records of a query grouped by the values of these fields.
+    """Return the records of a query, grouped by the values of these fields.
 
     Raises InvalidArgumentError, UnknownFieldError, InvalidValueError or UnknownLookupError.
     """
@@ -564,7 +563,7 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
 
 
 def _single(schema: ModelSchema, field: str) -> str:
-    """Return the field of a primary key of one field; any other name as it is."""
+    """Return the field of a single-field primary key; any other name unchanged."""
     return schema.primary_key[0].field if field == PRIMARY_KEY and len(schema.primary_key) == 1 else field
 
 

@@ -1,10 +1,10 @@
-"""Tests of stored documents for the conditions that no index answers.
+"""Tests of stored documents against the conditions that no index answers.
 
-A value is compared by its packed key part, so that a column gives the same answers with and without an index. A value
-without a part (NaN, a naive datetime) is equal to nothing and has no order.
+Values are compared by their packed key parts, so that a column gives the same results with and without an index. A
+value without a part (NaN, a naive datetime) equals nothing and has no order.
 
-Rules of this module: pure; tests see what the document stores, computed values included, so that an index and a scan
-agree. A field whose type cannot be a column is decoded alone and compared with Python's ``==``.
+Rules of this module: pure. Tests use the stored document, including computed values, so that an index and a scan agree.
+A field whose type cannot be a column is decoded alone and compared with Python's ``==``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EQUAL_AS_STORED: Final = frozenset({"str", "int", "bool", "bytes"})
 
 
 class Matcher:
-    """Tests whether records satisfy all predicates; made once per query."""
+    """Tests whether records satisfy all predicates; created once per query."""
 
     __slots__ = ("_exact", "_lenient", "_predicates", "_schema")
 
@@ -46,10 +46,10 @@ class Matcher:
         self._lenient: Test | None = None
 
     def on_document(self, document: Document) -> bool:
-        """Whether a stored document, or the part of one in an index entry, satisfies them.
+        """Return whether a stored document, or the part of one in an index entry, satisfies the predicates.
 
-        Raises KeyError if the document lacks a compared value, or holds one that its column cannot hold. Then read the
-        object (which fails if the record is damaged) and call ``on_object``.
+        Raises KeyError if a compared value is missing from the document, or does not fit its column. Then read the
+        object, which fails if the record is damaged, and call ``on_object``.
         """
         try:
             return self._exact(document)
@@ -57,26 +57,26 @@ class Matcher:
             raise KeyError("a value that is compared is not what its column holds") from error
 
     def on_object(self, instance: Any) -> bool:
-        """Whether an object satisfies them as the record that it would be stored as; raises as ``schema.prepare``."""
+        """Return whether an object, in its stored form, satisfies the predicates; raises like ``schema.prepare``."""
         if self._lenient is None:
             self._lenient = _test(self._schema, AllOf(self._predicates), lenient=True)
         return self._lenient(self._schema.prepare(instance).document)
 
 
 def matcher(schema: ModelSchema, predicates: Iterable[Predicate]) -> Matcher | None:
-    """Return a test for records that satisfy every predicate; None when there is nothing to test."""
+    """Return a test for records that satisfy every predicate; None if there is nothing to test."""
     wanted = tuple(predicates)
     return Matcher(schema, wanted) if wanted else None
 
 
 def comparison_column(schema: ModelSchema, field: str) -> Column | None:
-    """Return the ascending column, None included, by which a field is compared; None for a type that is no column."""
+    """Return the ascending nullable column for comparing a field; None for a type that cannot be a column."""
     source = None if field == PRIMARY_KEY else schema.source(field)
     return None if source is None else ascending_column(source, is_nullable=True)
 
 
 def packed_key(schema: ModelSchema, values: Iterable[Any]) -> bytes:
-    """Return the packed primary key of its values."""
+    """Return the packed primary key for its values."""
     return b"".join(column.codec.pack(value) for column, value in zip(schema.primary_key, values, strict=True))
 
 
@@ -89,7 +89,7 @@ def _test(schema: ModelSchema, predicate: Predicate, *, lenient: bool) -> Test:
     return (lambda document: not test(document)) if predicate.negated else test
 
 
-# Loops, because all() and any() over a generator take twice as long for the two or three tests that a filter has.
+# Loops, because all() and any() over a generator take twice as long for the two or three tests of a typical filter.
 
 
 def _all_of(tests: Sequence[Test]) -> Test:
@@ -116,7 +116,7 @@ def _any_of(tests: Sequence[Test]) -> Test:
 
 
 def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Test:
-    """Return the test of a condition as if it were not negated."""
+    """Return the test of a condition without its negation."""
     if condition.field == PRIMARY_KEY:
         return _key_test(schema, condition)
     source = schema.source(condition.field)
@@ -174,7 +174,7 @@ def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
 
 
 def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTest:
-    """Return a faster test for types whose stored values are equal exactly if their parts are."""
+    """Return a faster test for types whose stored values are equal if and only if their parts are."""
     stored = operand if source.codec.to_stored is None else source.codec.to_stored(operand)
     kind: Any = stored.__class__
     return lambda value: value == stored if type(value) is kind else otherwise(value)

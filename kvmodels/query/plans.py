@@ -1,6 +1,6 @@
-"""Query plans: the scans of a query, how they are combined, which conditions remain, and their text.
+"""Query plans: the scans of a query, how they combine, the remaining conditions, and their text form.
 
-A plan is one or more **scans** and the way in which they combine:
+A plan consists of one or more **scans** and how they combine:
 
 =============  =======================================================================  =========================
 ``combine``    the steps                                                                ``mark`` of a row
@@ -15,9 +15,9 @@ intersect      the primary keys that every scan has; the rows of each lie in the
 nothing        no record can match, so nothing is read                                  (there is no row)
 =============  =======================================================================  =========================
 
-Rules of this module: data and its text for people; decisions are the planner's. A plan is a pure function of the
-query and of the indexes that are readable, and its hash is the same in every process. Long operands are cut in the
-text, never in the bytes that are hashed.
+Rules of this module: data and its text form; the planner makes the decisions. A plan is a pure function of the query
+and of the readable indexes, and its hash is the same in every process. Long operands are truncated in the text, never
+in the hashed bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHOWN_OPERAND: Final = 60
 
 
 def describe(predicate: Predicate) -> str:
-    """Return a predicate as a person writes it.
+    """Return a predicate as readable text.
 
     Examples:
         >>> describe(AnyOf((Condition("age", "gte", 18), Condition("age", "isnull", True))))
@@ -63,7 +63,7 @@ def describe(predicate: Predicate) -> str:
 
 
 def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
-    """Return the meaning of a predicate as plain data that does not depend on the process.
+    """Return the meaning of a predicate as plain data that is the same in every process.
 
     Raises InvalidValueError for an operand that cannot be stored.
     """
@@ -117,11 +117,11 @@ def _operand(schema: ModelSchema, condition: Condition) -> Any:
 
 
 Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
-"""How the scans of a plan are put together; the table in ``kvmodels.query.plans`` describes each."""
+"""How the scans of a plan are combined; the table in ``kvmodels.query.plans`` describes each kind."""
 
 
 Distinct: TypeAlias = Literal["jumps", "passes", "holds"]
-"""How equal values are found; see ``kvmodels.query.planning.distinct``."""
+"""How distinct values are found; see ``kvmodels.query.planning.distinct``."""
 
 _DISTINCT: Final[dict[Distinct, str]] = {
     "jumps": "jumps from one value to the next",
@@ -138,7 +138,7 @@ _ONE_BATCH: Final = 100
 
 
 class KeyRange(NamedTuple):
-    """Packed keys with ``start <= key < end``; ``end`` None: the one key ``start``."""
+    """Packed keys with ``start <= key < end``; with ``end`` None, the single key ``start``."""
 
     start: Annotated[bytes, BytesAsHex]
     end: Annotated[bytes | None, BytesAsHex]
@@ -146,33 +146,33 @@ class KeyRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One walk over the entries of an index, or over the records themselves.
+    """One scan of index entries, or of the records themselves.
 
     Attributes:
-        index: name of the index that is read; None: the records, by primary key.
-        generation: of the index; a rebuilt index has another one. 0 for the records.
-        prefix: packed beginning of every key that is read.
-        columns: the columns in the keys after the prefix: those of the index, then those of the primary key, unless the
-            index is unique (its slots end in its columns, and name the owner in their value).
-        unique: a key without a primary key at its end is the slot of one owner.
-        ranges: packed key ranges that are read, ascending and disjoint. In a merge every column that ``order`` does not
-            name has one value in all of them, and in an intersection every column but those of the primary key.
-        reverse: the ranges are read from their end.
-        copies: the rows hold the records themselves, so that one read is enough.
-        covers: every field that the query needs can be taken from the rows: from lossless columns, included fields and
-            the primary key. Then no record is read. For a query without fields (``Query.fields == ()``, as a count)
-            only tested fields are needed.
-        fans_out: one record may be found by several rows of the ranges, because a column has several values. It counts
-            only at the lowest of its keys that lie in the ranges, whatever the direction, so that ``reverse()`` gives
-            the same records from the other end.
+        index: name of the index; None for a scan of the records by primary key.
+        generation: the generation of the index, which changes when it is rebuilt. 0 for records.
+        prefix: the packed beginning of every key.
+        columns: the columns in the keys after the prefix: those of the index, then those of the primary key. Keys of a
+            unique index end after its own columns, and their values contain the primary key.
+        unique: a key without a primary key at its end is a unique slot with one owner.
+        ranges: the packed key ranges to read, ascending and disjoint. In a merge, every column outside ``order`` has
+            one value in all ranges; in an intersection, every column outside the primary key has.
+        reverse: the ranges are read in descending order.
+        copies: the rows contain the records, so that one read is enough.
+        covers: the rows contain every field that the query needs: lossless columns, included fields and the primary
+            key. Then no record is read. A query without fields (``Query.fields == ()``, such as a count) needs only the
+            tested fields.
+        fans_out: several rows of the ranges may lead to one record, because a column has several values. The record
+            counts only at the lowest of its keys in the ranges, in both directions, so that ``reverse()`` returns the
+            same records in the opposite order.
         order: the complete order of the rows, ``-`` for descending, ending in the primary key and without columns that
-            have one value; empty when the rows are in no order of the records (``fans_out``).
+            have one value; empty if the rows have no order of records (``fans_out``).
         served: the conditions that the ranges answer.
         tested: the conditions that ``matches`` tests.
-        values: of a merge that reads a list of values: the one that this scan binds each of the listed fields to.
-        accepts: of a concatenation: whether a record satisfies the whole branch that this scan answers, so that a later
-            scan of the list drops it. None in other plans.
-        matches: the test of the record that a row leads to. None: nothing is left to test.
+        values: in a merge that reads a list of values: the value of each listed field that this scan reads.
+        accepts: in a concatenation: returns whether a record satisfies the whole alternative of this scan, so that
+            later scans drop it. None in other plans.
+        matches: the test of the record that a row leads to. None if nothing is left to test.
     """
 
     index: str | None
@@ -194,12 +194,12 @@ class Scan:
 
     @property
     def points(self) -> bool:
-        """Whether every range is one key."""
+        """Whether every range is a single key."""
         return all(key_range.end is None for key_range in self.ranges)
 
 
 class PlanNode(NamedTuple):
-    """One node of a plan as a tree, for people: a label, named details, and its child nodes."""
+    """A node of a plan as a tree: a label, named details, and child nodes."""
 
     label: str
     details: tuple[tuple[str, str], ...] = ()
@@ -208,12 +208,12 @@ class PlanNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """A sort in memory, which ``sort_in_memory(limit=…)`` has permitted.
+    """A sort in memory, allowed by ``sort_in_memory(limit=…)``.
 
     Attributes:
-        columns: the columns to sort by, complete with the primary key; the joined packed parts of a stored document
-            compare in the order, because descending columns have descending codecs.
-        limit: the most records that may be held.
+        columns: the columns to sort by, including the primary key. The concatenated packed parts of a stored document
+            sort in this order, because descending columns have descending codecs.
+        limit: the maximum number of records in memory.
     """
 
     columns: tuple[Column, ...] = field(repr=False, compare=False, metadata=INTERNAL)
@@ -222,13 +222,13 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Costs of running a plan; ``explain(analyze=True)`` fills them in.
+    """The costs of running a plan, filled in by ``explain(analyze=True)``.
 
     Attributes:
-        rows: how many rows of indexes, or records in their own order, were walked.
-        records: how many records were read by following entries.
-        batches: how many times the engine was read.
-        results: how many objects came out.
+        rows: the number of scanned rows: index entries, or records in their own order.
+        records: the number of records that were read by following entries.
+        batches: the number of reads of the engine.
+        results: the number of results.
     """
 
     rows: int
@@ -238,14 +238,14 @@ class Analysis:
 
     @property
     def reads(self) -> int:
-        """Rows and records together, as ``QueryPlan.estimated_reads`` counts them."""
+        """Rows and records together, as in ``QueryPlan.estimated_reads``."""
         return self.rows + self.records
 
     def __str__(self) -> str:
         return f"{_counted(self.rows, 'row')} and {_counted(self.records, 'record')} {self._end()}"
 
     def of_records(self) -> str:
-        """Return the text for a plan without an index, whose rows are the records themselves."""
+        """Return the text for a plan without an index, whose rows are the records."""
         return f"{_counted(self.rows, 'record')} {self._end()}"
 
     def _end(self) -> str:
@@ -254,23 +254,23 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """How a query is answered; the result of ``explain()``.
+    """The plan of a query; the result of ``explain()``.
 
     Attributes:
-        combine: how the scans are put together.
-        scans: what is read, in the order of the branches of the filter, whatever the direction: a reversed
-            concatenation walks the list from its end, and a record is still dropped if a scan **before** the one that
-            found it in this list accepts it. One scan for ``"scan"``, none for ``"nothing"``.
-        order: the complete order of the results, ``-`` for descending; it ends in the primary key. Empty when it is
-            not specified (a concatenation, or a scan that fans out): it is then stable while nothing is written.
+        combine: how the scans are combined.
+        scans: the scans in the order of the alternatives of the filter, for both directions: a reversed concatenation
+            runs the list from its end, and a record is still dropped if a scan **before** the current one in this list
+            accepts it. One scan for ``"scan"``, none for ``"nothing"``.
+        order: the complete order of the results, ``-`` for descending, ending in the primary key. Empty if it is
+            unspecified (a concatenation, or a scan that fans out); then it is stable as long as nothing is written.
         start, stop: the slice of the results, counted from 0; ``stop`` None: to the end.
-        full_scan: the whole collection is read and tested, which ``allow_scan()`` has permitted. False for a query
-            that reads everything because it returns everything.
+        full_scan: the whole collection is read and tested, allowed by ``allow_scan()``. False for a query that returns
+            everything.
         tested: the conditions that ``matches`` tests.
-        matches: the test of every record, in addition to ``Scan.matches`` of the scan that found it. A
-            concatenation tests with its scans, every other plan here. None: nothing.
+        matches: the test of every record, in addition to ``Scan.matches`` of its scan. A concatenation tests in its
+            scans, all other plans here. None if there is nothing to test.
         sort: the results must be sorted in memory before the slice is cut.
-        distinct: how equal values are found, if the query is distinct.
+        distinct: how distinct values are found, if the query is distinct.
         analysis: the costs of running it, after ``explain(analyze=True)``.
     """
 
@@ -289,53 +289,53 @@ class QueryPlan:
 
     @property
     def index(self) -> str | None:
-        """Return the name of the only index that is read; None when several are, or the records themselves."""
+        """Return the name of the only index; None if the plan reads several indexes, or the records themselves."""
         names = self.indexes
         return names[0] if len(names) == 1 and all(scan.index is not None for scan in self.scans) else None
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """Return the names of all indexes that are read, each once."""
+        """Return the distinct names of all indexes that the plan reads."""
         return tuple(dict.fromkeys(scan.index for scan in self.scans if scan.index is not None))
 
     @property
     def ranges(self) -> tuple[KeyRange, ...]:
-        """Return the packed key ranges of all scans; none when no record can match."""
+        """Return the packed key ranges of all scans; empty if no record can match."""
         if len(self.scans) == 1:
             return self.scans[0].ranges
         return tuple(key_range for scan in self.scans for key_range in scan.ranges)
 
     @property
     def reverse(self) -> bool:
-        """Whether everything is read from its end."""
+        """Whether everything is read in descending order."""
         return bool(self.scans) and all(scan.reverse for scan in self.scans)
 
     @property
     def points(self) -> bool:
-        """Whether every range of every scan is one key."""
+        """Whether every range of every scan is a single key."""
         return all(scan.points for scan in self.scans)
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """Return the conditions that the ranges answer, for people."""
+        """Return the conditions that the ranges answer, as readable text."""
         return tuple(dict.fromkeys(describe(condition) for scan in self.scans for condition in scan.served))
 
     @property
     def residual(self) -> tuple[str, ...]:
-        """Return the conditions that are tested on each record that was read, for people."""
+        """Return the conditions that are tested on each record that is read, as readable text."""
         tested = (*self.tested, *(predicate for scan in self.scans for predicate in scan.tested))
         return tuple(dict.fromkeys(describe(predicate) for predicate in tested))
 
     @property
     def estimated_reads(self) -> int | None:
-        """Return the most rows that the whole query can read, entries and records counted; None when data decides.
+        """Return the maximum number of entries and records that the query can read; None if it depends on data.
 
-        It is known for keys that are named one by one, and for a slice that is not filtered further.
+        It is known for a list of keys, and for a slice without remaining conditions.
         """
         if self.combine == "intersect":
             return None
         known: list[int] = []
-        # A merge may read rows again that do not count yet, unless they are few enough for one batch.
+        # A merge may read rows again that do not count yet, unless they fit into one batch.
         if self.points and (self.combine != "merge" or len(self.ranges) <= _ONE_BATCH):
             known.append(sum(len(scan.ranges) * _cost(scan) for scan in self.scans))
         if self.combine == "scan" and self.stop is not None and self.sort is None and self._counts_rows():
@@ -348,7 +348,7 @@ class QueryPlan:
 
     @property
     def hash(self) -> str:
-        """16 hexadecimal digits that are equal for two plans that read the same, operands included.
+        """16 hexadecimal digits that are equal for two plans with the same reads, including operands.
 
         Cost: linear in the number of ranges. Raises InvalidValueError for an operand that cannot be stored.
         """
@@ -364,13 +364,13 @@ class QueryPlan:
 
     @property
     def copies(self) -> bool:
-        """Whether no entry has to be followed to its record."""
+        """Whether all rows contain their records, so that no entry must be followed."""
         return all(scan.copies for scan in self.scans)
 
-    # --- for people -------------------------------------------------------------------------------------------
+    # # --- readable forms ---------------------------------------------------------------------------------------
 
     def tree(self) -> PlanNode:
-        """Return the plan as a tree for ``kvmodels.ext.rich_tree``, several scans as children of how they combine."""
+        """Return the plan as a tree for ``kvmodels.ext.rich_tree``; several scans are children of how they combine."""
         if self.combine == "nothing":
             return PlanNode(f"{self.schema.name}: nothing is read, because no record can match")
         if self.combine == "scan":
@@ -474,7 +474,7 @@ def _cost(scan: Scan) -> int:
 
 
 def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
-    """Return what a scan reads and tests; without its generation, which a cursor names by itself."""
+    """Return what a scan reads and tests, without its generation, which a cursor contains separately."""
     return [
         scan.index,
         [[start.removeprefix(scan.prefix), end and end.removeprefix(scan.prefix)] for start, end in scan.ranges],

@@ -1,7 +1,7 @@
-"""Which fields of its records a query gives, and in which shape: dicts, tuples, single values, objects of a class.
+"""The fields and the form of the results of a query: dicts, tuples, single values, or objects of a class.
 
-Rules of this module: pure; names are checked at once, with a suggestion. A field is named as in ``filter``: by itself,
-as a path into nested models (``"address.city"`` or ``address__city``), as a computed column, or as ``pk``.
+Rules of this module: pure. Names are checked at once, with a suggestion. A field is named as in ``filter``: by its
+name, as a path into nested models (``"address.city"`` or ``address__city``), as a computed column, or as ``pk``.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
 
 Shape = Callable[[dict[str, Any]], Any]
-"""Makes the result for the caller of the values of the fields, by name."""
+"""Converts the values of the fields, by name, to the result."""
 
 _CONTAINERS: Final = (list, set, frozenset, tuple)
 
 
 class SelectedField(NamedTuple):
-    """One chosen field: as it was written, and the names that are read for it (several for a composite ``pk``)."""
+    """One selected field: its name in the call, and the names that are read for it (several for a composite ``pk``)."""
 
     label: str
     names: tuple[str, ...]
 
     def value(self, values: Mapping[str, Any]) -> Any:
-        """Its value among those that were read."""
+        """Return its value among the values that were read."""
         if len(self.names) == 1:
             return values[self.names[0]]
         return tuple(values[name] for name in self.names)
 
 
 def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedField, ...]:
-    """Return the chosen fields; every field of the model when none is given.
+    """Return the selected fields; every field of the model by default.
 
-    Raises UnknownFieldError for no such field, with the nearest name, and InvalidValueError for something that names
-    none.
+    Raises UnknownFieldError with the nearest name for an unknown field, and InvalidValueError for an argument that does
+    not name a field.
     """
     if not given:
         return tuple(SelectedField(name, (name,)) for name in schema.fields)
@@ -63,9 +63,9 @@ def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
 
 
 def distinct_query(query: Query) -> Query:
-    """Return the query for distinct results; objects are distinct anyway, by their primary keys.
+    """Return the query for distinct results; objects are always distinct, by their primary keys.
 
-    Raises InvalidArgumentError after a slice has been taken.
+    Raises InvalidArgumentError if the query is a slice.
     """
     if query.sliced:
         raise InvalidArgumentError(
@@ -80,7 +80,7 @@ def distinct_query(query: Query) -> Query:
 
 
 def field_of(schema: ModelSchema, given: Any) -> str:
-    """Return the name of a field as the schema has it; ``pk`` stays; raises as ``select``."""
+    """Return the name of a field in the schema; ``pk`` stays; raises like ``select``."""
     if isinstance(given, (FieldRef, MultiFieldRef)):
         name, model = origin(cast("FieldRef[Any]", given))
         if model is not None and not issubclass(schema.model, model):
@@ -139,7 +139,7 @@ def _paths(schema: ModelSchema, head: str) -> Iterator[str]:
 
 
 def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
-    """Return the nested model that a path leads to, through lists too; None where there is none."""
+    """Return the nested model at a path, also through lists; None if there is none."""
     model: type[BaseModel] | None = schema.shape
     for name in path.split("."):
         info = None if model is None else model.model_fields.get(name)
@@ -153,20 +153,20 @@ def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
     return model
 
 
-# --- shapes -------------------------------------------------------------------------------------------------------
+# # --- result forms -------------------------------------------------------------------------------------------------
 
 
 def shape_of_dicts(selected: Sequence[SelectedField]) -> Shape:
-    """Return the shape of dicts of the chosen fields, by the names that the caller wrote."""
+    """Return the function that makes dicts of the selected fields, with the names of the call."""
     if all(item.names == (item.label,) for item in selected):
         return dict
     return lambda values: {item.label: item.value(values) for item in selected}
 
 
 def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
-    """Return the shape of tuples of the chosen fields in order; with ``flat`` of the value of the only one.
+    """Return the function that makes tuples of the selected fields or, with ``flat``, the value of the only field.
 
-    Raises InvalidArgumentError for ``flat`` with none or several fields, or a ``flat`` that is no bool.
+    Raises InvalidArgumentError for ``flat`` without a field or with several, or if ``flat`` is not a bool.
     """
     if flat is not True and flat is not False:
         raise InvalidArgumentError(
@@ -188,7 +188,7 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
 
 
 def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], Shape]:
-    """Return the shape of objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple, by its fields.
+    """Return the function that makes objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple.
 
     Raises InvalidValueError: no such class; InvalidArgumentError: a stored model, a class without fields, or one that
     pydantic cannot make; UnknownFieldError: it declares a field that the model does not have.
@@ -207,7 +207,7 @@ def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedFiel
             hint="Declare the fields with the types that they have in the model.",
         ) from error
     as_dict = shape_of_dicts(selected)
-    # from_attributes: a nested object may become one of a class with fewer fields.
+    # from_attributes: a nested object may be converted to a class with fewer fields.
     return selected, lambda values: validate(as_dict(values), from_attributes=True, by_alias=False, by_name=True)
 
 
@@ -250,5 +250,5 @@ def _declared(target: Any) -> list[str] | None:
 
 
 def shaped(shape: Shape | None, results: list[Any]) -> list[Any]:
-    """Return results in their shape; objects as they are."""
+    """Return results in their form; objects unchanged."""
     return results if shape is None else [shape(values) for values in results]

@@ -1,7 +1,7 @@
-"""The immutable description of a query, and the page of results that a caller receives.
+"""The immutable description of a query, and the page of results.
 
-Rules of this module: every method returns a new query and checks its arguments at once, so that a mistake is shown
-where it was made and not where the query is run. Nothing is planned and nothing is read.
+Rules of this module: every method returns a new query and checks its arguments at once, so that an error points at the
+wrong call and not at the line that runs the query. Nothing is planned and nothing is read.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[M]):
-    """One page of a query; iterating over it gives its items.
+    """One page of a query; iterating over it yields its items.
 
-    A cursor is a place between two items, so either one may be passed as ``after`` or as ``before``.
+    A cursor is a position between two items, so each of the two can be passed as ``after`` or as ``before``.
 
     Attributes:
         items: the objects, in the order of the query.
-        next_cursor: the place after the last item, to pass as ``after`` for the next page; None at the end.
+        next_cursor: the position after the last item, to pass as ``after`` for the next page; None at the end.
         has_more: whether there is a next page.
-        previous_cursor: the place before the first item, to pass as ``before`` for the page before; None at the
+        previous_cursor: the position before the first item, to pass as ``before`` for the previous page; None at the
             beginning.
-        has_previous: whether there is a page before this one. Of the two directions only the one that was read is
-            known for certain: items on the side of the given cursor may have been removed since.
+        has_previous: whether there is a previous page. Only the flag of the direction that was read is certain: items
+            on the side of the given cursor may have been removed since.
     """
 
     items: list[M]
@@ -63,14 +63,14 @@ class Query:
     """A filter, an order and a slice over one collection.
 
     Attributes:
-        where: predicates that all hold, in normal form; ``(NEVER,)`` when they cannot.
-        order: columns to order by; empty: the order of the index that serves the query.
+        where: predicates that must all hold, in normal form; ``(NEVER,)`` if that is impossible.
+        order: columns to order by; if empty, the order of the index that serves the query.
         start, stop: the slice of the results, counted from 0; ``stop`` None: to the end.
-        scan_allowed: the whole collection may be read to find the results.
-        using: the only index to be read, ``"pk"`` for the primary key; None: the planner chooses.
-        sort_limit: the most results that may be held and sorted in memory; None: an order without an index is refused.
-        fields: the fields of each result, which then is a dict of their values; None: results are objects.
-        distinct: of equal results only the first.
+        scan_allowed: whether the whole collection may be scanned.
+        using: the only index to read, ``"pk"`` for the primary key; None: the planner chooses.
+        sort_limit: the maximum number of results sorted in memory; None: an order without an index is refused.
+        fields: the fields of each result, which is then a dict of their values; None: results are objects.
+        distinct: whether equal results are returned only once.
     """
 
     schema: ModelSchema
@@ -92,7 +92,7 @@ class Query:
 
     @property
     def sliced(self) -> bool:
-        """Whether a slice has been taken."""
+        """Whether the query is a slice."""
         return self.start > 0 or self.stop is not None
 
     @property
@@ -101,12 +101,12 @@ class Query:
         return tuple((order.field, order.descending is not self.reverse) for order in self.order)
 
     def filtered(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
-        """Add conditions; raises as ``parse``."""
+        """Add conditions; raises like ``parse``."""
         self._refuse_slice("filter")
         return self._narrowed(parse(self.schema, expressions, keywords))
 
     def excluding(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
-        """Leave out records that satisfy all these conditions together; raises as ``parse``."""
+        """Exclude records that satisfy all these conditions together; raises like ``parse``."""
         self._refuse_slice("exclude")
         return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
 
@@ -126,7 +126,7 @@ class Query:
         return replace(self, scan_allowed=True)
 
     def sorting(self, limit: Any) -> Query:
-        """Allow a sort in memory; InvalidValueError for a limit that is no int, InvalidArgumentError below 1."""
+        """Allow a sort in memory. Raises InvalidValueError if the limit is not an int, InvalidArgumentError below 1."""
         self._refuse_slice("sort_in_memory")
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise InvalidValueError(
@@ -148,8 +148,8 @@ class Query:
     def through(self, index: Any) -> Query:
         """Read through this index only, ``"pk"`` for the primary key.
 
-        Raises InvalidValueError for a name that is no str, and UnknownFieldError, with the nearest name, for an unknown
-        index.
+        Raises InvalidValueError for a name that is not a str, and UnknownFieldError with the nearest name for an
+        unknown index.
         """
         self._refuse_slice("using_index")
         if not isinstance(index, str):
@@ -174,7 +174,7 @@ class Query:
     def within(self, part: slice) -> Query:
         """Take a slice of these results, relative to an earlier slice.
 
-        InvalidArgumentError for a negative bound or a step.
+        Raises InvalidArgumentError for a negative bound or a step.
         """
         start, stop = self._bound(part.start, "start"), self._bound(part.stop, "stop")
         if part.step is not None:
@@ -203,17 +203,17 @@ class Query:
         )
 
     def limited(self, count: int) -> Query:
-        """Take the first ``count`` of these results at most."""
+        """Take at most the first ``count`` of these results."""
         return self.within(slice(0, count))
 
     def at(self, position: Any) -> Query:
-        """Take the one result at a position; raises as ``within``, and InvalidValueError for no int."""
+        """Take the one result at a position; raises like ``within``, and InvalidValueError if it is not an int."""
         if position is None:
             raise InvalidValueError("a position is an int", field="position", type="NoneType", hint="Write query[0].")
         return self.within(slice(position, None)).limited(1)
 
     def end(self, *, last: bool = False) -> Query:
-        """Take the first of these results, or the last; InvalidArgumentError for the last one of a slice."""
+        """Take the first of these results, or the last. Raises InvalidArgumentError for the last one of a slice."""
         if last and self.sliced:
             raise InvalidArgumentError(
                 "a slice is not read from its end",
@@ -223,7 +223,7 @@ class Query:
         return (self.reversed() if last else self).limited(1)
 
     def summary(self, name: str) -> str:
-        """Return the query in one line, without operands; ``name`` is the class of the query set."""
+        """Return a one-line description without operands; ``name`` is the class of the query set."""
         fields = dict.fromkeys(condition.field for part in self.where for condition in conditions_of(part))
         order = [("-" if descending else "") + field for field, descending in self.directions]
         parts = [f"filtered by {', '.join(fields)}"] if fields else []
@@ -232,7 +232,7 @@ class Query:
         return f"<{name}[{self.schema.name}]{''.join(f' {part}' for part in parts)}>"
 
     def no_truth(self) -> InvalidValueError:
-        """Return the error for ``if users.filter(...)``, which would always hold."""
+        """Return the error for ``if users.filter(...)``, which would always be true."""
         return InvalidValueError(
             "a query has no truth value", model=self.schema.name, type="QuerySet", hint="Ask exists() or count()."
         )
@@ -294,7 +294,7 @@ class Query:
         return value
 
     def _orders(self, column: OrderColumn) -> tuple[Order, ...]:
-        """Return the columns to order by; those of a text are looked up once."""
+        """Return the columns to order by; those of a str are cached."""
         if not isinstance(column, str):
             return self._orders_of(column)
         known = self.schema.compiled.orders

@@ -1,17 +1,19 @@
-"""List the accesses of one branch of a filter: the ways in which each index, and the primary key, can serve it.
+"""List the accesses for one alternative of a filter: how each index, and the primary key, can serve it.
 
-A *path* is something with ordered keys: the records, or the entries of an index. Walking its columns from the left,
-terms that leave single values bind a column and go on; the first column with anything else gives the last bounds. An
-*access* is a path with the columns that it binds. It serves a branch only if it has a row for every record of it:
+A *path* is a set of ordered keys: the records, or the entries of an index. Its columns are bound from the left: a term
+that leaves single values binds its column and continues with the next one; the first other term sets the last bounds.
+An *access* is a path with the columns that it binds. It serves an alternative only if it has a row for every record of
+it:
 
-- an index that leaves out None serves what excludes None;
-- an index with a condition serves what implies the condition, which then needs no test;
-- an index over several values has no row for a record without any, so it serves what asks for one of them.
+- an index without entries for None serves conditions that exclude None;
+- a partial index serves conditions that imply its own condition, which then needs no test;
+- an index on a field with several values has no row for a record without any, so it serves conditions on one of the
+  values.
 
-An order is that of the keys, read from either end. A column with one value has no part in it; a column with several
-values gives no order of records, unless it is bound to one value.
+The order is that of the keys, in either direction. A column with one value has no effect on the order. A column with
+several values gives no order of records, unless it is bound to one value.
 
-Rules of this module: pure; shapes alone are looked at, never operands.
+Rules of this module: pure; it looks at shapes only, never at operands.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Path(NamedTuple):
-    """Something with ordered keys that can be read: the records, or the entries of an index."""
+    """A set of ordered keys that can be read: the records, or the entries of an index."""
 
     definition: IndexDefinition | None
     columns: tuple[Column, ...]
@@ -46,24 +48,24 @@ class Path(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A use of a path for a branch.
+    """The use of a path for one alternative of a filter.
 
     Attributes:
-        path: what is read.
+        path: the keys to read.
         bound: the number of the term that binds each column, from the left.
-        served: the places of the parts of the branch that need no test on what was read.
-        equal: fields with one value in all rows of one scan.
-        lists: fields that are bound to several values, each with their number.
-        several: how many columns are bound to several values or to a range.
-        guaranteed: how many parts the condition of the index answers.
-        single: there is at most one row.
-        narrows: what is served leaves out more than single values.
-        by_keys: a list of composite primary keys says what is read.
-        split: fields of ``equal`` with several values in the branch: there is a scan for each of them.
-        covers: no record needs to be read.
-        complete: everything is served.
-        order: complete order of the rows, in the direction in which they are read; empty when there is none.
-        reverse: the rows are read from their end.
+        served: the positions of the parts of the alternative that need no test on the rows.
+        equal: fields that have one value in all rows of a scan.
+        lists: fields that are bound to several values, with the number of values.
+        several: the number of columns that are bound to several values or to a range.
+        guaranteed: the number of parts that the condition of the index answers.
+        single: whether there is at most one row.
+        narrows: whether the served parts exclude more than single values.
+        by_keys: whether a list of composite primary keys selects the rows.
+        split: fields of ``equal`` with several values in the alternative; there is one scan for each value.
+        covers: whether no record needs to be read.
+        complete: whether every part is served.
+        order: the complete order of the rows in reading direction; empty if there is none.
+        reverse: whether the rows are read in descending order.
     """
 
     path: Path
@@ -89,27 +91,27 @@ class Access(NamedTuple):
 
     @property
     def cost(self) -> tuple[int, ...]:
-        """Smaller is better; of equals, the one that is declared first is taken, the primary key before all."""
+        """The sort key of accesses, smaller is better; ties go to the primary key, then to the first declared index."""
         exact = len(self.equal) - len(self.split)
         several = self.several + len(self.split)
         return (not self.single, -exact, -several, -self.guaranteed, self.fans_out, not self.covers)
 
     @property
     def permitted(self) -> bool:
-        """Whether it may be used without permission to scan: it answers everything, or a part that narrows."""
+        """Whether it may be used without ``allow_scan()``: it serves everything, or a part that narrows."""
         return self.complete or self.narrows
 
 
 class AccessDemands(NamedTuple):
-    """The demands of the whole query on an access.
+    """The requirements of the whole query on an access.
 
     Attributes:
         schema: the model.
-        order: fields and directions.
-        reverse: which end to begin at, where the order does not say.
-        forced: the index is named by the query.
-        fields: what must be shown, and sorted by; None: whole objects.
-        sorts: what comes out is sorted in memory.
+        order: the requested fields and directions.
+        reverse: the requested direction if the order does not determine it.
+        forced: whether the query names the index.
+        fields: the fields to return and to sort by; None for whole objects.
+        sorts: whether the results are sorted in memory.
     """
 
     schema: ModelSchema
@@ -121,7 +123,7 @@ class AccessDemands(NamedTuple):
 
     @classmethod
     def of(cls, schema: ModelSchema, shape: QueryShape, *, ordered: bool = True) -> AccessDemands:
-        """With the order of the query, or in any order, to be sorted by it afterwards."""
+        """Return the requirements with the order of the query, or without one if the results are sorted afterwards."""
         fields = shape.fields
         if not ordered and fields is not None:
             fields = (*fields, *(field for field, _ in shape.order))
@@ -144,13 +146,13 @@ def paths_of(live: LiveCollection, shape: QueryShape) -> list[Path]:
 
 
 def index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes, generation: int) -> Path:
-    """Return the path of an index: keys of a unique one end in their columns, of others in the primary key."""
+    """Return the path of an index; its keys end with its columns if it is unique, otherwise with the primary key."""
     tail = () if definition.unique else live.schema.primary_key
     return Path(definition, definition.columns + tail, prefix, generation)
 
 
 def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
-    """Return the fields that the rows of a path hold, without reading a record; None: all of them."""
+    """Return the fields that the rows of a path contain; None for all of them."""
     definition = path.definition
     if definition is None or definition.store == "record":
         return None
@@ -164,7 +166,7 @@ def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
 
 
 def covers(asked: AccessDemands, path: Path, fields: Iterable[str]) -> bool:
-    """Whether the rows of a path hold what the query shows, and these fields that are tested."""
+    """Return whether the rows of a path contain the fields that the query returns, and these tested fields."""
     held = available(asked.schema, path)
     if held is None:
         return True
@@ -184,14 +186,14 @@ def _holds(schema: ModelSchema, held: frozenset[str], field: str) -> bool:
 
 
 def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -> list[Access]:
-    """Return every access to all records of a branch in the requested order, permitted or not."""
+    """Return every access to all records of an alternative in the requested order, allowed or not."""
     found: list[Access] = []
     for path in paths:
         guarantee = _guarantee(path.definition, branch)
         if not _complete(path.definition, branch, guarantee):
             continue
         for access in _bound(path, branch, guarantee):
-            # Nothing of the index is bound, and no order asked for: the records themselves are as good, and first.
+            # An unbound index without a requested order is no better than the records themselves, which come first.
             useful = access.bound or access.guaranteed or asked.order or asked.forced or path.definition is None
             directed = _directed(asked, branch, access) if useful else None
             if directed is not None:
@@ -206,7 +208,7 @@ def _guarantee(definition: IndexDefinition | None, branch: BranchShape) -> Guara
 
 
 def _complete(definition: IndexDefinition | None, branch: BranchShape, guarantee: Guarantee | None) -> bool:
-    """Whether the index has an entry for every record of the branch."""
+    """Return whether the index has an entry for every record of the alternative."""
     if definition is None:
         return True
     if definition.where is not None and guarantee is None:
@@ -221,7 +223,7 @@ def _complete(definition: IndexDefinition | None, branch: BranchShape, guarantee
 
 
 def _bound(path: Path, branch: BranchShape, guarantee: Guarantee | None) -> Iterable[Access]:
-    """The columns of a path bound from the left as far as terms go; one access for each term on several values."""
+    """Yield accesses with the columns bound from the left as far as possible; one for each term on several values."""
     if path.definition is None and branch.keys is not None:
         yield Access(path, (), frozenset({branch.keys}), _NOTHING, (), 1, narrows=True, by_keys=True)
         return
@@ -280,7 +282,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
 
 
 def _one_row(path: Path, terms: Iterable[TermShape]) -> bool:
-    """Whether a complete key is one row: with None in a column, a unique index with distinct nulls has several."""
+    """Return whether a complete key is one row; with None, a unique index with distinct nulls has several rows."""
     definition = path.definition
     if definition is None or not definition.unique or definition.nulls != "distinct":
         return True
@@ -291,7 +293,7 @@ def _one_row(path: Path, terms: Iterable[TermShape]) -> bool:
 
 
 def _directed(asked: AccessDemands, branch: BranchShape, access: Access) -> Access | None:
-    """The access with its order and direction, split into scans where only that gives the order; None: it cannot."""
+    """Return the access in the requested order, split into scans if necessary; None if it cannot have that order."""
     reverse = direction(asked, access)
     if reverse is None:
         access = _split(asked, access)
@@ -309,7 +311,7 @@ def _directed(asked: AccessDemands, branch: BranchShape, access: Access) -> Acce
 
 
 def _split(asked: AccessDemands, access: Access) -> Access:
-    """A scan for each value of the columns with several, of those that are not ordered by, within a bound."""
+    """Return the access with one scan per value of multi-value columns outside the order, up to a maximum number."""
     ordered = {field for field, _ in asked.order}
     lists = {field: count for field, count in access.lists if field not in ordered}
     if prod(lists.values()) > MAX_PRODUCT:
@@ -320,7 +322,7 @@ def _split(asked: AccessDemands, access: Access) -> Access:
 
 
 def direction(asked: AccessDemands, access: Access) -> bool | None:
-    """Whether to read backwards, or None when the order cannot be had this way."""
+    """Return whether to read backwards; None if the access cannot have the order."""
     if access.single or not asked.order:
         return asked.reverse
     if access.fans_out:
@@ -330,7 +332,7 @@ def direction(asked: AccessDemands, access: Access) -> bool | None:
     unordered = {column.field for column in asked.schema.primary_key} - (access.equal - access.split)
     for field, descending in asked.order:
         if not unordered:
-            break  # the primary key is complete: nothing is left to order
+            break  # the primary key is complete, so the order is too
         if field not in access.equal:
             wanted.setdefault(field, descending)
             unordered.discard(field)
@@ -343,7 +345,7 @@ def direction(asked: AccessDemands, access: Access) -> bool | None:
 
 
 def provided(schema: ModelSchema, access: Access) -> Directions:
-    """Field and "descending" in which the keys of an access ascend, without columns that have one value."""
+    """Return the fields, each with "descending", in which the keys ascend, without columns that have one value."""
     provided: dict[str, bool] = {}
     for column in (*access.path.columns, *schema.primary_key):
         if column.field not in access.equal:
@@ -352,7 +354,7 @@ def provided(schema: ModelSchema, access: Access) -> Directions:
 
 
 def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str] = _NOTHING) -> Directions | None:
-    """The order by which rows of several scans can be put together; None if the keys of this one do not tell it.
+    """Return the common order for merging rows of several scans; None if the keys of this one do not contain it.
 
     What is ordered by comes first, even if it has one value here, and all of the primary key is in it. Every column
     has the direction in which it is met, so that the parts of the keys compare as the order asks.
@@ -376,9 +378,9 @@ def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str
 
 
 def either_way(asked: AccessDemands, access: Access) -> tuple[Access, ...]:
-    """The access in every direction that it can be read in for the order, the one that is asked for first.
+    """Return the access in every direction that fits the order, the requested one first.
 
-    One row is in any order.
+    A single row fits every order.
     """
     if not access.single:
         return (access,)
@@ -389,5 +391,5 @@ def either_way(asked: AccessDemands, access: Access) -> tuple[Access, ...]:
 
 
 def turned(order: Directions, *, reverse: bool) -> Directions:
-    """Return an order as it is read from the end."""
+    """Return an order with all directions reversed."""
     return tuple((field, down is not reverse) for field, down in order)

@@ -1,18 +1,18 @@
-"""Plans of ``aggregate()`` and ``group_by()``: counters, an end of an index, or one pass.
+"""Plans of ``aggregate()`` and ``group_by()``: counters, one end of an index, or one pass.
 
-In this order: counters of an aggregate index that keep them; for the least and the greatest value, the end of an index
-that has the field behind columns with one value; else one pass over the records of the query, or over the entries of
-an index that hold all that is looked at. Groups come from counters, else from an index that has the records of each
-group side by side, else, where ``sort_in_memory(limit)`` permits it, from one pass with all groups in memory.
+Sources of an aggregate, in this order: counters of an aggregate index; for a minimum or maximum, one end of an index
+that has the field directly after columns with one value; otherwise one pass over the records of the query, or over
+index entries that contain all needed fields. Sources of groups: counters; otherwise an index that is sorted by the
+groups; otherwise, if ``sort_in_memory(limit)`` allows it, one pass with all groups in memory.
 
-An aggregate index serves a query if the values of its columns decide everything that is asked: each part of the filter
-is about one of its columns, or follows from its condition (``where=``). Then the totals of the query are the totals of
-the counters whose group passes, and a group of the query is one counter group, or several that are added up.
+An aggregate index serves a query if its columns determine the result: each part of the filter is a condition on one of
+its columns, or follows from its own condition (``where=``). Then the totals of the query are the totals of the matching
+counters, and a group of the query is one counter group, or the sum of several.
 
-Rules of this module: pure; a pass is planned by the planner of queries, so the same permissions are asked for. A column
-with several values counts a record once for each of them, so it must be bound to one value, or be grouped by without a
-condition on it. An index that leaves out None serves a query that excludes None. A line of code that a refusal shows
-can be pasted: with it the groups are served.
+Rules of this module: pure. The planner of queries plans the passes, so they need the same permissions. A column with
+several values counts a record once for each value, so it must be bound to one value, or grouped by without a condition
+on it. An index without None serves a query that excludes None. A suggested line of code can be pasted, and then the
+groups are served.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Directions = Sequence[tuple[str, bool]]
 """Fields, each with "descending"."""
 
 _MOST_GROUPS: Final = 1_000
-"""The most groups that are named one by one; beyond, they are read as a range and passed over where they do not fit."""
+"""The maximum number of groups that are listed individually; beyond, a range is read and filtered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class CounterPlan:
         index: the aggregate index.
         groups: packed prefixes of complete groups, whose counters are read by key; empty when ranges are read.
         ranges: packed key ranges of counters, ascending.
-        tests: positions of columns with the spans of the parts that pass, for ranges.
-        places: the position in the index of each column that the query groups by, in the order of the groups.
-        ordered: the counters come in the order of the groups; otherwise groups must be put together in memory.
-        reverse: the ranges are read from their end.
+        tests: for ranges: positions of columns, with the spans of the matching parts.
+        places: the position in the index of each group column, in the order of the groups.
+        ordered: whether the counters are sorted by the groups; otherwise groups are combined in memory.
+        reverse: whether the ranges are read in descending order.
     """
 
     index: LiveIndex = field(metadata=INTERNAL)
@@ -74,11 +74,11 @@ class CounterPlan:
 
     @property
     def name(self) -> str:
-        """Name of the index."""
+        """The name of the index."""
         return self.index.definition.name
 
     def parts_in(self, key: bytes) -> Sequence[bytes] | None:
-        """The packed columns in the key of a counter, and its kind; None for a group that does not pass."""
+        """Return the packed columns and the kind in the key of a counter; None if its group does not match."""
         prefix = self.index.layout.prefix
         parts = split_key(key[len(prefix) :])
         passes = all(contains(spans, parts[at]) for at, spans in self.tests)
@@ -86,9 +86,9 @@ class CounterPlan:
 
 
 class _AggregateMatch(NamedTuple):
-    """The use of an aggregate index for a query: spans of its columns, places and direction as in ``CounterPlan``.
+    """How an aggregate index serves a query: spans of its columns, places and direction as in ``CounterPlan``.
 
-    ``reverse`` is None when the counters do not come in the order of the groups.
+    ``reverse`` is None if the counters are not sorted by the groups.
     """
 
     name: str
@@ -98,10 +98,10 @@ class _AggregateMatch(NamedTuple):
 
 
 def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] | None:
-    """Return the counters of a result, besides the number of records; None if the index does not keep it."""
+    """Return the counters for a result, besides the number of records; None if the index does not keep them."""
     if measure.function == "count" and (measure.field is None or not measure.nullable):
         return ()
-    assert definition.aggregates is not None  # it is an aggregate index
+    assert definition.aggregates is not None  # an aggregate index
     column = next((column for column in definition.aggregates.sums if column.field == measure.field), None)
     if column is None or measure.function in ("min", "max"):
         return None
@@ -116,7 +116,7 @@ def counter_plan(
 ) -> CounterPlan | None:
     """Return the counters of the first aggregate index that keeps all results of a query; None if there is none."""
     definitions = [index.definition for index in live.readable.values()]
-    # One that has the groups in order needs no memory; then fewer columns are fewer counters.
+    # An index that is sorted by the groups needs no memory; among the rest, fewer columns mean fewer counters.
     fits = sorted(_fits(query, definitions, measures, order), key=lambda fit: (fit.reverse is None, len(fit.spans)))
     return _plan(live.readable[fits[0].name], fits[0]) if fits else None
 
@@ -124,7 +124,7 @@ def counter_plan(
 def unready_counters(
     query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
 ) -> str | None:
-    """The name of the first aggregate index that would answer if it were readable; None if there is none."""
+    """Return the name of the first aggregate index that would serve the query if it were readable; None if none."""
     waiting = [query.schema.indexes[name] for name in live.states]
     return next((fit.name for fit in _fits(query, waiting, measures, order)), None)
 
@@ -132,7 +132,7 @@ def unready_counters(
 def _fits(
     query: Query, definitions: Iterable[IndexDefinition], measures: Sequence[Measure], order: Directions
 ) -> list[_AggregateMatch]:
-    """The aggregate indexes that answer."""
+    """Return the matching aggregate indexes."""
     candidates = [
         definition
         for definition in definitions
@@ -161,7 +161,7 @@ def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Direc
 
 
 def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping[str, list[ColumnTerm]] | None:
-    """The terms on the columns of the index; None if something else must be tested on the records."""
+    """Return the terms on the columns of the index; None if the records must be tested for other conditions."""
     guaranteed: set[int] = set()
     if definition.where is not None:
         partials = shape_of(query, branch, [branch], [definition], None).stem.partials
@@ -184,7 +184,7 @@ def _sees_all(
     terms: Mapping[str, list[ColumnTerm]],
     grouped: Sequence[str],
 ) -> bool:
-    """Whether the column leaves out no record of the query, and counts none twice in one group."""
+    """Return whether the column omits no record of the query, and counts none twice in one group."""
     group = terms.get(column.field, [])
     source = schema.source(column.field)
     if source is None or source.codec.name != column.codec.name or source.nullable != column.nullable:
@@ -205,7 +205,7 @@ def _spans(terms: Mapping[str, list[ColumnTerm]], column: Column) -> Spans:
 def _direction(
     definition: IndexDefinition, spans: Sequence[Spans], places: Sequence[int], order: Directions
 ) -> bool | None:
-    """Whether counters are read backwards to come in the order of the groups; None if they do not come in it."""
+    """Return whether to read counters backwards to get the order of the groups; None if neither direction fits."""
     free = [at for at in range(len(spans)) if not (len(spans[at]) == 1 and spans[at][0].point)]
     asked = {at: descending for at, (_, descending) in zip(places, order, strict=True) if at in free}
     if free[: len(asked)] != list(asked):
@@ -237,7 +237,7 @@ def _plan(index: LiveIndex, fit: _AggregateMatch) -> CounterPlan:
 
 
 def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
-    """The error, with the index to add.
+    """Return the error with a suggested index.
 
     ``refusal``: the planner's own, of the records in the order of the groups; None when it was not asked, because a
     record may be in several groups.
@@ -267,7 +267,7 @@ def _hint(grouping: Grouping, refusal: NoUsableIndexError | None) -> str:
 
 
 def _totals(grouping: Grouping) -> str | None:
-    """The aggregate index that would have these groups in this order; None if no such index can."""
+    """Return the aggregate index that would supply these groups in this order; None if no such index exists."""
     query = grouping.query
     branches = branches_of(query.schema, query.where)
     if query.using is not None or branches is None or len(branches) != 1:
@@ -284,11 +284,11 @@ def _totals(grouping: Grouping) -> str | None:
 
 
 def _columns(grouping: Grouping, branch: Branch) -> list[str] | None:
-    """First what the filter binds to one value, then the groups in their order, then what else it compares."""
+    """Return the columns that the filter fixes, then the group columns in order, then the other compared columns."""
     if sum(len(term.at) for term in branch.terms) < len(branch.parts):
-        return None  # something that must be tested on records
+        return None  # a condition must be tested on records
     if len({descending for _, descending in grouping.order}) > 1:
-        return None  # groups of counters have no directions of their own
+        return None  # counter groups have no separate directions
     groups = [column.source.name for column, _ in grouping.order]
     several = sum(column.source.many for column in grouping.columns) + sum(term.many for term in branch.terms)
     if several > 1 or any(term.many and not is_one(term) for term in branch.terms):
@@ -298,7 +298,7 @@ def _columns(grouping: Grouping, branch: Branch) -> list[str] | None:
 
 
 def _sums(measures: Iterable[Measure]) -> list[str] | None:
-    """The fields whose sums are needed; None for a result that no counter gives."""
+    """Return the fields whose sums are needed; None for a result that counters cannot supply."""
     sums: dict[str, None] = {}
     for measure in measures:
         if measure.function in ("min", "max"):
@@ -317,12 +317,12 @@ def _quoted(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A least or greatest value that is the first in an order.
+    """A minimum or maximum that is the first value in an order.
 
     Attributes:
         measure: the result.
-        query: the first record with a value.
-        plan: how it is read.
+        query: selects the first record with a value.
+        plan: the plan of this query.
     """
 
     measure: Measure
@@ -332,7 +332,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over records: what is asked for, and how it is read."""
+    """A pass over records: the query and its plan."""
 
     query: Query = field(metadata=INTERNAL)
     plan: QueryPlan
@@ -340,15 +340,15 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan:
-    """Where the results of an ``aggregate()`` come from; what ``explain_aggregate()`` returns.
+    """The sources of the results of ``aggregate()``; the result of ``explain_aggregate()``.
 
     Attributes:
         counted: results that are read from counters.
-        counters: which counters; None when there are none.
+        counters: the plan of the counters; None if there are none.
         ends: results that are the first value of an index.
-        passed: results of one pass over the records.
-        rows: the pass; None when there is none.
-        analysis: what running it took, after ``explain_aggregate(…, analyze=True)``.
+        passed: results that are computed in one pass over the records.
+        rows: the pass; None if there is none.
+        analysis: the costs of running the plan, after ``explain_aggregate(…, analyze=True)``.
     """
 
     schema: ModelSchema = field(metadata=INTERNAL)
@@ -364,7 +364,7 @@ class AggregatePlan:
 
     @property
     def through_index(self) -> bool:
-        """Whether no record is walked in the order of the primary key, only behind entries."""
+        """Whether every record is read through an index entry, and none in the order of the primary key."""
         plans = [end.plan for end in self.ends] + ([self.rows.plan] if self.rows is not None else [])
         return all(scan.index is not None for plan in plans for scan in plan.scans)
 
@@ -383,14 +383,14 @@ class AggregatePlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Where the rows of a ``group_by()`` come from; what ``Groups.explain()`` returns.
+    """The source of the rows of ``group_by()``; the result of ``Groups.explain()``.
 
     Attributes:
-        source: ``counters``; ``index``: the records of each group lie side by side; ``memory``: all groups are held.
-        counters: which counters; None when there are none.
-        rows: the pass over the records; None when counters are read.
-        limit: the most groups that are held in memory; None when they come in order.
-        analysis: what running it took, after ``explain(analyze=True)``.
+        source: ``counters``; ``index``: an index is sorted by the groups; ``memory``: all groups are held in memory.
+        counters: the plan of the counters; None if there are none.
+        rows: the pass over the records; None if counters are read.
+        limit: the maximum number of groups in memory; None if they are read in order.
+        analysis: the costs of running the plan, after ``explain(analyze=True)``.
     """
 
     grouping: Grouping
@@ -407,7 +407,7 @@ class GroupPlan:
 
     @property
     def index(self) -> str | None:
-        """Name of the only index that is read; None: the records, or several indexes."""
+        """The name of the only index; None if the records or several indexes are read."""
         if self.counters is not None:
             return self.counters.name
         return self.rows.plan.index if self.rows else None
@@ -494,13 +494,13 @@ def _advice(live: LiveCollection, name: str) -> str | None:
 
 
 def _unordered(query: Query, fields: tuple[str, ...]) -> Query:
-    """The query in whatever order is best, because the order makes no difference."""
+    """Return the query in the cheapest order, because the order does not affect the result."""
     return replace(query, fields=fields, order=(), reverse=False, sort_limit=None, distinct=False)
 
 
 def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
-    """The first record in the order of a field; None where more than the first row might have to be read."""
-    assert measure.field is not None  # only a count goes without a field
+    """Return the first record in the order of a field; None if more than the first row might have to be read."""
+    assert measure.field is not None  # only a count has no field
     present = (Condition(measure.field, "isnull", False),) if measure.nullable else ()
     first = replace(
         _unordered(query, (measure.field,)),

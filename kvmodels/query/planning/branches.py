@@ -1,13 +1,13 @@
-"""Branches and shape of a filter: the input of the planner's decision.
+"""Alternatives and shape of a filter: the input of the planner's decision.
 
-A *term* is everything that is said about one column of one value, or one condition on any of several values. A
-*branch* is a set of parts that all hold. A filter without "any of" is one branch; others are multiplied out, as far
-as ``MAX_BRANCHES``; an "any of" about one column alone is a term and needs no branches. A *shape* is everything that
-the choice of a plan may depend on, and no operand: two queries of one shape are answered in the same way, and the
-decision can be remembered (``kvmodels/query/planning/planner.py``).
+A *term* combines all conditions on one single-value column, or is one condition on any value of a column with several.
+A *branch* is a set of parts that must all hold. A filter without "any of" is one branch; other filters are multiplied
+out, up to ``MAX_BRANCHES``. An "any of" on a single column is a term and needs no branches. A *shape* contains
+everything that can affect the choice of a plan, but no operands: two queries of one shape get the same decision, which
+can be cached (``kvmodels/query/planning/planner.py``).
 
-Rules of this module: pure; here operands become spans of key parts, and a part that contradicts itself or is contained
-in another one is dropped. A shape is immutable and hashable; a rule of the planner can ask for its attributes only.
+Rules of this module: pure. Operands are converted to spans of key parts, and a part that contradicts itself or is
+contained in another one is dropped. A shape is immutable and hashable; the planner's rules only read its attributes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kvmodels.schema.filters.predicate import (
 )
 
 MAX_BRANCHES: Final = 64
-"""The most alternatives that a filter is multiplied out to; one with more is tested instead."""
+"""The maximum number of alternatives that a filter is multiplied out to; a larger "any of" is tested instead."""
 
 _WIDE: Final = frozenset({"ne", "not_in"})
 
@@ -48,10 +48,10 @@ Part = Condition | AnyOf
 
 
 class ColumnTerm:
-    """All conditions of a filter on one column; the spans of its key parts are cut on demand and kept.
+    """All conditions of a filter on one column; their spans of key parts are computed at first use and cached.
 
     Attributes:
-        plain: it says that the column has one value, which is not None.
+        plain: whether the term requires one value that is not None.
     """
 
     __slots__ = ("_spans", "at", "field", "many", "parts", "plain", "source")
@@ -66,7 +66,7 @@ class ColumnTerm:
         self._spans: dict[tuple[bool, bool], Spans] = {}
 
     def spans(self, column: Column) -> Spans:
-        """The parts of this column, which is one of the source, that satisfy all of it."""
+        """Return the parts of this column that satisfy the whole term; the column must belong to the source."""
         key = (column.descending, column.nullable)
         found = self._spans.get(key)
         if found is None:
@@ -76,29 +76,29 @@ class ColumnTerm:
 
     @property
     def compared(self) -> Spans:
-        """The spans of the ascending column, with None only if the column may hold it."""
+        """Return the spans of the ascending column, with None only if the column can hold it."""
         return self.spans(ascending_column(self.source, is_nullable=self.source.nullable))
 
     @property
     def value(self) -> Any:
-        """The value of a plain term."""
+        """Return the value of a plain term."""
         (condition,) = self.parts
-        assert isinstance(condition, Condition)  # it is plain
+        assert isinstance(condition, Condition)  # a plain term
         return condition.operand
 
     def listed(self) -> dict[int, Any]:
-        """The values of a list, by the place of each among ``compared``; for people, who wrote values and no spans."""
+        """Return the values of a list by their positions among ``compared``; readable output shows these values."""
         column = ascending_column(self.source, is_nullable=self.source.nullable)
         places = {span.start: at for at, span in enumerate(self.compared)}
         lists = [part for part in self.parts if isinstance(part, Condition) and part.lookup == "in"]
-        # None may be listed for a column that never holds it, and then has no place.
+        # A listed None has no position if the column never holds None.
         values = [value for part in lists for value in part.operand if column.nullable or value is not None]
         packed = [(column.codec.pack(value), value) for value in values]
         return {places[part]: value for part, value in packed if part in places}
 
     @property
     def excludes_none(self) -> bool:
-        """Whether no record whose column is None satisfies it."""
+        """Return whether the term excludes every record whose column is None."""
         if not self.source.nullable:
             return True
         column = ascending_column(self.source, is_nullable=True)
@@ -106,17 +106,17 @@ class ColumnTerm:
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves out more than single values."""
+        """Return whether it excludes more than single values."""
         return any(narrows(part) for part in self.parts)
 
 
 class Branch:
-    """Parts that all hold.
+    """Parts that must all hold.
 
     Attributes:
-        parts: all of them, in the order of the filter.
-        terms: what columns could bind.
-        keys: the place of a list of composite primary keys, if there is one.
+        parts: all parts, in the order of the filter.
+        terms: the terms that columns could bind.
+        keys: the position of a list of composite primary keys, if there is one.
     """
 
     __slots__ = ("keys", "parts", "terms")
@@ -128,14 +128,14 @@ class Branch:
 
 
 class FilterParts(NamedTuple):
-    """A filter taken apart: the whole of it, and its alternatives (None: too many)."""
+    """The parts of a filter: the complete filter, and its alternatives (None: too many)."""
 
     stem: Branch
     branches: Sequence[Branch] | None
 
 
 def partials_of(live: LiveCollection) -> Sequence[IndexDefinition]:
-    """Return the readable indexes with a condition, which a filter may satisfy."""
+    """Return the readable partial indexes, whose conditions the filter may imply."""
     return [index.definition for index in live.readable.values() if index.definition.where is not None]
 
 
@@ -144,7 +144,7 @@ def _is_plain(condition: Condition) -> bool:
 
 
 def narrows(part: Part) -> bool:
-    """Whether a part of a filter leaves out more than single values."""
+    """Return whether a part of a filter excludes more than single values."""
     if isinstance(part, AnyOf):
         return all(
             narrows(option) if isinstance(option, Condition) else any(map(narrows, option.parts))
@@ -154,7 +154,7 @@ def narrows(part: Part) -> bool:
 
 
 def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
-    """Return the branch of parts that all hold."""
+    """Return the branch of parts that must all hold."""
     scalar: dict[str, tuple[ColumnSource, list[int]]] = {}
     several: list[tuple[ColumnSource, int]] = []
     keys: int | None = None
@@ -175,7 +175,7 @@ def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
 
 
 def can_match(branch: Branch) -> bool:
-    """Whether no term contradicts itself, and nothing never holds."""
+    """Return whether no term contradicts itself, and no part is always false."""
     for term in branch.terms:
         if not (term.plain or term.compared):
             return False
@@ -183,9 +183,9 @@ def can_match(branch: Branch) -> bool:
 
 
 def branches_of(schema: ModelSchema, where: Conjunction) -> list[Branch] | None:
-    """Return the alternatives of a filter, none when nothing can match; None if there are more than ``MAX_BRANCHES``.
+    """Return the alternatives of a filter, empty if nothing can match; None if there are more than ``MAX_BRANCHES``.
 
-    The parts that hold in all alternatives come first in each, in the same order.
+    Every alternative begins with the parts common to all, in the same order.
     """
     expanded = _expanded(schema, where)
     if expanded is None:
@@ -198,7 +198,7 @@ def branches_of(schema: ModelSchema, where: Conjunction) -> list[Branch] | None:
 
 
 def _source_of(schema: ModelSchema, part: Part) -> ColumnSource | None:
-    """The column that a part alone is about, None when there is none or its meaning is no set of key parts."""
+    """Return the column of a part on one column; None if there is none, or the part is not a set of key parts."""
     if isinstance(part, Condition):
         source = None if part.field == PRIMARY_KEY else schema.source(part.field)
         return source if source is not None and has_spans(part, source) else None
@@ -209,7 +209,7 @@ def _source_of(schema: ModelSchema, part: Part) -> ColumnSource | None:
     source = None if field == PRIMARY_KEY else schema.source(field)
     if source is None or any(one.field != field or not has_spans(one, source) for one in conditions):
         return None
-    # Two conditions on any of several values may be met by two values, so they have no common spans.
+    # Two conditions on any of several values may be satisfied by two different values, so they have no common spans.
     joined = any(isinstance(option, AllOf) for option in part.parts)
     return None if source.many and joined else source
 
@@ -226,7 +226,7 @@ def _spans_of(part: Part, column: Column) -> Spans:
 
 
 def _united(spans: Iterable[Span]) -> Spans:
-    """Sorted spans without those that lie in others; points stay points."""
+    """Return sorted spans without those that are contained in others; points stay points."""
     united: list[Span] = []
     for span in sorted(spans):
         last = united[-1] if united else None
@@ -243,7 +243,7 @@ def _united(spans: Iterable[Span]) -> Spans:
 
 
 def _expanded(schema: ModelSchema, parts: Conjunction) -> list[Conjunction] | None:
-    """Every way to choose one alternative of each "any of" that is about several columns."""
+    """Return every choice of one alternative from each "any of" on several columns."""
     stem: list[Part] = []
     choices: list[list[Conjunction]] = []
     for part in parts:
@@ -266,7 +266,7 @@ def _expanded(schema: ModelSchema, parts: Conjunction) -> list[Conjunction] | No
 
 
 def _by_column(schema: ModelSchema, part: AnyOf) -> list[Conjunction]:
-    """The alternatives of an "any of", those about the same column made one: they are ranges of one walk."""
+    """Return the alternatives of an "any of", with those on one column combined, since one scan reads their ranges."""
     grouped: dict[object, list[Condition | AllOf]] = {}
     for number, option in enumerate(part.parts):
         source = _source_of(schema, AnyOf((option,)))
@@ -286,7 +286,7 @@ def _joined(before: Conjunction, option: Conjunction) -> Conjunction:
 
 
 def _without_contained(branches: Sequence[Branch]) -> list[Branch]:
-    """Without branches whose records another one finds as well; of two that are equal, the first stays."""
+    """Return the branches without those that are contained in another one; of equal branches the first stays."""
     kept: list[Branch] = []
     for branch in branches:
         if any(_contained(branch, other) for other in kept):
@@ -297,7 +297,7 @@ def _without_contained(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _contained(inner: Branch, outer: Branch) -> bool:
-    """Whether every record of ``inner`` is one of ``outer``; "no" may be wrong."""
+    """Return whether every record of ``inner`` is one of ``outer``; False may be wrong."""
     answered = {at for term in outer.terms if any(_implied(term, mine) for mine in inner.terms) for at in term.at}
     return all(at in answered or part in inner.parts for at, part in enumerate(outer.parts))
 
@@ -307,20 +307,20 @@ def _implied(outer: ColumnTerm, inner: ColumnTerm) -> bool:
 
 
 MAX_PRODUCT: Final = 1_000
-"""The most ranges, or scans, that several lists of values may multiply to; one list alone may have more ranges."""
+"""The maximum number of ranges or scans from the product of several lists of values; a single list may have more."""
 
 
 class TermShape(NamedTuple):
     """A term without its operands.
 
     Attributes:
-        field: of the column.
-        many: on any of several values.
-        points: it leaves single values, and not ranges of them.
-        size: how many values or ranges; beyond ``MAX_PRODUCT`` + 1 numbers are all alike.
-        narrows: it leaves out more than single values, and more than objects of other classes than the query is about.
-        excludes_none: no record whose column is None satisfies it.
-        at: the places of its parts in the branch.
+        field: the name of the column.
+        many: whether it is a condition on any of several values.
+        points: whether it leaves single values instead of ranges.
+        size: the number of values or ranges, at most ``MAX_PRODUCT`` + 1.
+        narrows: whether it excludes more than single values, and more than objects of classes outside the query.
+        excludes_none: whether it excludes every record whose column is None.
+        at: the positions of its parts in the branch.
     """
 
     field: str
@@ -333,7 +333,7 @@ class TermShape(NamedTuple):
 
 
 class Guarantee(NamedTuple):
-    """A partial index that has every record of a branch, and the parts that each of its records satisfies."""
+    """A partial index with entries for every record of a branch, and the parts that all its records satisfy."""
 
     name: str
     parts: tuple[int, ...]
@@ -344,10 +344,10 @@ class BranchShape(NamedTuple):
     """A branch without its operands.
 
     Attributes:
-        parts: for each part, the fields that testing it needs.
-        terms: what columns could bind.
-        keys: the place of a list of composite primary keys.
-        partials: the indexes with a condition that have all its records.
+        parts: for each part, the fields that its test needs.
+        terms: the terms that columns could bind.
+        keys: the position of a list of composite primary keys.
+        partials: the partial indexes with entries for all records of the branch.
     """
 
     parts: tuple[tuple[str, ...], ...]
@@ -360,16 +360,16 @@ class QueryShape(NamedTuple):
     """A query without its operands.
 
     Attributes:
-        stem: the whole filter, its alternatives untouched.
-        branches: its alternatives; the stem alone when there are none, None when they are too many.
-        common: how many parts at the beginning of every alternative are the same.
+        stem: the complete filter, not multiplied out.
+        branches: its alternatives; only the stem if there are none, None if there are too many.
+        common: the number of parts at the beginning that all alternatives share.
         order: field and "descending", with ``reverse`` applied.
-        reverse: the other way round; it decides where no order is asked for.
-        using: the only index to consider, by its name or ``pk``.
-        sorts: a sort in memory is permitted.
-        scans: reading everything is permitted.
-        fields: what each result must show; None: the whole object.
-        within: the only indexes to consider, ``""`` for the primary key; None: all.
+        reverse: the direction, if no order is requested.
+        using: the name of the only index to consider, or ``pk``.
+        sorts: whether a sort in memory is allowed.
+        scans: whether a full scan is allowed.
+        fields: the fields of each result; None for whole objects.
+        within: the only indexes to consider, ``""`` for the primary key; None for all.
     """
 
     stem: BranchShape
@@ -424,9 +424,10 @@ def _common(branches: Sequence[Branch]) -> int:
 
 
 def _implicit(query: Query) -> tuple[Part, ...]:
-    """Return the implicit condition on the class, where it does not permit to read all objects of a class.
+    """Return the implicit condition on the class, unless all objects of a class may be read.
 
-    An index on the classes is always there, so without this a filter that no index answers would read them all.
+    The index on the classes always exists; without this, a filter that no index serves would read all objects of the
+    class.
     """
     variants = query.schema.variants
     return () if variants is None or query.scan_allowed or query.using is not None else variants.where
@@ -442,8 +443,8 @@ def _described(
 ) -> BranchShape:
     terms = [_term(term, implicit) for term in branch.terms]
     if not exact and sum(term.size > 1 for term in terms) == 1:
-        # One list of values alone: only whether it is over the bound matters, so queries with lists of other lengths
-        # share their plan.
+        # For a single list of values, only whether it exceeds the maximum matters, so that queries with lists of other
+        # lengths share their plan.
         terms = [term._replace(size=2) if 1 < term.size <= MAX_PRODUCT else term for term in terms]
     return BranchShape(
         tuple(_part(part) for part in branch.parts),
@@ -488,8 +489,8 @@ def _holds(schema: ModelSchema, branch: Branch, definition: IndexDefinition) -> 
 
 
 def _guarantee(branch: Branch, definition: IndexDefinition, implicit: tuple[Part, ...]) -> Guarantee:
-    """Return the parts that need no test on rows of the index: only records that satisfy them have entries."""
-    assert definition.where is not None  # it holds
+    """Return the parts that need no test on rows of the index, because all its records satisfy them."""
+    assert definition.where is not None  # the index has one
     terms = [term for term in branch.terms if not term.many and _guaranteed(term, definition.where)]
     return Guarantee(
         definition.name, tuple(at for term in terms for at in term.at), any(_narrows(term, implicit) for term in terms)
@@ -497,7 +498,7 @@ def _guarantee(branch: Branch, definition: IndexDefinition, implicit: tuple[Part
 
 
 def _guaranteed(term: ColumnTerm, partial: Partial) -> bool:
-    """Whether every alternative of the condition lies in the spans of a term."""
+    """Return whether every alternative of the condition is within the spans of a term."""
     column = ascending_column(term.source, is_nullable=True)
     wanted = [(span.start, span.end) for span in term.spans(column)]
     return all(

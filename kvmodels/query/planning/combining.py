@@ -1,15 +1,15 @@
-"""Decide which accesses answer a query, and how they combine: rules in a fixed order, no statistics.
+"""Decide which accesses answer a query, and how they combine: rules in a fixed order, without statistics.
 
-A filter whose parts all hold is answered by one access, or by the intersection of several. The best access is: at most
-one row; then more columns bound to one value; then more columns bound to several values or a range; then more answered
-by the condition of the index; then no fan-out; then no record to read; then the primary key, then the order of
-declaration. An intersection is taken if no single access binds as many single values, each of its indexes is bound
-completely, and the order is that of the primary key.
+One access, or the intersection of several, answers a filter without alternatives. The best access has at most one row;
+then more columns bound to one value; then more columns bound to several values or a range; then more parts answered by
+the condition of the index; then no fan-out; then no record to read; then it is the primary key, or the first declared
+index. An intersection is used if no single access binds as many single values, each of its indexes is bound completely,
+and the order is that of the primary key.
 
-A filter with alternatives needs an access for each of them. They are one scan when they read ranges of one index and
-test the same; a merge when their rows come in one order; and otherwise, where no order is asked for, one after the
-other. All that is chosen only if its weakest access binds more than the best access to the whole filter, which then
-tests the alternatives.
+A filter with alternatives needs an access for each of them. They are one scan if they read ranges of one index and have
+the same tests; a merge if their rows have a common order; otherwise, if no order is requested, they run one after the
+other. This is chosen only if its weakest access binds more than the best access to the whole filter, which then tests
+the alternatives.
 
 Rules of this module: pure and deterministic; a decision is a function of the shape of the query and of the paths.
 """
@@ -39,26 +39,26 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 _Cost = tuple[int, ...]
 _BINDING = 3
-"""So many leading items of a cost say how much is bound; a union must win by them."""
+"""The number of leading cost items that describe the bound columns; a union must win by these items."""
 
 
 class ScanChoice(NamedTuple):
-    """An access and the alternative that it answers; None: the whole filter."""
+    """An access, and the alternative that it answers; None for the whole filter."""
 
     branch: int | None
     access: Access
 
 
 class Decision(NamedTuple):
-    """Which accesses answer a query.
+    """The accesses that answer a query, and how they combine.
 
     Attributes:
-        combine: as in ``QueryPlan``; a scan of several steps reads the ranges of all of them in one walk.
+        combine: as in ``QueryPlan``; a single scan with several steps reads the ranges of all of them.
         steps: the accesses.
-        order: the complete order of what comes out, empty when there is none.
-        full_scan: everything is read and tested.
-        sorted: what comes out must be sorted in memory.
-        common: so many parts at the beginning of all alternatives are the same.
+        order: the complete order of the results, empty if there is none.
+        full_scan: whether everything is read and tested.
+        sorted: whether the results must be sorted in memory.
+        common: the number of parts at the beginning that all alternatives share.
     """
 
     combine: Combine
@@ -70,12 +70,12 @@ class Decision(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether one access finds at most one row."""
+        """Whether a single access finds at most one row."""
         return len(self.steps) == 1 and self.steps[0].access.single
 
     @property
     def cost(self) -> _Cost:
-        """How much is bound, by the access that binds least; of an intersection, by all together."""
+        """Return the cost of the weakest access; of an intersection, that of all accesses together."""
         costs = [step.access.cost for step in self.steps]
         if self.combine != "intersect":
             return max(costs)[:_BINDING]
@@ -84,7 +84,7 @@ class Decision(NamedTuple):
 
 
 def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    """The way to answer a query, or None when there is none.
+    """Return how to answer a query, or None if it is impossible.
 
     An order that only a sort in memory gives is taken last, and reading everything after that.
     """
@@ -128,7 +128,7 @@ def _everything(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) 
 def _conjunction(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path]) -> Decision | None:
     usable = accesses(asked, paths, branch)
     permitted = [access for access in usable if access.permitted]
-    best = min(permitted, key=_cost, default=None)  # min() keeps the first of equals: the declaration order
+    best = min(permitted, key=_cost, default=None)  # min() returns the first of equals: the declaration order
     chosen = _intersection(branch, permitted, best)
     if chosen:
         served = frozenset[int]().union(*(access.served for access in chosen))
@@ -148,12 +148,12 @@ def _cost(access: Access) -> _Cost:
 
 
 def _tested(asked: AccessDemands, access: Access, fields: Iterable[str]) -> Access:
-    """The access when these fields are tested on what it finds."""
+    """Return the access with these fields tested on its rows."""
     return access._replace(covers=not access.fans_out and covers(asked, access.path, fields))
 
 
 def _intersection(branch: BranchShape, permitted: Iterable[Access], best: Access | None) -> list[Access]:
-    """Scans in the order of the primary key that together bind more single values than any one; else none."""
+    """Return scans in primary key order that together bind more single values than any single access; else none."""
     if best is None or best.single:
         return []
     left = {number for number, term in enumerate(branch.terms) if term.points and term.size == 1}
@@ -175,7 +175,7 @@ def _intersection(branch: BranchShape, permitted: Iterable[Access], best: Access
 
 
 def _in_key_order(branch: BranchShape, access: Access) -> bool:
-    """Whether all columns of an index are bound to one value, so that its rows come in the order of the primary key."""
+    """Return whether all columns of an index have one value, so that its rows are in the order of the primary key."""
     definition = access.path.definition
     if definition is None or definition.unique or access.lists or access.split:
         return False
@@ -187,7 +187,7 @@ def _in_key_order(branch: BranchShape, access: Access) -> bool:
 
 
 def _union(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    """An access for every alternative, combined in the best way that the order allows."""
+    """Return an access for every alternative, combined in the best way that the order allows."""
     branches = shape.branches or ()
     options = [_permitted(asked, branch, paths) for branch in branches]
     if not all(options):
@@ -196,11 +196,11 @@ def _union(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> De
     united = _united(asked, shape, best)
     if united is not None:
         return united
-    # What is sorted afterwards needs no common order, and a plan has only one.
+    # Results that are sorted afterwards need no common order; a plan has only one order.
     merged = None if asked.sorts else _merged(asked, shape, options)
     if merged is not None or asked.order:
         return merged
-    # What an earlier scan accepts is dropped, so a later one tests the filters of all before it.
+    # A later scan drops records that an earlier one accepts, so it tests the filters of all scans before it.
     fields: list[str] = []
     chosen: list[Access] = []
     for branch, access in zip(branches, best, strict=True):
@@ -218,7 +218,7 @@ def _steps(chosen: Iterable[Access]) -> tuple[ScanChoice, ...]:
 
 
 def _united(asked: AccessDemands, shape: QueryShape, best: Sequence[Access]) -> Decision | None:
-    """One walk over the ranges of all alternatives, if they read one index and what is tested is the same."""
+    """Return one scan over the ranges of all alternatives, if they read one index and have the same tests."""
     first = best[0]
     if any(access.path is not first.path or access.split for access in best):
         return None
@@ -237,12 +237,12 @@ def _united(asked: AccessDemands, shape: QueryShape, best: Sequence[Access]) -> 
 
 
 def _of_all(shape: QueryShape, branch: BranchShape) -> frozenset[str]:
-    """Fields of terms that are the same in all alternatives."""
+    """Return the fields of terms that all alternatives share."""
     return frozenset(term.field for term in branch.terms if all(at < shape.common for at in term.at))
 
 
 def _merged(asked: AccessDemands, shape: QueryShape, options: Sequence[Sequence[Access]]) -> Decision | None:
-    """Scans in one common order; where no order is asked for, only if nothing is lost by it."""
+    """Return scans in one common order; without a requested order, only if the order has no extra cost."""
     branches = shape.branches or ()
     constant = _constant(shape, [accesses_of[0] for accesses_of in options])
     ways = [_ways(asked, accesses_of, constant) for accesses_of in options]
@@ -268,11 +268,11 @@ def _merged(asked: AccessDemands, shape: QueryShape, options: Sequence[Sequence[
 
 
 _Way = tuple[Directions, bool]
-"""A complete order, and whether it is read from the end: such rows compare alike."""
+"""A complete order, and whether it is read backwards: rows with the same value can be merged."""
 
 
 def _ways(asked: AccessDemands, accesses_of: Sequence[Access], constant: frozenset[str]) -> dict[_Way, Access]:
-    """The best access for each way to put rows in order."""
+    """Return the best access for each possible order of rows."""
     ways: dict[_Way, Access] = {}
     for access in accesses_of:
         for turned_access in either_way(asked, access):
@@ -283,7 +283,7 @@ def _ways(asked: AccessDemands, accesses_of: Sequence[Access], constant: frozens
 
 
 def _constant(shape: QueryShape, best: Sequence[Access]) -> frozenset[str]:
-    """Fields that all alternatives bind to the same one value."""
+    """Return the fields that all alternatives bind to the same single value."""
     branches = shape.branches or ()
     bound = [
         _of_all(shape, branch) & (access.equal - access.split) for branch, access in zip(branches, best, strict=True)

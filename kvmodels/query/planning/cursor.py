@@ -1,11 +1,11 @@
-"""Page cursors: continuation tokens that only the same query over the same indexes accepts.
+"""Page cursors: continuation tokens that are valid only for the same query over the same indexes.
 
-A cursor names the indexes that are read with their generations, the hash of the plan (operands included) and a place
-between two results, and ends in a digest, so that a changed character is noticed. It is not encrypted and not signed:
-it shows the key of one result to whoever holds it, and it gives no access that the query does not give.
+A cursor contains the names and generations of the indexes, the hash of the plan (including operands), a position
+between two results, and a checksum that detects changed characters. It is neither encrypted nor signed: it reveals the
+key of one result, and gives no access that the query does not give.
 
-Rules of this module: pure. A cursor is refused or means exactly the position it was made for; it never gives a wrong
-page in silence.
+Rules of this module: pure. A cursor is either refused or means exactly the position it was created for; it never
+silently returns a wrong page.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Cursor(NamedTuple):
 
 
 def cursor_after(plan: QueryPlan, mark: bytes) -> str:
-    """Return the cursor of a position between two results of a plan; ``flows/execution/executor.py`` makes marks."""
+    """Return the cursor for a position between two results; ``flows/execution/executor.py`` creates positions."""
     read = {scan.index or "": scan.generation for scan in plan.scans}
     payload = msgpack.packb([_FORMAT, [[name, number] for name, number in sorted(read.items())], plan.hash, mark])
     return urlsafe_b64encode(payload + _digest(payload)).decode().rstrip("=")
 
 
 def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
-    """The plan that a cursor was made with, and the mark of its place.
+    """Return the plan that a cursor was created with, and its position.
 
     Raises InvalidCursorError: not a cursor, a changed one, or one of another query; IndexChangedError: an index was
     rebuilt or dropped since.
@@ -52,7 +52,7 @@ def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan,
             raise _invalid("it names an index that the model does not have")
         _require_generation(live, name, generation)
     try:
-        # With the indexes that were used and no others: one that was built since might be chosen instead.
+        # Only the indexes that were used: otherwise, an index that was built since might be chosen.
         plan = plan_query(query, live, through=frozenset(name for name, _ in made.indexes))
     except NoUsableIndexError:
         raise _invalid("it was made by another query") from None
@@ -62,12 +62,12 @@ def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan,
 
 
 def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
-    """Whether the indexes of a plan are still the same ones, and readable."""
+    """Return whether the indexes of a plan are unchanged and readable."""
     return all(_has_generation(live, scan.index or "", scan.generation) for scan in plan.scans)
 
 
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
-    """Between two batches: the indexes that are being read must still be the same ones, and readable.
+    """Check between two batches that the indexes being read are unchanged and readable.
 
     Raises IndexChangedError: one was rebuilt or dropped.
     """
@@ -92,7 +92,7 @@ def _digest(payload: bytes) -> bytes:
 
 
 def _decoded(cursor: Any) -> _Cursor:
-    # Cursors come back from outside, so everything about them is checked before it is used.
+    # Cursors come from outside, so all their content is checked before use.
     if not isinstance(cursor, str):
         raise _invalid("it is not a text")
     try:

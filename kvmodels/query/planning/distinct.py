@@ -1,7 +1,7 @@
-"""How distinct values are found: side by side in an index, from value to value, or one pass with all of them in memory.
+"""Plans of distinct values: skipping from value to value in an index, or one pass with all values in memory.
 
-Rules of this module: pure. Values are equal as Python compares them; NaN is equal to itself, and values of different
-types are different. A folded field is not read in the order of its index, because equal folds may be different values.
+Rules of this module: pure. Values are equal if Python says so; NaN equals itself, and values of different types differ.
+Distinct values of a folded field are not read in the order of its index, because different values may have equal folds.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from kvmodels.schema.definition.definition import ColumnSource
 from kvmodels.schema.filters.predicate import conditions_of
 
 _LAST: Final = b"\xfe"
-"""Begins the sort key of a value that has no place in the order, such as NaN: behind all others."""
+"""The first byte of the sort key of a value without a place in the order, such as NaN: sorts after all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctPlan:
-    """How distinct values are found.
+    """The plan of distinct values.
 
     Attributes:
-        query: the records, in the order of the values or in any.
-        plan: how they are read.
-        limit: the most values that are held in memory; None when equal ones lie side by side.
+        query: the records, in the order of the values or in any order.
+        plan: the plan of this query.
+        limit: the maximum number of values in memory; None if equal values are adjacent.
     """
 
     query: Query
@@ -43,14 +43,14 @@ class DistinctPlan:
 
 
 def is_distinct(query: Query) -> bool:
-    """Whether equal results must be told apart: not for objects, and not for values with the whole primary key."""
+    """Return whether equal results must be removed: not for objects, nor for values with the whole primary key."""
     if not query.distinct or query.fields is None:
         return False
     return not {column.field for column in query.schema.primary_key} <= set(query.fields)
 
 
 def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
-    """How the distinct values of a query are found; its slice is not looked at.
+    """Return the plan of the distinct values of a query; its slice is ignored.
 
     Raises InvalidArgumentError, NoUsableIndexError or IndexNotReadyError.
     """
@@ -78,7 +78,7 @@ def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
 
 
 def _order(query: Query) -> tuple[Order, ...]:
-    """Every field that is asked for: first those that the query is ordered by."""
+    """Return all fields of the values: first the order of the query, then the rest."""
     asked = dict(query.directions)
     rest = [(field, query.reverse) for field in query.fields or () if field not in asked]
     return tuple(Order(field, descending) for field, descending in (*asked.items(), *rest))
@@ -89,7 +89,7 @@ def _side_by_side(source: ColumnSource | None) -> bool:
 
 
 def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
-    """The error; the planner's own one, when it has been asked for the order, has the line to add."""
+    """Return the error; the planner's error for the order, if there is one, contains the line to add."""
     conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
     return NoUsableIndexError(
         "no index has equal values side by side",
@@ -108,14 +108,14 @@ def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | N
 
 
 def jump_parts(plan: QueryPlan, fields: tuple[str, ...]) -> int | None:
-    """How many parts of a key, behind the prefix, hold the values; None where rows cannot be passed over."""
+    """Return the number of key parts after the prefix that hold the values; None if rows cannot be skipped."""
     if plan.combine != "scan" or plan.scans[0].fans_out:
         return None
     return _parts(plan.scans[0], fields)
 
 
 def told_apart(distinct: DistinctPlan) -> Distinct:
-    """How equal values are told apart, for people."""
+    """Return how distinct values are found, as readable text."""
     if distinct.limit is not None:
         return "holds"
     return "passes" if jump_parts(distinct.plan, distinct.query.fields or ()) is None else "jumps"
@@ -132,7 +132,7 @@ def _parts(scan: Scan, fields: tuple[str, ...]) -> int | None:
 
 
 def distinct_key(values: dict[str, Any]) -> tuple[Any, ...]:
-    """Something hashable that is equal for equal values."""
+    """Return a hashable value that is equal for equal values."""
     return tuple([_frozen(value) for value in values.values()])
 
 
@@ -149,7 +149,7 @@ def _frozen(value: Any) -> Any:
         return (kind, frozenset(pairs))
     if isinstance(value, BaseModel) or is_dataclass(kind):
         return (kind, _frozen(vars(value)))
-    return (kind, repr(value) if value != value else value)  # NaN is not equal to itself
+    return (kind, repr(value) if value != value else value)  # NaN does not equal itself
 
 
 def _kind(value: Any) -> type[Any]:
@@ -158,7 +158,7 @@ def _kind(value: Any) -> type[Any]:
 
 
 def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Distinct values that were held in memory, in the order that is asked for.
+    """Return distinct values that were held in memory, in the requested order.
 
     A folded field is ordered by what the fold gives. Fields that have no order do not take part; without any that has
     one: in the order in which they were found. Raises InvalidValueError: Python cannot compare values of a field that

@@ -1,12 +1,12 @@
-"""Plan queries: which ranges of which indexes are read, how they combine, what is tested.
+"""Plan queries: the ranges of indexes to read, how they combine, and the conditions to test.
 
-A plan is made in two steps. The *decision* (``query/planning/combining.py``) depends on the shape of the query alone,
-and is kept in ``CompiledCollection.plans`` while the header holds. With the operands it becomes a *plan*. A query of
-equalities that reads one range needs no decision after the first: its ``RangePlan`` is kept, and makes the plan of its
-operands. So a kept decision or plan gives the very plan that planning again gives.
+A plan is made in two steps. The *decision* (``query/planning/combining.py``) depends only on the shape of the query,
+and is cached in ``CompiledCollection.plans`` as long as the header is unchanged. The operands turn it into a *plan*.
+Queries of equalities that read one range need no decision after the first: the cached ``RangePlan`` makes the plan from
+their operands. A cached decision or plan gives the same plan as planning again.
 
-Rules of this module: pure and deterministic. An order comes from an index, or from a sort in memory that was permitted,
-or there is none.
+Rules of this module: pure and deterministic. An order comes from an index, or from an allowed sort in memory, or there
+is none.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.predicate import AnyOf, Condition, Conjunction, Span, ascending_column
 
 NO_RANGE: Final = object()
-"""Kept for the shapes of queries of equalities that do not read one range."""
+"""Cached for shapes of equalities that do not read one range."""
 
 
 def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
-    """Plan a query over a collection.
+    """Return the plan of a query over a collection.
 
     ``through``: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
     that follows another one is read through the same indexes. Raises NoUsableIndexError or IndexNotReadyError.
@@ -76,7 +76,7 @@ def _planned(query: Query, live: LiveCollection, through: frozenset[str] | None)
     if alternatives is None:
         return _nothing(query)
     shape = shape_of(query, *alternatives, partials_of(live), through)
-    # Classes that share a collection may have fields of one name and several types.
+    # Classes that share a collection may have fields with one name and different types.
     known: Any = shape if query.schema.variants is None else (query.schema.model, shape)
     decision = live.compiled.plans.get(known)
     if not isinstance(decision, Decision):
@@ -91,15 +91,14 @@ def _planned(query: Query, live: LiveCollection, through: frozenset[str] | None)
 
 
 class RangePlan(NamedTuple):
-    """A plan of one range, for all queries that give other values to the same fields.
+    """A plan of one range, for all queries that compare the same fields with other values.
 
     Attributes:
-        plan: of the query that it was made for, without a slice.
-        prefix: of the index, or of the records.
-        columns: in their order, each as the position of its condition in the filter and the function that packs its
-            operand.
-        single: the columns are a whole key.
-        reverse: the rows are read from their end.
+        plan: the plan of the first such query, without a slice.
+        prefix: the key prefix of the index, or of the records.
+        columns: in order, each as the position of its condition in the filter and the function that packs its operand.
+        single: whether the columns are a complete key.
+        reverse: whether the rows are read in descending order.
     """
 
     plan: QueryPlan
@@ -109,7 +108,7 @@ class RangePlan(NamedTuple):
     reverse: bool
 
     def key(self, operands: Sequence[Any]) -> bytes:
-        """Return the beginning of the range of a query, or its only key."""
+        """Return the beginning of the range of a query, or its single key."""
         key = self.prefix
         for at, pack in self.columns:
             key += pack(operands[at])
@@ -121,7 +120,7 @@ class RangePlan(NamedTuple):
         return KeyRange(key, None if self.single else after_prefix(key))
 
     def bind(self, query: Query, operands: Sequence[Any]) -> QueryPlan:
-        """Return the plan of a query."""
+        """Return the plan of a query with these operands."""
         plan, ranges = self.plan, (self.key_range(operands),)
         one = plan.scans[0]
         head = one.index, one.generation, one.prefix, one.columns, one.unique, ranges, one.reverse
@@ -130,10 +129,11 @@ class RangePlan(NamedTuple):
 
 
 def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] | None:
-    """Return the shape of a query of equalities of different fields, and the values; None for any other query.
+    """Return shape and values of a query of equalities on different fields; None for any other query.
 
-    The shape is everything that its plan depends on besides the values; ``kind`` keeps plans apart from other things
-    that are kept for a shape. Classes that share a collection have none: conditions on the class are not always tested.
+    The shape contains everything besides the values that its plan depends on; ``kind`` separates plans from other
+    cached values. Classes that share a collection have no such shape, because conditions on the class are not always
+    tested.
     """
     schema = query.schema
     if schema.variants is not None or not switches.fast_kinds:
@@ -163,7 +163,7 @@ def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] 
 
 
 def range_plan(query: Query, live: LiveCollection) -> RangePlan | None:
-    """Return the kept plan of queries of this shape, made if it is the first; None if they do not read one range.
+    """Return the cached plan for queries of this shape, creating it if necessary; None if they do not read one range.
 
     Raises NoUsableIndexError, IndexNotReadyError: see ``plan_query``.
     """
@@ -177,11 +177,11 @@ def range_plan(query: Query, live: LiveCollection) -> RangePlan | None:
 
 
 def _range_plan(query: Query, live: LiveCollection, plan: QueryPlan) -> RangePlan | None:
-    """Make the kept plan of a query from its plan."""
+    """Return the cacheable plan of a query, made from its plan."""
     if plan.combine != "scan" or len(plan.ranges) != 1 or plan.sort is not None or plan.matches is not None:
         return None
     (scan,) = plan.scans
-    # An index with a condition serves by its operands.
+    # A partial index may depend on the operands.
     if scan.fans_out or scan.matches is not None or partials_of(live):
         return None
     names = [part.field for part in query.where if isinstance(part, Condition)]
@@ -194,7 +194,7 @@ def _range_plan(query: Query, live: LiveCollection, plan: QueryPlan) -> RangePla
         return None
     whole = replace(plan, start=0, stop=None)
     made = RangePlan(whole, scan.prefix, tuple(columns), plan.ranges[0].end is None, scan.reverse)
-    # The rules of ranges here hold for the query that the plan was made for.
+    # The checks of ranges here passed for the query that the plan was made for.
     operands = [part.operand for part in query.where if isinstance(part, Condition)]
     return made if (made.key_range(operands),) == plan.ranges else None
 
@@ -203,10 +203,9 @@ def _range_plan(query: Query, live: LiveCollection, plan: QueryPlan) -> RangePla
 
 
 def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    """The decision; by the index on the classes of a collection only when no other index narrows the query down.
+    """Return the decision; it uses the index on the classes only if no other index narrows the query.
 
-    Where nothing but the class narrows it down, nobody has asked for the order of an index: the results come in that of
-    the primary key.
+    If only the class narrows the query, no index order was requested: the results are in the order of the primary key.
     """
     variants = schema.variants
     if variants is None or not variants.where or shape.using is not None:
@@ -221,7 +220,7 @@ def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> D
 
 
 def _by_class_alone(decision: Decision, shape: QueryShape, discriminator: str) -> bool:
-    """Whether all that its accesses answer is of which classes the records are."""
+    """Return whether its accesses answer only conditions on the class of the records."""
     for step in decision.steps:
         branch = shape.stem if step.branch is None or shape.branches is None else shape.branches[step.branch]
         if any(branch.parts[at] != (discriminator,) for at in step.access.served):
@@ -230,7 +229,7 @@ def _by_class_alone(decision: Decision, shape: QueryShape, discriminator: str) -
 
 
 def _alternatives(query: Query) -> FilterParts | None:
-    """The filter taken apart; None when no record can match."""
+    """Return the parts of the filter; None if no record can match."""
     stem = branch_of(query.schema, query.where)
     if not can_match(stem):
         return None
@@ -252,7 +251,7 @@ def _names(order: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
 
 
 class _Planning:
-    """Puts the operands of a query into a decision."""
+    """Combines a decision with the operands of a query."""
 
     __slots__ = ("_alternatives", "_decision", "_query")
 
@@ -280,7 +279,7 @@ class _Planning:
         )
 
     def _scans(self) -> tuple[tuple[Scan, ...], Conjunction]:
-        """The scans, and what must be tested on the records of all of them."""
+        """Return the scans, and the conditions to test on the records of all of them."""
         steps = self._decision.steps
         combine = self._decision.combine
         if combine == "concatenate":
@@ -327,7 +326,7 @@ class _Planning:
         )
 
     def _branch_scan(self, step: ScanChoice, *, last: bool) -> Scan:
-        """One scan of a concatenation."""
+        """Return one scan of a concatenation."""
         scan, rest, schema = self._scan(step, self._ranges(step)), self._rest((step,)), self._query.schema
         return replace(
             scan,
@@ -337,7 +336,7 @@ class _Planning:
         )
 
     def _united(self) -> tuple[tuple[Scan, ...], Conjunction]:
-        """One scan over the ranges of several branches, which differ in nothing that is tested."""
+        """Return one scan over the ranges of several alternatives with the same tests."""
         steps, decision = self._decision.steps, self._decision
         served = steps[0].access.served.intersection(*(step.access.served for step in steps[1:]))
         common = self._branch(steps[0]).parts[: decision.common]
@@ -347,7 +346,7 @@ class _Planning:
         return (replace(scan, served=answered, order=_names(decision.order)),), tested
 
     def _split(self, step: ScanChoice) -> Iterable[Scan]:
-        """A scan for each combination of values of the columns that are split."""
+        """Return one scan for each combination of values of the split columns."""
         access = step.access
         if not access.split:
             yield self._scan(step, self._ranges(step))
@@ -362,16 +361,16 @@ class _Planning:
             yield replace(self._scan(step, self._ranges(step, chosen)), values=values)
 
     def _sort(self) -> Sort:
-        """Return the sort: by the requested order, then the primary key."""
+        """Return the sort: by the requested order, then by the primary key."""
         query, schema = self._query, self._query.schema
-        assert query.sort_limit is not None  # the decision depends on it
+        assert query.sort_limit is not None  # the decision requires it
         order = dict(query.directions)
         for key in schema.primary_key:
             order.setdefault(key.field, query.reverse)
         columns: list[Column] = []
         for field, down in order.items():
             source = schema.source(field)
-            assert source is not None  # the query was refused otherwise
+            assert source is not None  # other queries were refused
             column = ascending_column(source, is_nullable=source.nullable)
             columns.append(replace(column, codec=descending(column.codec), descending=True) if down else column)
         return Sort(tuple(columns), query.sort_limit)
@@ -383,7 +382,7 @@ class _Planning:
         return [terms[number] for number in step.access.bound]
 
     def _ranges(self, step: ScanChoice, chosen: Mapping[str, int] | None = None) -> tuple[KeyRange, ...]:
-        """The key ranges of an access; ``chosen`` has the number of the one value of each split field."""
+        """Return the key ranges of an access; ``chosen`` has the number of the single value of each split field."""
         access = step.access
         path = access.path
         if access.by_keys:
@@ -413,17 +412,17 @@ class _Planning:
         return _key_ranges(path, prefixes, last, complete == len(path.columns))
 
     def _keys(self, step: ScanChoice) -> tuple[KeyRange, ...]:
-        """The records of a list of composite primary keys; further lists are tested."""
+        """Return the keys for a list of composite primary keys; further lists are tested."""
         branch, prefix = self._branch(step), step.access.path.prefix
-        assert branch.keys is not None  # the access is by it
+        assert branch.keys is not None  # the access uses it
         listed = branch.parts[branch.keys]
-        assert isinstance(listed, Condition)  # so is an "in"
+        assert isinstance(listed, Condition)  # it is an "in"
         keys = sorted({packed_key(self._query.schema, values) for values in listed.operand})
         return tuple(KeyRange(prefix + key, None) for key in keys)
 
 
 class _Prefix(NamedTuple):
-    """The packed beginning of keys in which the columns so far have certain values."""
+    """The packed beginning of keys whose columns so far have certain values."""
 
     packed: bytes
     null: bool
@@ -432,7 +431,7 @@ class _Prefix(NamedTuple):
 def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], complete: bool) -> tuple[KeyRange, ...]:
     if last:
         return tuple(KeyRange(prefix.packed + s.start, prefix.packed + s.end) for prefix in prefixes for s in last)
-    # With None in a column, a unique index with distinct nulls has a row per record, as an index that is not unique.
+    # With None in a column, a unique index with distinct nulls has one row per record, like a non-unique index.
     several = path.definition is not None and path.definition.unique and path.definition.nulls == "distinct"
     return tuple(
         KeyRange(prefix.packed, None)
@@ -443,7 +442,7 @@ def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], c
 
 
 def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
-    """Ascending and disjoint: what lies in another range is left out."""
+    """Return ascending, disjoint ranges, without those that are contained in others."""
     united: list[KeyRange] = []
     for start, end in sorted(ranges, key=_edges):
         last = united[-1] if united else None

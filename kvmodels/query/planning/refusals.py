@@ -1,10 +1,10 @@
-"""Refused queries: the reason why no index serves a query, and a line of code that adds one.
+"""Errors for refused queries: the reason why no index serves a query, and a line of code that adds one.
 
 The columns of a suggested index are those with one value or a list of values, then those of the order; without an
 order, a column with a range comes last.
 
-Rules of this module: pure; only names of fields, lookups and indexes are shown, never operands. A line that is shown
-can be pasted: with it the query is served, or its next alternative is named.
+Rules of this module: pure. Only names of fields, lookups and indexes are shown, never operands. A suggested line can be
+pasted: then the query is served, or the next alternative is suggested.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kvmodels.schema.filters.predicate import Condition, conditions_of
 
 
 class Suggestion(NamedTuple):
-    """The index to add to a model.
+    """A suggested index for a model.
 
     Attributes:
         text: "add …", with the code.
-        conflict: a field with a range, and the field to order by first: no index gives both.
+        conflict: a field with a range, and the field that the order begins with: no index serves both.
     """
 
     text: str
@@ -76,12 +76,12 @@ def _in_order(schema: ModelSchema, terms: _Terms, order: Directions) -> Suggesti
 
 
 def for_order(schema: ModelSchema, order: Directions) -> Suggestion | None:
-    """The index that has all records in an order; None if it is that of the primary key."""
+    """Return the index that has all records in an order; None if the primary key has this order."""
     return _adding(schema, _without_key(schema, order, set()))
 
 
 class _Terms:
-    """The terms of a branch, by how an index can use them."""
+    """The terms of an alternative, by how an index can use them."""
 
     __slots__ = ("elements", "lists", "ranges", "tested", "wide")
 
@@ -89,7 +89,7 @@ class _Terms:
         single = [term for term in branch.terms if not term.many]
         self.lists = [term for term in single if term.narrows and _is_list(term)]
         self.ranges = [term for term in single if term.narrows and term not in self.lists]
-        # What leaves out single values only serves where nothing else is left to test.
+        # A term that excludes only single values is served only if nothing else is left to test.
         self.wide = [term for term in single if not term.narrows and len(term.at) == len(branch.parts)]
         elements = [term for term in branch.terms if term.many and (term.narrows or len(branch.parts) == 1)]
         self.elements = sorted(elements, key=_is_list, reverse=True)
@@ -97,7 +97,7 @@ class _Terms:
 
     @property
     def first(self) -> ColumnTerm | None:
-        """The best one for the first column of an index."""
+        """Return the best term for the first column of an index."""
         by_element = self.elements[:1]
         listed = [term for term in by_element if _is_list(term)]
         return next(iter((*self.lists, *listed, *self.ranges, *by_element, *self.wide)), None)
@@ -112,12 +112,12 @@ def _is_list(term: ColumnTerm) -> bool:
 
 
 def is_one(term: ColumnTerm) -> bool:
-    """Whether a term leaves one value."""
+    """Return whether a term leaves one value."""
     return term.plain or (len(term.compared) == 1 and term.compared[0].point)
 
 
 def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Directions:
-    """The order without what every index gives: the primary key behind its columns."""
+    """Return the order without the primary key at its end, which every index supplies after its columns."""
     keys = [column.field for column in schema.primary_key if column.field not in equal]
     wanted = dict[str, bool]()
     for field, down in order:
@@ -136,14 +136,14 @@ def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Dir
 
 
 def _addition(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> str:
-    # Never "declare the field as Indexed[...]": that line would lose the default and whatever else the field declares.
+    # Never "declare the field as Indexed[...]": that line would drop the default and other options of the field.
     names = ", ".join(f'"{"-" if descending else ""}{name}"' for name, descending in columns)
     name = "_".join(field.replace(".", "_") for field, _ in columns)
     return f"add Index({names}{unused_name(schema, name)}) to the indexes of {schema.name}.Meta"
 
 
 def unused_name(schema: ModelSchema, name: str) -> str:
-    """The argument for a name, where the one that an index would get is taken."""
+    """Return the argument for a name, if the default name of the index is taken."""
     if name not in schema.indexes:
         return ""
     number = 2
@@ -158,7 +158,7 @@ _EVERYTHING = BranchShape((), (), None, ())
 def _no_usable_index(
     query: Query, live: LiveCollection, shape: QueryShape, stem: Branch, branches: Sequence[Branch] | None
 ) -> NoUsableIndexError:
-    """The error, with the candidates and with the index to add.
+    """Return the error with the candidates and the suggested index.
 
     ``stem`` and ``branches``: its filter; ``branches`` None: it has too many alternatives.
     """
@@ -203,7 +203,7 @@ def _described(index: IndexDefinition) -> str:
 
 
 class _Refusal:
-    """Finds out what is missing."""
+    """Finds the missing index."""
 
     __slots__ = ("_branches", "_live", "_query", "_scan", "_shape")
 
@@ -232,7 +232,7 @@ class _Refusal:
         return decide(self._query.schema, shape, paths_of(self._live, shape)) is not None
 
     def _unserved(self, branches: Sequence[Branch]) -> Branch | None:
-        """The first alternative that has no index; of those that all have one, the first without the order."""
+        """Return the first alternative without an index; if all have one, the first without the order."""
         shapes = self._shape.branches or ()
         for order in ((), self._shape.order):
             for branch, shape in zip(branches, shapes, strict=True):
@@ -241,7 +241,7 @@ class _Refusal:
         return None
 
     def _sorting(self) -> str | None:
-        """The permission that is enough if only the order is missing."""
+        """Return the permission that is enough if only the order is missing."""
         shape = self._shape._replace(order=(), reverse=False, sorts=False)
         if not shape.order and decide(self._query.schema, shape, paths_of(self._live, shape)) is not None:
             return "call .sort_in_memory(limit=…) to sort what is found" if self._shape.order else None
@@ -263,7 +263,7 @@ class _Refusal:
         return f"{addition[0].upper()}{addition[1:]}."
 
     def _conditional(self, branch: Branch) -> str | None:
-        """The partial index that would serve it, if the filter said what its records satisfy."""
+        """Return the partial index that would serve the alternative if the filter implied its condition."""
         described = dict(zip(map(id, self._branches), self._shape.branches or (), strict=False))
         shape = described.get(id(branch), self._shape.stem)
         for index in self._live.readable.values():
@@ -287,7 +287,7 @@ class _Refusal:
         return f"No index gives a range of {ranged!r} in the order of {ordered!r}: {', or '.join(ways)}."
 
     def _scanning(self, suggestion: Suggestion | None) -> str:
-        """Return the steps to read everything in the order."""
+        """Return the calls that read everything in the requested order."""
         missing = None if suggestion is None or self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
         scan = None if self._query.scan_allowed else self._scan
         return " and ".join(step for step in (missing, scan) if step)
@@ -331,7 +331,7 @@ class _Refusal:
 
 
 def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
-    """Why an index lacks records of a branch."""
+    """Return why an index lacks records of an alternative."""
     if definition.aggregates is not None:
         return "it holds totals and no records"
     if definition.where is not None and all(partial.name != definition.name for partial in shape.partials):
@@ -349,7 +349,7 @@ def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
 
 
 def refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives: FilterParts) -> Exception:
-    """Return the error for a query without a plan: an index that would serve is not built, or there is none."""
+    """Return the error for a query without a plan: an index that would serve it is not built, or there is none."""
     if shape.within is None:
         name = _unready(query, live, alternatives)
         if name is not None:
@@ -364,7 +364,7 @@ def refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives:
 
 
 def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> str | None:
-    """Return the name of the first unreadable index that would serve."""
+    """Return the name of the first unreadable index that would serve the query."""
     waiting = [schema for name, schema in live.schema.indexes.items() if name in live.states]
     waiting = [
         definition for definition in waiting if definition.aggregates is None and query.using in (None, definition.name)
@@ -390,6 +390,6 @@ def _advice(live: LiveCollection, name: str) -> str:
     if state is IndexState.OUTDATED or live.unraised:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
     build = "Run db.apply(), or call .allow_scan() to read all records until then."
-    if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
+    if state is IndexState.DISABLED:  # the store does not distinguish a new index from a dropped one
         return f"{build} If a newer release has dropped the index, run that release instead."
     return build

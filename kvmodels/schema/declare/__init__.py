@@ -1,1 +1,1 @@
-"""Declarations: markers, indexes and expressions that a model class is written with."""
+"""Declarations: the markers, indexes and expressions used in model classes."""

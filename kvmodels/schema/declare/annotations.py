@@ -1,7 +1,7 @@
-"""Analysis of type annotations: Annotated, aliases, NewType, type variables, Optional; and of validator functions.
+"""Analysis of type annotations (Annotated, aliases, NewType, type variables, Optional) and of validator functions.
 
-Rules of this module: reads annotations only, decides nothing about storage or columns; every way to write one type has
-the same result.
+Rules of this module: it only reads annotations and decides nothing about storage or columns; all spellings of one type
+give the same result.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kvmodels.schema.declare.on_write import Automatic
 
 
 class Plain(NamedTuple):
-    """An annotation without its wrapping.
+    """An annotation without its wrappers.
 
-    ``annotation`` holds no Annotated, alias or NewType at the top and, if ``nullable``, no None. ``metadata`` stood
-    around it, from the inside out.
+    ``annotation`` has no Annotated, alias or NewType at the top level and, if ``nullable``, no None. ``metadata`` is
+    the metadata around it, innermost first.
     """
 
     annotation: Any
@@ -31,7 +31,7 @@ class Plain(NamedTuple):
 
 
 def plain(annotation: Any, metadata: Iterable[Any] = ()) -> Plain:
-    """Take an annotation apart.
+    """Return an annotation without its wrappers.
 
     Examples:
         >>> from typing import Optional
@@ -78,7 +78,7 @@ def _bound_of(variable: TypeVar) -> Any:
 
 
 def is_union(annotation: Any) -> bool:
-    """Whether it is ``A | B`` in either spelling."""
+    """Return whether it is ``A | B`` in either spelling."""
     return get_origin(annotation) in {Union, UnionType}
 
 
@@ -97,19 +97,20 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def literal_values(annotation: Any) -> tuple[Any, ...]:
-    """Return the values of a Literal; of any other annotation none."""
+    """Return the values of a Literal; an empty tuple for any other annotation."""
     inner = plain(annotation).annotation
     return get_args(inner) if get_origin(inner) is Literal else ()
 
 
 def type_name(annotation: Any) -> str:
-    """Return a short readable name, which goes into the stored catalogue."""
+    """Return a short readable name, which is stored in the catalogue."""
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
 
 
-# Metadata with a pydantic hook that only constrains or describes a value: applied to its own result it changes nothing.
+# Metadata with a pydantic hook that only constrains or describes a value: applying it to its own result changes
+# nothing.
 _HARMLESS = (
     Automatic,
     FieldMarker,
@@ -128,14 +129,14 @@ _HARMLESS = (
 
 
 def is_validator(metadata: Any) -> bool:
-    """Whether this piece of metadata may run a function of the user over the value."""
+    """Return whether this metadata may run a user function on the value."""
     if isinstance(metadata, _HARMLESS) or not hasattr(metadata, "__get_pydantic_core_schema__"):
         return False
-    return not isinstance(metadata, pydantic.UrlConstraints)  # asked last, because its module takes long to load
+    return not isinstance(metadata, pydantic.UrlConstraints)  # checked last, because its module loads slowly
 
 
 def has_validators(model: type[Any]) -> bool:
-    """Whether a model or pydantic dataclass itself, without its field types, has functions that validate."""
+    """Return whether a model or pydantic dataclass itself, without its field types, has validator functions."""
     decorators = getattr(model, "__pydantic_decorators__", None)
     if decorators is not None and any(
         getattr(decorators, kind) for kind in ("validators", "field_validators", "root_validators", "model_validators")

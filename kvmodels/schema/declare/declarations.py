@@ -1,7 +1,7 @@
-"""The indexes that a model declares in ``Meta``: Index, UniqueConstraint and AggregateIndex; and the options of all.
+"""The indexes declared in ``Meta``: Index, UniqueConstraint and AggregateIndex; and the options that they share.
 
-Rules of this module: immutable declarations, compared by their options. Only faults of a declaration in itself are
-refused here; ``schema/compile/indexes.py`` decides what an index means for the fields of its model.
+Rules of this module: declarations are immutable and compared by their options. Only a declaration that is invalid by
+itself is refused here; ``schema/compile/indexes.py`` checks it against the fields of its model.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Nulls = Literal["distinct", "skip", "equal"]
 Store = Literal["record"]
 
 MAX_FAN_OUT: Final = 1_000
-"""The most entries that one record has in one index, unless the index says otherwise."""
+"""The default maximum number of entries of one record in one index."""
 
 FOLDS: Final[dict[Any, str]] = {str.casefold: "casefold", str.lower: "lower", str.upper: "upper"}
-"""Functions that never change, so that they need no version, with the text that stands for it."""
+"""Functions that never change, so they need no version, with the text that replaces it."""
 
 
 class DeclaredIndex:
@@ -32,7 +32,7 @@ class DeclaredIndex:
     __slots__ = ("fields", "max_fan_out", "name", "where")
 
     _shown: ClassVar[tuple[str, ...]] = ("name",)
-    """Options that ``repr`` shows always; the others only where they are given."""
+    """Options that ``repr`` always shows; it shows the others only if they were given."""
 
     fields: tuple[str, ...]
     name: str | None
@@ -55,22 +55,23 @@ class Index(DeclaredIndex):
 
     Args:
         fields: columns in order, each the name of a field, a path through nested models (``"address.city"``) or the
-            name of a computed column; a leading ``-`` orders it from the largest to the smallest. One of them may
-            have several values (a list, set, frozenset or ``tuple[T, ...]``): then a record has an entry for each.
-        name: name of the index; the names of the columns joined by ``_``, unless given.
-        nulls: as for ``Indexed``; ``"skip"`` keeps no entry when any of the fields is None.
+            name of a computed column; a leading ``-`` sorts it in descending order. One of them may have several values
+            (a list, set, frozenset or ``tuple[T, ...]``); a record then has one entry for each value.
+        name: name of the index; by default the names of the columns joined by ``_``.
+        nulls: as for ``Indexed``; ``"skip"`` keeps no entry if any of the fields is None.
         store: as for ``Indexed``.
-        key: makes ONE column, named ``name``, of the values of all fields: ``filter(name=...)`` compares what it
-            returns. It is not called, and the value is None, when one of them is None.
-        version: a whole number from 1 on, to be counted up whenever ``key`` gives other results; not for
-            ``str.casefold``, ``str.lower`` and ``str.upper``.
-        returns: the type of what ``key`` returns, if its annotation does not say so; ``list[T]`` has several values.
-        where: only records of which this holds have entries, such as ``Q(deleted=False)``.
-        include: fields whose values each entry holds as well, so that they are read without the record.
-        max_fan_out: the most entries of one record; 1,000 unless given.
+        key: computes ONE column, named ``name``, from the values of all fields: ``filter(name=...)`` compares the
+            result of ``key``. If one of the values is None, ``key`` is not called and the column is None.
+        version: a whole number from 1 on; increase it whenever ``key`` gives other results. Not for ``str.casefold``,
+            ``str.lower`` and ``str.upper``.
+        returns: the return type of ``key``, if its annotation does not state it; with ``list[T]`` the column has
+            several values.
+        where: a condition such as ``Q(deleted=False)``; only records that satisfy it have entries.
+        include: fields whose values are copied into each entry, so that they can be read without the record.
+        max_fan_out: the maximum number of entries of one record; 1,000 by default.
 
     Raises:
-        ModelDefinitionError: no field, a field twice, or an option with a value that it does not take.
+        ModelDefinitionError: no field, a repeated field, or an invalid option.
 
     Examples:
         >>> Index("country", "-elevation")
@@ -133,10 +134,10 @@ class Index(DeclaredIndex):
 
 
 class UniqueConstraint(Index):
-    """A unique index: no two records have the same combination; see ``Index`` and ``Unique``.
+    """A unique index: no two records have the same combination of values; see ``Index`` and ``Unique``.
 
-    On a field with several values no two records share an element. With ``where=``, only records of which it holds
-    are compared.
+    On a field with several values, no two records share an element. With ``where=``, only records that satisfy the
+    condition are compared.
 
     Examples:
         >>> UniqueConstraint("org", "slug").unique
@@ -168,20 +169,21 @@ class UniqueConstraint(Index):
 
 
 class AggregateIndex(DeclaredIndex):
-    """Counters for each group of records, kept by every write: how many there are, and sums of fields.
+    """Counters for each group of records, updated by every write: the number of records, and sums of fields.
 
     ``count()``, ``aggregate()`` and ``group_by()`` read one counter instead of the records of a group. Writers of one
-    group do not wait for each other: counters are changed by sums that commute.
+    group do not conflict, because counters are changed by commutative sums.
 
     Args:
-        fields: the columns that make a group, as for ``Index`` but without direction; none: one group of all records.
-        sums: fields of type int or timedelta, None allowed, whose sums are kept.
-        name: name of the index; the names of the columns joined by ``_`` and ``_totals``, unless given.
-        where: only records of which this holds are counted.
-        max_fan_out: the most groups of one record; 1,000 unless given.
+        fields: the columns that define a group, as for ``Index`` but without direction; without any, all records are
+            one group.
+        sums: fields of type int or timedelta, optionally None, whose sums are kept.
+        name: name of the index; by default the names of the columns joined by ``_``, and ``_totals``.
+        where: a condition; only records that satisfy it are counted.
+        max_fan_out: the maximum number of groups of one record; 1,000 by default.
 
     Raises:
-        ModelDefinitionError: a field twice, or an option with a value that it does not take.
+        ModelDefinitionError: a repeated field, or an invalid option.
 
     Examples:
         >>> AggregateIndex("country", sums=("population",))
@@ -222,7 +224,7 @@ class AggregateIndex(DeclaredIndex):
 
 
 def described(declaration: Any, always: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Return the options of a declaration for ``repr``: those named, then the others that were given."""
+    """Return options of a declaration for ``repr``: those in ``always``, then the others that were given."""
     slots = [name for cls in reversed(type(declaration).__mro__) for name in getattr(cls, "__slots__", ())]
     others = [name for name in slots if name not in always and name != "fields"]
     given = [name for name in others if not any(getattr(declaration, name) is nothing for nothing in (None, False, ()))]
@@ -230,7 +232,7 @@ def described(declaration: Any, always: tuple[str, ...]) -> list[tuple[str, Any]
 
 
 def refuse_unknown(kind: type[Any], unknown: dict[str, Any]) -> None:
-    """Raise ModelDefinitionError, with a similar name, for options that a declaration does not have."""
+    """Raise ModelDefinitionError for unknown options of a declaration; the error suggests a similar name."""
     for name in unknown:
         known = [
             option for option in signature(kind.__init__).parameters if option not in ("self", "fields", "unknown")
@@ -245,7 +247,7 @@ def refuse_unknown(kind: type[Any], unknown: dict[str, Any]) -> None:
 
 
 def check_columns(kind: str, fields: tuple[Any, ...]) -> None:
-    """Refuse columns that are no names, or that are named twice."""
+    """Refuse columns that are not names, and repeated columns."""
     if not fields or not all(isinstance(field, str) for field in fields):
         raise ModelDefinitionError(
             "an index needs the names of one or more fields",
@@ -261,7 +263,7 @@ def check_columns(kind: str, fields: tuple[Any, ...]) -> None:
 
 
 def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
-    """Return a tuple of the names that an option lists; ModelDefinitionError for other items, or a name twice."""
+    """Return the names in an option as a tuple. Raises ModelDefinitionError for other items, or a repeated name."""
     listed: list[Any] = list(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else [None]
     if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ModelDefinitionError(
@@ -273,7 +275,7 @@ def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
 
 
 def check_condition(kind: str, where: Any) -> None:
-    """Refuse a condition that is no expression."""
+    """Refuse a condition that is not an expression."""
     if where is not None and not isinstance(where, Expression):
         raise ModelDefinitionError(
             "the condition of an index is no expression",
@@ -283,7 +285,7 @@ def check_condition(kind: str, where: Any) -> None:
 
 
 def check_fan_out(kind: str, max_fan_out: Any) -> None:
-    """Refuse a bound of entries that is no whole number from 1 on."""
+    """Refuse a maximum number of entries that is not a whole number from 1 on."""
     if max_fan_out is not None and (type(max_fan_out) is not int or max_fan_out < 1):
         raise ModelDefinitionError(
             "an index option has a value that it does not take",
@@ -293,7 +295,7 @@ def check_fan_out(kind: str, max_fan_out: Any) -> None:
 
 
 def check_flag(kind: str, option: str, value: Any) -> bool:
-    """Return an option that is True or False; ModelDefinitionError for other values."""
+    """Return an option that is True or False. Raises ModelDefinitionError for other values."""
     if value is not True and value is not False:
         raise ModelDefinitionError(
             "an index option has a value that it does not take",
@@ -304,7 +306,7 @@ def check_flag(kind: str, option: str, value: Any) -> bool:
 
 
 def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse options that entries cannot have, or two that exclude each other; return the included fields."""
+    """Refuse invalid entry options, or two that exclude each other; return the included fields."""
     if nulls not in allowed:
         raise ModelDefinitionError(
             "an index option has a value that it does not take",
@@ -328,7 +330,7 @@ def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tupl
 
 
 def check_function(kind: str, key: Any, version: Any) -> None:
-    """Refuse a function without a version, the reverse, and values that are neither."""
+    """Refuse a function without a version, a version without a function, and values of other types."""
     if key is None:
         if version is not None:
             raise _useless(kind, "version", "It counts the changes of key=: give key= as well.")
@@ -358,7 +360,7 @@ def check_function(kind: str, key: Any, version: Any) -> None:
 
 
 def fold_of(key: Any) -> str | None:
-    """Return the text that stands for the version of a function that never changes; None for any other function."""
+    """Return the text that replaces the version of a function that never changes; None for any other function."""
     return next((name for function, name in FOLDS.items() if function is key), None)
 
 

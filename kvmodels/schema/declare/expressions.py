@@ -1,9 +1,9 @@
 """Query expressions, such as ``User.age >= 18`` and ``User.age.desc()``, and the annotations of their fields.
 
-Rules of this module: pure data, no evaluation and no validation against a schema (``schema/filters/parse.py`` does
-both). The field is held by name with its model beside it, never as a ``FieldRef``: that has no usable ``==``, and an
-expression must be comparable and hashable. The fields of nested models are looked up in their annotations by name, and
-nowhere else: libraries that probe an object for attributes must not find any.
+Rules of this module: pure data, without evaluation and without validation against a schema (``schema/filters/parse.py``
+does both). Expressions store the name and model of a field, never a ``FieldRef``: expressions must be comparable and
+hashable, but ``==`` of a ``FieldRef`` builds an expression. Only declared fields of nested models are attributes:
+libraries that probe an object for attributes must not find others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError, ModelDefini
 
 
 def has_several_values(model: type[Any], path: str) -> bool:
-    """Whether a field, or a path with dots, leads to several values of a type that can be a column.
+    """Return whether a field, or a path with dots, leads to several values of a type that can be a column.
 
-    That is a list, set, frozenset or ``tuple[T, ...]`` at its end, or on the way to it.
+    A list, set, frozenset or ``tuple[T, ...]`` at the end of the path or along it has several values.
     """
     annotation: Any = None
     several = False
@@ -39,7 +39,7 @@ def has_several_values(model: type[Any], path: str) -> bool:
 
 
 def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
-    """Return the fields of the model that is nested at a path with dots, by name; none where there is no model."""
+    """Return the fields, by name, of the nested model at a path with dots; empty if there is no model."""
     fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
     for name in path.split("."):
         fields = _fields_inside(fields[name].annotation) if name in fields else {}
@@ -47,12 +47,12 @@ def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
 
 
 def is_root(model: type[Any]) -> bool:
-    """Whether it is a ``RootModel``, without loading that class, which pydantic makes when it is first named."""
+    """Return whether it is a ``RootModel``, without loading that class, which pydantic creates at its first use."""
     return bool(getattr(model, "__pydantic_root_model__", False))
 
 
 def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
-    """Return the types whose objects can be equal to a field with several values, that of the field first."""
+    """Return the types whose objects can equal a field with several values, starting with the field's own type."""
     annotation = _unwrapped(model.__pydantic_fields__[name].annotation)
     kind = get_origin(annotation)
     if kind not in (list, set, frozenset, tuple):  # optional
@@ -63,7 +63,7 @@ def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
 
 
 def _fields_inside(annotation: Any) -> Mapping[str, Any]:
-    """Return the fields of the one model class in an annotation, optional or in a list; not of ``dict`` values."""
+    """Return the fields of the model class in an annotation, optional or in a list; not of ``dict`` values."""
     annotation = _unwrapped(annotation)
     found: Mapping[str, Any] = getattr(annotation, "__pydantic_fields__", {})
     if found or get_origin(annotation) is dict:
@@ -83,7 +83,7 @@ def _is_several(annotation: Any) -> bool:
 
 
 def _is_column(annotation: Any) -> bool:
-    """Whether a type, or the elements of a container, can be a column."""
+    """Return whether a type, or the element type of a container, can be a column."""
     annotation = _unwrapped(annotation)
     members = [member for member in get_args(annotation) if member not in (NoneType, Ellipsis)]
     if get_origin(annotation) in (list, set, frozenset, tuple) or len(members) < len(get_args(annotation)):
@@ -109,7 +109,7 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 Bounds = Literal["[]", "[)", "(]", "()"]
-"""Which ends of a range belong to it, as PostgreSQL and mathematics write it."""
+"""The ends that belong to a range, in the notation of PostgreSQL and mathematics."""
 
 Lookup = Literal[
     "exact",
@@ -127,18 +127,18 @@ Lookup = Literal[
     "contains_any",
     "contains_all",
 ]
-"""The comparisons that exist; the names are those of Django's keyword lookups where Django has one.
+"""The supported comparisons; the names are Django's keyword lookups where Django has one.
 
-``contains`` of a text is a part of it; of a field with several values it is one of them, as ``contains_any`` is one of
-several and ``contains_all`` each of several.
+``contains`` on a str matches a part of it. On a field with several values it matches one of the values,
+``contains_any`` matches at least one of several, and ``contains_all`` all of several.
 """
 
 
 class Expression:
-    """Base of everything that ``filter()`` takes.
+    """Base class of all conditions that ``filter()`` accepts.
 
-    It has no truth value: Python turns ``a and b``, ``not a`` and ``18 <= User.age < 65`` into ``bool()`` of the
-    first part and would silently drop the rest.
+    An expression has no truth value: Python turns ``a and b``, ``not a`` and ``18 <= User.age < 65`` into ``bool()`` of
+    the first part, and would silently drop the rest.
 
     Examples:
         >>> from kvmodels import Q
@@ -156,7 +156,7 @@ class Expression:
             "and between() instead of low <= field <= high"
         )
 
-    # Chains are kept flat: a thousand alternatives joined by | would be a thousand levels deep otherwise.
+    # Chains are flattened; otherwise a thousand alternatives joined by | would be nested a thousand levels deep.
 
     def __and__(self, other: Expression) -> Expression:
         return _joined(And, self, other)
@@ -170,15 +170,15 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Expression):
-    """One field compared with an operand.
+    """A comparison of one field with an operand.
 
     Attributes:
         field: name of the field.
-        lookup: what is compared; see ``Lookup``.
+        lookup: the kind of comparison; see ``Lookup``.
         operand: a value; a tuple of values for ``in``, ``not_in``, ``contains_any`` and ``contains_all``;
             ``(low, high, bounds)`` for ``range``; a bool for ``isnull``.
-        model: the model class whose attribute made the expression, None for a bare name.
-        any: at least one element of the field satisfies the comparison, instead of the field itself.
+        model: the model class whose attribute created the expression, None for a bare name.
+        any: whether one element of the field must satisfy the comparison, instead of the field itself.
     """
 
     field: str
@@ -190,21 +190,21 @@ class Comparison(Expression):
 
 @dataclass(frozen=True, slots=True)
 class And(Expression):
-    """Every part holds; what ``a & b`` makes."""
+    """Every part holds; the result of ``a & b``."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or(Expression):
-    """At least one part holds; what ``a | b`` makes."""
+    """At least one part holds; the result of ``a | b``."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not(Expression):
-    """The part does not hold; what ``~a`` makes."""
+    """The part does not hold; the result of ``~a``."""
 
     part: Expression
 
@@ -224,14 +224,14 @@ def _joined(kind: type[And | Or], left: object, right: object) -> And | Or:
 
 
 class Q(Expression):
-    """Conditions that all hold, in the form of keyword lookups; to be combined with ``&``, ``|`` and ``~``.
+    """Conditions that must all hold, written as keyword lookups; combine them with ``&``, ``|`` and ``~``.
 
-    A ``Q`` without conditions says nothing, as Django's: it is left out wherever it stands, so that alternatives can
-    be collected in a loop that begins with ``Q()``.
+    As in Django, an empty ``Q`` has no effect in any combination, so alternatives can be collected in a loop that
+    starts with ``Q()``.
 
     Args:
         expressions: such as ``User.age >= 18`` or another ``Q``.
-        lookups: such as ``age__gte=18``, as ``filter`` takes them.
+        lookups: such as ``age__gte=18``, as in ``filter``.
 
     Examples:
         >>> Q(plan="pro") | ~Q(age__lt=18)
@@ -259,31 +259,31 @@ class Q(Expression):
 
 
 def is_bounds(value: object) -> bool:
-    """Whether this is one of ``Bounds``."""
+    """Return whether this is one of ``Bounds``."""
     return isinstance(value, str) and value in get_args(Bounds)
 
 
 def is_list_of_values(value: object) -> TypeGuard[Iterable[Any]]:
-    """Whether ``in`` and similar lookups take this; not the letters of a text or the keys of a mapping."""
+    """Return whether ``in`` and similar lookups accept this; not a str or a mapping."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping))
 
 
 def _several(values: object) -> Any:
     """Return values as a tuple, because an expression never changes.
 
-    A mistake as it is, for ``filter`` to name the field.
+    An invalid value is returned as it is, for ``filter`` to name the field in its error.
     """
     return tuple(values) if is_list_of_values(values) else values
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One column to order by.
+    """A column to order by.
 
     Attributes:
         field: name of the field.
         descending: largest first.
-        model: as in ``Comparison``.
+        model: as for ``Comparison``.
     """
 
     field: str
@@ -292,13 +292,13 @@ class Order:
 
 
 class Comparable(Generic[T]):
-    """The comparisons that a field has, and an element of a field with several values."""
+    """The comparisons of a field, or of an element of a field with several values."""
 
     __slots__ = ("_model", "_name")
 
     _any = False
 
-    # Private, because the fields of nested models are attributes too, and many are called "name".
+    # Private, because the fields of nested models are attributes too, and many are named "name".
     _name: str
     _model: type[Any] | None
 
@@ -331,15 +331,15 @@ class Comparable(Generic[T]):
         return self._compared("gte", other)
 
     def in_(self, values: Iterable[T]) -> Comparison:
-        """The field is one of these values; never, when there are none.
+        """The field equals one of these values; never true without values.
 
         Args:
-            values: a list, set or other iterable, but no text; None among them finds None.
+            values: a list, set or other iterable, but not a str; None among them matches None.
         """
         return self._compared("in", _several(values))
 
     def not_in(self, values: Iterable[T]) -> Comparison:
-        """The field is none of these values; None is none of them, unless it is one.
+        """The field equals none of these values; None matches unless it is one of them.
 
         Args:
             values: as for ``in_``.
@@ -347,15 +347,15 @@ class Comparable(Generic[T]):
         return self._compared("not_in", _several(values))
 
     def between(self, low: T, high: T, *, bounds: Bounds = "[]") -> Comparison:
-        """The field lies between two values.
+        """The field is between two values.
 
         Args:
             low: the lower end.
             high: the upper end.
-            bounds: which ends belong to the range; both by default.
+            bounds: the ends that belong to the range; both by default.
 
         Raises:
-            InvalidArgumentError: bounds are none of ``[] [) (] ()``.
+            InvalidArgumentError: bounds is not one of ``[] [) (] ()``.
         """
         if not is_bounds(bounds):  # callers without a type checker may pass anything
             raise InvalidArgumentError(
@@ -371,20 +371,20 @@ class Comparable(Generic[T]):
         self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
         prefix: str | bytes,
     ) -> Comparison:
-        """The text or bytes begin with this.
+        """The str or bytes begin with this prefix.
 
         Args:
-            prefix: of the type of the field; folded if the field is.
+            prefix: a value of the field's type; folded if the field is folded.
         """
         return self._compared("startswith", prefix)
 
 
 class FieldRef(Comparable[T]):
-    """A field of a model in a query; ``User.age`` is one.
+    """A field of a model in a query, such as ``User.age``.
 
     Args:
         name: name of the field.
-        model: the class that it was taken from.
+        model: the class whose attribute was used.
 
     Examples:
         >>> age = FieldRef("age")
@@ -401,10 +401,10 @@ class FieldRef(Comparable[T]):
     def __repr__(self) -> str:
         return f"{self._model.__name__}.{self._name}" if self._model else f"{type(self).__name__}({self._name!r})"
 
-    if not TYPE_CHECKING:  # else checkers would take every misspelt method for a field; see col()
+    if not TYPE_CHECKING:  # otherwise type checkers accept misspelt methods as fields; see col()
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):  # pickle and copy ask before there is anything to look at
+            if name.startswith("_"):  # pickle and copy look up attributes before __init__ has run
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
             if self._model is None or name not in nested_fields(self._model, self._name):
                 raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
@@ -413,10 +413,10 @@ class FieldRef(Comparable[T]):
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
     ) -> Comparison:
-        """The str or bytes contain this; no index answers it, so it is tested on the records that were read.
+        """The str or bytes contain this part; no index supports it, so it is tested on each record that is read.
 
         Args:
-            part: of the type of the field; folded if the field is.
+            part: a value of the field's type; folded if the field is folded.
         """
         return self._compared("contains", part)
 
@@ -424,21 +424,21 @@ class FieldRef(Comparable[T]):
         """The field is None.
 
         Args:
-            value: False for the opposite.
+            value: False to match fields that are not None.
         """
         return self._compared("isnull", value)
 
     def asc(self) -> Order:
-        """Order by this field, smallest first."""
+        """Sort by this field in ascending order."""
         return Order(self._name, descending=False, model=self._model)
 
     def desc(self) -> Order:
-        """Order by this field, largest first."""
+        """Sort by this field in descending order."""
         return Order(self._name, descending=True, model=self._model)
 
 
 class ElementRef(Comparable[E]):
-    """At least one element of a field with several values; ``Place.names.any()`` is one.
+    """At least one element of a field with several values, such as ``Place.names.any()``.
 
     Examples:
         >>> MultiFieldRef("names").any().startswith("Par").any
@@ -454,15 +454,15 @@ class ElementRef(Comparable[E]):
 
 
 _Whole = list[E] | set[E] | frozenset[E] | tuple[E, ...]
-"""All the values of a field with several; an ``Iterable[str]`` would accept a str as its letters."""
+"""The whole value of a field with several values; ``Iterable[str]`` would accept a str as its characters."""
 
 
 class MultiFieldRef(Generic[E]):
-    """A field with several values (list, set, frozenset, ``tuple[T, ...]``) in a query; ``Place.names`` is one.
+    """A field with several values (list, set, frozenset, ``tuple[T, ...]``) in a query, such as ``Place.names``.
 
     Args:
         name: name of the field.
-        model: the class that it was taken from.
+        model: the class whose attribute was used.
 
     Examples:
         >>> tags = MultiFieldRef("tags")
@@ -491,23 +491,23 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self._name, "ne", other, self._model)
 
     def contains(self, value: E) -> Comparison:
-        """One of the elements is this value.
+        """One of the elements equals this value.
 
         Args:
-            value: of the type of the elements; folded if the field is.
+            value: a value of the element type; folded if the field is folded.
         """
         return Comparison(self._name, "contains", value, self._model)
 
     def contains_any(self, values: Iterable[E]) -> Comparison:
-        """At least one of these values is among the elements; never, when there are none.
+        """At least one of these values is among the elements; never true without values.
 
         Args:
-            values: a list, set or other iterable, but no text.
+            values: a list, set or other iterable, but not a str.
         """
         return Comparison(self._name, "contains_any", _several(values), self._model)
 
     def contains_all(self, values: Iterable[E]) -> Comparison:
-        """Each of these values is among the elements; always, when there are none.
+        """All of these values are among the elements; always true without values.
 
         Args:
             values: as for ``contains_any``.
@@ -515,14 +515,14 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self._name, "contains_all", _several(values), self._model)
 
     def any(self) -> ElementRef[E]:
-        """One of the elements, for other comparisons: ``Place.names.any().startswith("Par")``."""
+        """Return a reference to one of the elements, for other comparisons: ``Place.names.any().startswith("Par")``."""
         return ElementRef(self._name, self._model)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None; one without elements is not.
+        """The field is None; an empty field is not None.
 
         Args:
-            value: False for the opposite.
+            value: False to match fields that are not None.
         """
         return Comparison(self._name, "isnull", value, self._model)
 
@@ -534,16 +534,16 @@ def col(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingO
 @overload
 def col(attribute: T) -> FieldRef[T]: ...
 def col(attribute: Any) -> Any:
-    """Tell a type checker that a class attribute is a field, as SQLModel's function of that name does.
+    """Return a class attribute, typed as a field; like SQLModel's function of that name.
 
     Only needed for fields of nested models, ``col(Place.address.city)``, and for fields declared in the plain form,
-    ``age: Annotated[int, Indexed()]``, whose class attribute type checkers take for an int.
+    ``age: Annotated[int, Indexed()]``, whose class attribute is an int to type checkers.
 
     Args:
         attribute: a field of a model class, such as ``User.age``.
 
     Returns:
-        The same, with the type that it has. Cost: none.
+        The same object, typed as a field. Cost: none.
 
     Raises:
         InvalidArgumentError: it is not a field of a model class.
@@ -568,15 +568,15 @@ def col(attribute: Any) -> Any:
 
 
 def origin(attribute: FieldRef[Any] | MultiFieldRef[Any]) -> tuple[str, type[Any] | None]:
-    """Return name and model of a field; functions, because nested models may have fields of these names."""
+    """Return name and model of a field; a function, because a nested model may have fields with these names."""
     return attribute._name, attribute._model  # pyright: ignore[reportPrivateUsage]
 
 
 def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]:
-    """Return the query attribute of a field of a model class, or of a path with dots through nested models.
+    """Return the query attribute of a field, or of a path with dots through nested models.
 
-    Several values (a list, set or ``tuple[T, ...]`` of a type that can be a column, on the way or at the end) make a
-    ``MultiFieldRef``. Nothing is checked: a name that does not exist fails where the expression is used.
+    If the path leads to several values (a list, set or ``tuple[T, ...]`` of a type that can be a column, along it or at
+    its end), the result is a ``MultiFieldRef``. Nothing is checked: an unknown name fails where the expression is used.
     """
     return (MultiFieldRef if has_several_values(model, path) else FieldRef)(path, model)
 

@@ -1,9 +1,9 @@
-"""The markers of fields: PrimaryKey, Unique, Indexed, MultiIndexed, Stored; and Field.
+"""The field markers PrimaryKey, Unique, Indexed, MultiIndexed and Stored; and Field.
 
-Rules of this module: declarations are immutable metadata in ``Annotated`` and never touch pydantic's ``FieldInfo``,
-which is final. ``Unique[str]`` is ``Annotated[str, Unique()]`` at run time; to type checkers it is a descriptor, so
-that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. Only faults of a declaration in itself are
-refused here; ``schema/compile/schema.py`` decides what it means.
+Rules of this module: declarations are immutable metadata in ``Annotated`` and never change pydantic's ``FieldInfo``,
+which is final. At run time, ``Unique[str]`` is ``Annotated[str, Unique()]``. To type checkers it is a descriptor, so
+that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. Only a declaration that is invalid by itself is
+refused here; ``schema/compile/schema.py`` interprets the valid ones.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ E = TypeVar("E")
 
 
 class FieldMarker(Generic[T]):
-    """Base of the markers of one field; a descriptor to type checkers, metadata at run time."""
+    """Base class of the markers of one field; a descriptor to type checkers, metadata at run time."""
 
     __slots__ = ()
 
     _is_base: ClassVar[bool] = True
 
     def __class_getitem__(cls, item: Any) -> Any:
-        # Bases are parametrised below, by a type variable, in the ordinary sense of Generic.
+        # The bases below are parametrised by a type variable, in the ordinary sense of Generic.
         is_base = "_is_base" in cls.__dict__
         return cast("Any", super()).__class_getitem__(item) if is_base else Annotated[item, cls()]
 
@@ -82,7 +82,8 @@ class FieldMarker(Generic[T]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
-        # Asked for a marker in metadata too, which changes nothing; as the type itself it is a forgotten argument.
+        # Used in metadata, this is called too and has no effect; used as the type itself, it means a forgotten type
+        # argument.
         if source is not cls:
             return handler(source)
         raise ModelDefinitionError(
@@ -92,7 +93,7 @@ class FieldMarker(Generic[T]):
         )
 
     _shown: ClassVar[tuple[str, ...]] = ()
-    """Options that ``repr`` shows always; the others only where they are given."""
+    """Options that ``repr`` always shows; it shows the others only if they were given."""
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in described(self, self._shown))
@@ -106,7 +107,7 @@ class FieldMarker(Generic[T]):
 
 
 class _ValueMarker(FieldMarker[T]):
-    """Base of the markers of a field that is compared as one value."""
+    """Base class of the markers of a field that is compared as one value."""
 
     __slots__ = ()
 
@@ -117,13 +118,13 @@ class _ValueMarker(FieldMarker[T]):
     @overload
     def __get__(self, instance: object, owner: type[Any]) -> T: ...
     def __get__(self, instance: object | None, owner: type[Any]) -> Any:
-        # A marker is never the value of a class attribute, so Python never calls this. A program that puts one there by
-        # hand gets the marker back, as for any other object.
+        # A marker is never the value of a class attribute, so Python never calls this. If a program puts one there, it
+        # gets the marker back, like any other object.
         return self
 
 
 class PrimaryKey(_ValueMarker[T]):
-    """The field, or with several such fields in declaration order the tuple of them, that identifies a record.
+    """Marks the field that identifies a record; several such fields form a composite key in declaration order.
 
     Examples:
         >>> from typing import Annotated
@@ -138,7 +139,7 @@ class PrimaryKey(_ValueMarker[T]):
 
 
 class EntryMarker(FieldMarker[T]):
-    """Base of the markers that declare an index on their field, with their common options."""
+    """Base class of the markers that declare an index on their field, with their common options."""
 
     __slots__ = ("include", "key", "name", "nulls", "store", "version", "where")
 
@@ -173,21 +174,21 @@ class Indexed(EntryMarker[T], _ValueMarker[T]):
     """A non-unique index on one field.
 
     Args:
-        name: name of the index; the name of the field, unless given.
-        nulls: ``"distinct"`` keeps an entry for records whose field is None (they are found by ``field=None``),
-            ``"skip"`` keeps none.
-        store: ``"record"`` keeps a copy of the record in each entry: lists are read without a second step, and every
-            write of the record writes the entry too.
-        descending: order the entries from the largest value to the smallest; None comes last.
-        key: folds the field, as ``str.casefold`` does: every comparison and every order of the field is that of what
-            the function returns, with an index or without. It takes and returns values of the field's type.
-        version: a whole number from 1 on, to be counted up whenever ``key`` gives other results; not for
-            ``str.casefold``, ``str.lower`` and ``str.upper``.
-        where: only records of which this holds have entries, such as ``Q(deleted=False)``.
-        include: fields whose values each entry holds as well, so that they are read without the record.
+        name: name of the index; by default the name of the field.
+        nulls: ``"distinct"`` keeps an entry for records whose field is None (``field=None`` finds them), ``"skip"``
+            keeps none.
+        store: ``"record"`` keeps a copy of the record in each entry. Queries then need no second read, but every write
+            of the record also writes the entry.
+        descending: sort the entries in descending order; None comes last.
+        key: a function that folds the field, such as ``str.casefold``: every comparison and order of the field uses the
+            folded value, with or without an index. The function takes and returns values of the field's type.
+        version: a whole number from 1 on; increase it whenever ``key`` gives other results. Not for ``str.casefold``,
+            ``str.lower`` and ``str.upper``.
+        where: a condition such as ``Q(deleted=False)``; only records that satisfy it have entries.
+        include: fields whose values are copied into each entry, so that they can be read without the record.
 
     Raises:
-        ModelDefinitionError: an option has a value that it does not take.
+        ModelDefinitionError: an option is invalid.
     """
 
     __slots__ = ("descending",)
@@ -215,17 +216,17 @@ class Unique(EntryMarker[T], _ValueMarker[T]):
     """A unique index on one field: no two records have the same value.
 
     Args:
-        name: name of the index; the name of the field, unless given.
-        nulls: ``"distinct"`` lets any number of records be None and keeps an entry for each, ``"skip"`` keeps none,
-            ``"equal"`` lets one record be None.
+        name: name of the index; by default the name of the field.
+        nulls: ``"distinct"`` allows None in any number of records and keeps an entry for each, ``"skip"`` keeps no
+            entry, ``"equal"`` allows None in one record.
         store: as for ``Indexed``.
-        key: as for ``Indexed``: ``str.casefold`` makes addresses unique whatever their case.
+        key: as for ``Indexed``: with ``str.casefold``, addresses that differ only in case are equal.
         version: as for ``Indexed``.
-        where: only records of which this holds are compared with each other.
+        where: a condition; only records that satisfy it are compared with each other.
         include: as for ``Indexed``.
 
     Raises:
-        ModelDefinitionError: an option has a value that it does not take.
+        ModelDefinitionError: an option is invalid.
     """
 
     __slots__ = ()
@@ -248,20 +249,20 @@ class Unique(EntryMarker[T], _ValueMarker[T]):
 
 
 class MultiIndexed(EntryMarker[C]):
-    """An index on a field with several values: a list, set, frozenset or ``tuple[T, ...]``; an entry for each value.
+    """An index on a field with several values (list, set, frozenset, ``tuple[T, ...]``), with an entry for each value.
 
     Args:
-        name: name of the index; the name of the field, unless given.
-        nulls: what happens when the field itself is None; as for ``Indexed``. An empty list has no entry.
+        name: name of the index; by default the name of the field.
+        nulls: as for ``Indexed``, if the field itself is None. An empty list has no entry.
         store: as for ``Indexed``.
         key: as for ``Indexed``; it takes and returns single elements.
         version: as for ``Indexed``.
         where: as for ``Indexed``.
         include: as for ``Indexed``.
-        max_fan_out: the most different elements of one record; 1,000 unless given.
+        max_fan_out: the maximum number of distinct elements of one record; 1,000 by default.
 
     Raises:
-        ModelDefinitionError: an option has a value that it does not take.
+        ModelDefinitionError: an option is invalid.
 
     Examples:
         >>> from typing import Annotated
@@ -313,15 +314,15 @@ class MultiIndexed(EntryMarker[C]):
 
 
 class Stored:
-    """How a type that the library does not know is stored, for ``Annotated[Money, Stored(encode, decode)]``.
+    """Defines how a custom type is stored, as in ``Annotated[Money, Stored(encode, decode)]``.
 
     Args:
-        encode: Python value to a value that a document can hold: None, bool, int, float, str, bytes, datetime,
-            a compiled pattern, or lists, dicts and sets of them. It is not called for None if the field is optional.
-        decode: the reverse; the result is validated by pydantic. ``decode(encode(value)) == value`` must hold.
+        encode: converts a Python value to a storable one: None, bool, int, float, str, bytes, datetime, a compiled
+            pattern, or lists, dicts and sets of them. It is not called for None if the field is optional.
+        decode: the inverse; pydantic validates the result. ``decode(encode(value)) == value`` must hold.
 
     Raises:
-        ModelDefinitionError: one of them cannot be called.
+        ModelDefinitionError: one of them is not callable.
     """
 
     __slots__ = ("decode", "encode")
@@ -337,9 +338,9 @@ class Stored:
 
 
 def refuse_marker_default(model: str, field: str, info: FieldInfo) -> None:
-    """Refuse a field whose default is a marker or an index, ``age: int = Indexed()``.
+    """Refuse a field whose default is a marker or an index, as in ``age: int = Indexed()``.
 
-    ``field`` has dots where it is one of a nested model.
+    ``field`` contains dots if it is a field of a nested model.
     """
     for value in (info.default, info.default_factory):
         kind = _declaring_class(value)
@@ -358,7 +359,7 @@ _DECLARING: tuple[type[Any], ...] = (FieldMarker, Stored, KeyNumber, DeclaredInd
 
 def _declaring_class(value: Any) -> type[Any] | None:
     """Return the class of a marker or index declaration; None for any other value."""
-    metadata: tuple[Any, ...] = getattr(value, "__metadata__", ())  # of ``age: int = Indexed[int]``
+    metadata: tuple[Any, ...] = getattr(value, "__metadata__", ())  # as in ``age: int = Indexed[int]``
     kinds: list[type[Any]] = [part if isinstance(part, type) else part.__class__ for part in metadata or (value,)]
     return next((kind for kind in kinds if issubclass(kind, _DECLARING)), None)
 
@@ -383,22 +384,22 @@ def _field_keywords() -> tuple[str, ...]:
 def Field(  # noqa: N802 - pydantic's name, which users know
     *, default: Any = PydanticUndefined, default_factory: Callable[..., Any] | None = None, **pydantic_options: Any
 ) -> Any:
-    """``pydantic.Field`` with every keyword passed through, typed so that marked fields can have defaults.
+    """``pydantic.Field`` with all its keywords, typed so that marked fields can have defaults.
 
-    ``age: Indexed[int] = 18`` is refused by type checkers, because 18 is no descriptor; write
-    ``age: Indexed[int] = Field(default=18)``.
+    Type checkers refuse ``age: Indexed[int] = 18``, because 18 is not a descriptor; write ``age: Indexed[int] =
+    Field(default=18)``.
 
     Args:
-        default: value of a field that is not given.
-        default_factory: makes that value; only list, dict, set, frozenset and tuple also fill in what a stored record
-            lacks, because others may give another value in every read.
+        default: the default value of the field.
+        default_factory: creates the default value. Only list, dict, set, frozenset and tuple also fill in fields that
+            are missing in a stored record, because other factories may return a different value at every read.
         pydantic_options: the other keywords of ``pydantic.Field``.
 
     Returns:
-        What ``pydantic.Field`` returns.
+        The result of ``pydantic.Field``.
 
     Raises:
-        ModelDefinitionError: a keyword that ``pydantic.Field`` does not know.
+        ModelDefinitionError: ``pydantic.Field`` has no such keyword.
 
     Examples:
         >>> Field(default=18, ge=0).default

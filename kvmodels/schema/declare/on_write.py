@@ -1,15 +1,15 @@
 """Hooks that run before and after a write, and the fields AutoNow, AutoNowAdd and Version, which every write sets.
 
-``create(expire_in=60)`` sets a deadline; a field named ``expire_in`` would silently keep its default. So a name that is
-an option of a write method is refused for every field when the class is created.
+``create(expire_in=60)`` sets a deadline; a field named ``expire_in`` would silently keep its default. So a field with
+the name of an option of a write method is refused when the class is created.
 
-A field that the library sets has a default factory of its own, so that pydantic does not require a value; the factory
-gives the value that an object has before it is stored for the first time.
+A field that the library sets has its own default factory, so that pydantic does not require a value; the factory
+returns the value that an object has before it is first stored.
 
 Rules of this module: the hooks of a class are found once, when it is compiled; a method that cannot work as a hook is
 refused then. Hooks of ``KvModel`` itself do nothing and count as absent. A test compares the table of reserved names
 with the signatures of the repositories and query sets. Values come from the clock of the engine and from the stored
-record, never from the caller; pydantic's ``FieldInfo`` is made by ``Field`` and only its metadata changes afterwards.
+record, never from the caller. ``Field`` creates pydantic's ``FieldInfo``; afterwards only its metadata changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DOES_NOTHING: Final = "__kv_no_hook__"
 
 
 class Hooks(NamedTuple):
-    """Functions to call for the records of one class, in order; each takes the object, and of an update the old one."""
+    """The functions to call for records of one class, in order, with the object and, for an update, the old one."""
 
     before_insert: tuple[Callable[[Any], object], ...] = ()
     before_update: tuple[Callable[[Any, Any], object], ...] = ()
@@ -48,27 +48,27 @@ class Hooks(NamedTuple):
 
 
 def no_hook(method: F) -> F:
-    """Mark a method of the base class, which does nothing and is never called."""
+    """Mark a method of the base class that does nothing and is never called."""
     setattr(method, _DOES_NOTHING, True)
     return method
 
 
 def is_asynchronous(function: Any) -> bool:
-    """Whether a call only makes a coroutine, or an asynchronous generator, that would never be awaited.
+    """Return whether a call only creates a coroutine or asynchronous generator, which would never be awaited.
 
     Examples:
         >>> async def wait() -> None: ...
         >>> is_asynchronous(wait), is_asynchronous(print)
         (True, False)
     """
-    inner = unwrap(getattr(function, "func", function))  # of functools.partial
+    inner = unwrap(getattr(function, "func", function))  # for functools.partial
     kind: type[Any] = inner.__class__
     called = getattr(kind, "__call__", None)  # noqa: B004 - what is asked is whether that is a coroutine
     return any(iscoroutinefunction(one) or isasyncgenfunction(one) for one in (inner, called))
 
 
 def check_hooks(model: type[Any]) -> None:
-    """Refuse hooks that could not run, or would never be called.
+    """Refuse hooks that could not run or would never be called.
 
     Raises ModelDefinitionError for a hook that is asynchronous, takes other arguments, or is hidden by the base class.
     """
@@ -109,7 +109,7 @@ def _check_hidden(model: type[Any], name: str) -> None:
 
 
 def model_hooks(model: type[Any]) -> Hooks | None:
-    """Return the hooks that a class has or inherits; None when there are none."""
+    """Return the hooks that a class has or inherits; None if there are none."""
     methods = {name: getattr(model, name) for name in HOOK_NAMES}
     found = {name: (method,) for name, method in methods.items() if not getattr(method, _DOES_NOTHING, False)}
     return Hooks(**found) if found else None
@@ -125,11 +125,11 @@ VERB_KEYWORDS: Final[Mapping[str, str]] = {
     "progress": "update",
     "resume_id": "update",
 }
-"""By reserved name, a verb that has it as an option. ``if_version`` is kept free for a later release."""
+"""For each reserved name, a method that has it as an option. ``if_version`` is reserved for a later release."""
 
 
 def refuse_verb_keyword(model: str, field: str) -> None:
-    """Refuse a field whose name is an option of a write method, so that a call could not name the field."""
+    """Refuse a field whose name is an option of a write method, because a call could not set the field."""
     verb = VERB_KEYWORDS.get(field)
     if verb is not None:
         raise ModelDefinitionError(
@@ -148,7 +148,7 @@ Kind = Literal["AutoNow", "AutoNowAdd", "Version"]
 
 
 class Automatic:
-    """The default factory of a field that the library sets, with its kind."""
+    """The default factory of a field that the library sets, and the kind of this field."""
 
     __slots__ = ("_unset", "kind")
 
@@ -161,7 +161,7 @@ class Automatic:
         return self._unset
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        # Asked while the validator of a class is made, that is before the first object of it.
+        # Used while pydantic creates the validator of a class, before its first object exists.
         if NoneType in get_args(source):
             self._unset = None
         elif source is date:
@@ -174,20 +174,21 @@ class Automatic:
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """A field that is set with every write; with ``is_date`` it holds a day of UTC."""
+    """A field that is set by every write; with ``is_date`` it holds a UTC date."""
 
     name: str
     automatic: Automatic
     is_date: bool
 
     def first(self, now_ms: int) -> Any:
-        """Return the value in a new record."""
+        """Return the value for a new record."""
         return 1 if self.automatic.kind == "Version" else self._moment(now_ms)
 
     def next(self, stored: Any, now_ms: int, *, counted: bool = False) -> Any:
-        """Return the value in a changed record, after the one that is stored.
+        """Return the value for a changed record, given the stored value.
 
-        ``counted`` says that ``stored`` is of the same commit, which is one change however often it writes the record.
+        ``counted`` means that ``stored`` is from the same commit, which counts as one change however often it writes
+        the record.
         """
         if self.automatic.kind == "Version":
             return stored if counted else (stored or 0) + 1
@@ -211,7 +212,7 @@ def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...
     """Yield the fields of a model that the library sets.
 
     ``types`` holds the annotation of each field without None and Annotated, ``keys`` the fields of the primary key.
-    Raises ModelDefinitionError for a type that cannot hold the value, or a field of the primary key.
+    Raises ModelDefinitionError for a type that cannot hold the value, and for a field of the primary key.
     """
     for name, info in model.model_fields.items():
         automatic = automatic_of(info)
@@ -238,21 +239,21 @@ def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...
 
 
 def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - it stands for the value of a field
-    """The time of the last write, by the clock of the engine: UTC, to the millisecond.
+    """The time of the last write by the engine's clock: UTC, to the millisecond.
 
-    It is set by every insert and every change, whatever the object holds; a build, a repair and a migration leave it
-    as it is. For ``datetime`` and ``date``. An object that was never stored has 1970-01-01, or None where the field is
-    optional, and so has a record that was stored before the field existed.
+    Every insert and change sets it, whatever value the object has; builds, repairs and migrations keep it. For
+    ``datetime`` and ``date``. An object that was never stored has 1970-01-01, or None if the field is optional, and so
+    has a record that was stored before the field existed.
 
     Args:
-        init: for type checkers: the constructor does not ask for the field.
-        options: keywords of ``Field`` but for defaults, such as ``description``.
+        init: for type checkers: the constructor does not require the field.
+        options: keywords of ``Field`` except defaults, such as ``description``.
 
     Returns:
-        What ``Field`` returns.
+        The result of ``Field``.
 
     Raises:
-        ModelDefinitionError: an option that does not exist, or a default.
+        ModelDefinitionError: an unknown option, or a default.
 
     Examples:
         >>> from datetime import datetime
@@ -268,35 +269,35 @@ def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N8
 
 
 def AutoNowAdd(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
-    """The time of the first write, by the clock of the engine; as ``AutoNow``, but later writes keep what is stored.
+    """The time of the first write by the engine's clock; like ``AutoNow``, but later writes keep the stored value.
 
     Args:
-        init: for type checkers: the constructor does not ask for the field.
-        options: keywords of ``Field`` but for defaults, such as ``description``.
+        init: for type checkers: the constructor does not require the field.
+        options: keywords of ``Field`` except defaults, such as ``description``.
 
     Returns:
-        What ``Field`` returns.
+        The result of ``Field``.
 
     Raises:
-        ModelDefinitionError: an option that does not exist, or a default.
+        ModelDefinitionError: an unknown option, or a default.
     """
     return _field("AutoNowAdd", init, options)
 
 
 def Version(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
-    """A number that counts the changes of a record: 1 after the insert, and one more with every commit that writes it.
+    """The number of changes of a record: 1 after the insert, plus one for every commit that writes it.
 
     For ``int``. An object that was never stored has 0, and so has a record that was stored before the field existed.
 
     Args:
-        init: for type checkers: the constructor does not ask for the field.
-        options: keywords of ``Field`` but for defaults, such as ``description``.
+        init: for type checkers: the constructor does not require the field.
+        options: keywords of ``Field`` except defaults, such as ``description``.
 
     Returns:
-        What ``Field`` returns.
+        The result of ``Field``.
 
     Raises:
-        ModelDefinitionError: an option that does not exist, or a default.
+        ModelDefinitionError: an unknown option, or a default.
     """
     return _field("Version", init, options)
 
@@ -308,7 +309,7 @@ def _field(kind: Kind, init: object, options: dict[str, Any]) -> Any:
     if init is not False:
         raise _useless(kind, "init")
     automatic = Automatic(kind)
-    # Documents of an interface say with it that the value is not taken from a client.
+    # In interface documents this states that clients do not supply the value.
     options.setdefault("json_schema_extra", {"readOnly": True})
     info: FieldInfo = Field(default_factory=automatic, **options)
     info.metadata.append(automatic)
