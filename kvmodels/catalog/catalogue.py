@@ -215,7 +215,7 @@ class Header:
 
     @classmethod
     def from_value(cls, value: Any, key: tuple[Any, ...]) -> Header:
-        """Return the header of a value that ``to_value`` made. Raises SchemaMismatchError or DecodeError."""
+        """Return the header for a value that ``to_value`` returned. Raises SchemaMismatchError or DecodeError."""
         try:
             if value.get(LOADING) is not None:
                 raise SchemaMismatchError(

@@ -1,10 +1,10 @@
 """A declared model combined with the stored catalogue: indexes and permissions of this process for a collection.
 
-Rules of this module: pure; made for one versionstamp of the header, immutable afterwards but for the values compiled
-under it, which the modules that use them add when they are first needed. Writers follow the header, not the
-declaration: they keep every maintained generation from its stored signature. A process may write only if it
-declares every maintained index by name, if its definition is stored or is not stored *yet* (a retired one belongs to an
-older release), and if its schema version is not lower than the stored one.
+Rules of this module: pure; a value is created for one versionstamp of the header and is immutable, except for the
+values compiled under it, which the modules that use them add at first use. Writers follow the header, not the
+declaration: they maintain every generation according to its stored signature. A process may write only if three
+conditions hold: it declares every maintained index by name; its definition is stored or not stored *yet* (a retired one
+belongs to an older release); and its schema version is not lower than the stored one.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from kvmodels.schema.definition.values import stored_name
 
 
 class Loader(Protocol):
-    """Makes the object of a record row, whose key is that of a record; raises DecodeError as ``object_of``."""
+    """Creates the object of a row whose key is a record key; raises DecodeError like ``object_of``."""
 
     def __call__(self, row: PlainRow, asked: bytes = b"", /) -> Any:
-        """Return the object; ``asked`` is the key that was asked for, if it is known to be that of the row."""
+        """Return the object; ``asked`` is the requested key, if it is known to be that of the row."""
         ...
 
 
 EntryLoader: TypeAlias = Callable[[PlainRow, bytes], Any]
-"""Makes the object of a record row, given the key of an index entry that led to it; None if the record has no such
+"""Creates the object of a record row, given the key of the index entry that led to it; None if the record lacks this
 entry."""
 
 BatchLoader: TypeAlias = Callable[[Sequence[PlainRow], bytes], "list[Any] | None"]
-"""Makes the objects of rows of records, given the columns that led to all of them (b"": they were read as records).
-None: the rows must be loaded one by one."""
+"""Creates the objects of record rows, given the columns that led to all of them (b"": they were read as records).
+Returns None if the rows must be loaded one by one."""
 
 LoaderKey: TypeAlias = tuple[type, bool]
 """The codec, and whether keys are compared with the documents."""
 
 MAX_PLANS: Final = 1_000
-"""The most plans that are kept for a collection; then all are forgotten and made again."""
+"""The maximum number of cached plans of a collection; beyond, the cache is cleared."""
 
 
 @dataclass(slots=True)
 class CompiledCollection:
-    """Compiled values of one collection under one header, each made when it is first needed.
+    """The compiled values of one collection under one header, each created at first use.
 
     Attributes:
-        loaders: of records by key or range; all stores of one process with this header share them.
+        loaders: for records read by key or range; all stores of one process with this header share them.
         entry_loaders: by the name of the index whose entries lead to the records.
-        batch_loaders: by the name of the index, None for records themselves; a value is None where rows must be loaded
-            one by one.
-        lookups: of one record, by model, fields and whether the record must exist.
-        plans: decisions and range plans by the shape of a query; at most ``MAX_PLANS``.
-        writer: compiles the writes of single records, where every index is simple.
+        batch_loaders: by the name of the index, None for records themselves; a value is None if rows must be loaded one
+            by one.
+        lookups: of single records, by model, fields and whether the record must exist.
+        plans: decisions and range plans by the shape of the query; at most ``MAX_PLANS``.
+        writer: compiles writes of single records, if every index is simple.
         inserts: the same for batches of new records.
     """
 
@@ -72,7 +72,7 @@ class CompiledCollection:
     inserts: object | None = None
 
     def keep_plan(self, shape: Hashable, plan: object) -> None:
-        """Keep a plan for further queries of its shape."""
+        """Cache a plan for further queries of its shape."""
         if len(self.plans) >= MAX_PLANS:
             self.plans.clear()
         self.plans[shape] = plan

@@ -114,7 +114,7 @@ def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] |
 def counter_plan(
     query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
 ) -> CounterPlan | None:
-    """Return the counters of the first aggregate index that keeps all results of a query; None if there is none."""
+    """Return the counters of the first aggregate index with all results of a query; None if there is none."""
     definitions = [index.definition for index in live.readable.values()]
     # An index that is sorted by the groups needs no memory; among the rest, fewer columns mean fewer counters.
     fits = sorted(_fits(query, definitions, measures, order), key=lambda fit: (fit.reverse is None, len(fit.spans)))
@@ -239,7 +239,7 @@ def _plan(index: LiveIndex, fit: _AggregateMatch) -> CounterPlan:
 def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
     """Return the error with a suggested index.
 
-    ``refusal``: the planner's own, of the records in the order of the groups; None when it was not asked, because a
+``refusal`` is the planner's error for the records in the order of the groups; None if it was not called, because a
     record may be in several groups.
     """
     query = grouping.query
@@ -443,7 +443,7 @@ def _labels(measures: Iterable[Measure]) -> str:
 
 
 def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, ...]) -> AggregatePlan:
-    """Plan an aggregate. Raises InvalidArgumentError, NoUsableIndexError or IndexNotReadyError."""
+    """Return the plan of an aggregate. Raises InvalidArgumentError, NoUsableIndexError or IndexNotReadyError."""
     if query.distinct and query.fields is not None:
         raise InvalidArgumentError(
             "distinct values are not aggregated",
@@ -470,7 +470,7 @@ def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, 
 def refuse_unready(
     query: Query, live: LiveCollection, measures: Sequence[Measure], order: Sequence[tuple[str, bool]] = ()
 ) -> None:
-    """Where nothing else answers: name the aggregate index that would, if it were built. Raises IndexNotReadyError."""
+    """Raise IndexNotReadyError if only an aggregate index that is not built would serve the query."""
     name = unready_counters(query, live, measures, order)
     if name is not None:
         raise IndexNotReadyError(
@@ -522,7 +522,7 @@ def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
 
 
 def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
-    """Plan a grouped query. Raises NoUsableIndexError or IndexNotReadyError."""
+    """Return the plan of a grouped query. Raises NoUsableIndexError or IndexNotReadyError."""
     query, limit = grouping.query, grouping.query.sort_limit
     order = [(column.source.name, descending) for column, descending in grouping.order]
     counters = counter_plan(query, live, grouping.measures, order)

@@ -391,7 +391,7 @@ def shape_of(
     partials: Sequence[IndexDefinition],
     within: frozenset[str] | None,
 ) -> QueryShape:
-    """The shape of a query."""
+    """Return the shape of a query."""
     schema = query.schema
     single = branches is not None and len(branches) == 1
     implicit = _implicit(query)

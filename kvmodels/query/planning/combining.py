@@ -86,7 +86,7 @@ class Decision(NamedTuple):
 def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
     """Return how to answer a query, or None if it is impossible.
 
-    An order that only a sort in memory gives is taken last, and reading everything after that.
+    A sort in memory is considered last, and after it a full scan.
     """
     ordered = AccessDemands.of(schema, shape)
     loose = AccessDemands.of(schema, shape, ordered=False) if shape.sorts and shape.order else None

@@ -43,7 +43,7 @@ def cursor_after(plan: QueryPlan, mark: bytes) -> str:
 def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
     """Return the plan that a cursor was created with, and its position.
 
-    Raises InvalidCursorError: not a cursor, a changed one, or one of another query; IndexChangedError: an index was
+    Raises InvalidCursorError: not a cursor, changed, or of another query; IndexChangedError: an index was
     rebuilt or dropped since.
     """
     made = _decoded(cursor)
@@ -69,7 +69,7 @@ def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
     """Check between two batches that the indexes being read are unchanged and readable.
 
-    Raises IndexChangedError: one was rebuilt or dropped.
+    Raises IndexChangedError if one was rebuilt or dropped.
     """
     for scan in plan.scans:
         _require_generation(live, scan.index or "", scan.generation)

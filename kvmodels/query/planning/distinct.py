@@ -160,9 +160,9 @@ def _kind(value: Any) -> type[Any]:
 def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return distinct values that were held in memory, in the requested order.
 
-    A folded field is ordered by what the fold gives. Fields that have no order do not take part; without any that has
-    one: in the order in which they were found. Raises InvalidValueError: Python cannot compare values of a field that
-    the query is ordered by.
+    A folded field is ordered by its folded value. Fields without an order are ignored; if no field has an order, the
+    values stay in the order in which they were found. Raises InvalidValueError if Python cannot compare values of a
+    field of the order.
     """
     asked = dict(query.directions)
     for order in reversed(_order(query)):  # sorts are stable: the last one decides

@@ -49,8 +49,8 @@ NO_RANGE: Final = object()
 def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
     """Return the plan of a query over a collection.
 
-    ``through``: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
-    that follows another one is read through the same indexes. Raises NoUsableIndexError or IndexNotReadyError.
+    ``through`` holds the names of the only indexes to consider, ``""`` for the primary key; None for all. The next page
+    is read through the same indexes as the previous one. Raises NoUsableIndexError or IndexNotReadyError.
     """
     if query.stop is not None and query.start >= query.stop:
         return _nothing(query)

@@ -160,7 +160,7 @@ def _no_usable_index(
 ) -> NoUsableIndexError:
     """Return the error with the candidates and the suggested index.
 
-    ``stem`` and ``branches``: its filter; ``branches`` None: it has too many alternatives.
+    ``stem`` and ``branches`` are its filter; ``branches`` is None if it has too many alternatives.
     """
     schema = query.schema
     return NoUsableIndexError(
