@@ -190,7 +190,7 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
 def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], Shape]:
     """Return the function that makes objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple.
 
-    Raises InvalidValueError: another kind of class; InvalidArgumentError: a stored model, a class without fields, or one
+    Raises InvalidValueError: not such a class; InvalidArgumentError: a stored model, a class without fields, or one
     that pydantic cannot instantiate; UnknownFieldError: it declares a field that the model does not have.
     """
     names = _names_of(schema, target)

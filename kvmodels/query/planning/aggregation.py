@@ -239,7 +239,7 @@ def _plan(index: LiveIndex, fit: _AggregateMatch) -> CounterPlan:
 def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
     """Return the error with a suggested index.
 
-``refusal`` is the planner's error for the records in the order of the groups; None if it was not called, because a
+    ``refusal`` is the planner's error for the records in the order of the groups; None if it was not called, because a
     record may be in several groups.
     """
     query = grouping.query
