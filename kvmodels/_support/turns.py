@@ -19,7 +19,8 @@ holding a turn, because ``join`` gives up the old turn first; so turns cannot de
 - ``leave`` gives the turn to the next ticket and wakes its owner.
 - If an interrupt prevents that, ``alive`` is free nevertheless (a ``with`` statement releases a lock whatever happens),
   and the queues drop tickets whose lock is free. Waiters look at their queues at least every ``RECHECK_S``.
-- A turn lapses after ``LAPSE_S``, because its owner may wait for somebody who waits for the turn, or may have stopped.
+- A turn lapses after ``LAPSE_S``, or sooner if the ticket says so, because its owner may wait for somebody who waits
+  for the turn, or may have stopped.
 """
 
 from __future__ import annotations
@@ -34,8 +35,14 @@ from typing import Final
 LAPSE_S: Final = 1.0
 """Seconds after which a turn no longer keeps others waiting."""
 
+SHORT_LAPSE_S: Final = 0.05
+"""The same for a write that does nothing with its turn but to read and to commit."""
+
 RECHECK_S: Final = 1.0
-"""Seconds after which a waiter looks by itself; needed only after an interrupt, or when a turn has lapsed."""
+"""Seconds after which a waiter looks by itself; needed only after an interrupt, or when a turn has lapsed.
+
+A ticket with short turns looks sooner the nearer it is to the front of its queues.
+"""
 
 
 class Turns:
@@ -44,6 +51,7 @@ class Turns:
     ``clock``: seconds that never go back.
 
     Attributes:
+        queues: those that are not empty, by key; only to be looked at.
         outsiders_until: until when writers that take no turns, such as other processes, are expected to defeat those
             that have one.
 
@@ -60,7 +68,7 @@ class Turns:
         False True
     """
 
-    __slots__ = ("_clock", "_inside", "_lock", "_numbers", "_queues", "outsiders_until")
+    __slots__ = ("_clock", "_inside", "_lock", "_numbers", "outsiders_until", "queues")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -68,12 +76,12 @@ class Turns:
         self._inside = 0  # the thread that holds the lock
         self._numbers = itertools.count()
         # In each queue, tickets with a turn come first, then the others in the order of their numbers.
-        self._queues: dict[bytes, list[Ticket]] = {}
+        self.queues: dict[bytes, list[Ticket]] = {}
         self.outsiders_until = 0.0
 
-    def ticket(self) -> Ticket:
-        """Return a new ticket, which is in no queue yet."""
-        return Ticket(self, next(self._numbers))
+    def ticket(self, lapse_s: float = LAPSE_S) -> Ticket:
+        """Return a new ticket, which is in no queue yet; its turns lapse after so many seconds."""
+        return Ticket(self, next(self._numbers), lapse_s)
 
     def join(self, ticket: Ticket, keys: Collection[bytes]) -> None:
         """Put a ticket into the queues of these keys; see ``Ticket.join``."""
@@ -82,7 +90,7 @@ class Turns:
             self._remove(ticket)
             ticket.keys = frozenset(keys)
             for key in ticket.keys:
-                queue = self._queues.setdefault(key, [])
+                queue = self.queues.setdefault(key, [])
                 place = len(queue)
                 while place and not queue[place - 1].granted and queue[place - 1].number > ticket.number:
                     place -= 1
@@ -106,11 +114,14 @@ class Turns:
         with self._lock:
             self._inside = threading.get_ident()
             self._grant(ticket.keys)
+            if not ticket.granted and ticket.lapse_s < RECHECK_S:
+                places = [queue.index(ticket) for key in ticket.keys if ticket in (queue := self.queues.get(key, []))]
+                ticket.recheck_s = min(RECHECK_S, ticket.lapse_s * max(1, *places, 1))
             self._inside = 0
 
     def taken(self, keys: Collection[bytes], ticket: Ticket) -> list[bytes]:
         """Return those of some keys for which another ticket has a turn."""
-        queues = self._queues
+        queues = self.queues
         if not queues:
             return []
         with self._lock:
@@ -124,26 +135,32 @@ class Turns:
         return found
 
     def _remove(self, ticket: Ticket) -> None:
+        self._grant(self._drop(ticket))
+
+    def _drop(self, ticket: Ticket) -> frozenset[bytes]:
+        """Take a ticket out of its queues, and return their keys."""
         keys, ticket.keys, ticket.granted = ticket.keys, frozenset(), False
         for key in keys:
-            queue = self._queues.get(key, [])
+            queue = self.queues.get(key, [])
             with suppress(ValueError):
                 queue.remove(ticket)
-        self._grant(keys)
+        return keys
 
     def _grant(self, keys: Collection[bytes]) -> None:
         """Give turns to the first tickets of these queues, if they are first in all their queues."""
-        for key in keys:
+        waiting = [*keys]
+        for key in waiting:
             first = self._first(key)
             if first is None or first.granted or not all(self._first(other) is first for other in first.keys):
                 continue
-            first.lapses = self._clock() + LAPSE_S
+            first.lapses = self._clock() + first.lapse_s
             first.granted = True
-            first.wake()
+            if first.wake() is False:
+                waiting += self._drop(first)
 
     def _first(self, key: bytes) -> Ticket | None:
         """Return the first ticket of a queue that still counts; forget the queue if there is none."""
-        queue = self._queues.get(key, [])
+        queue = self.queues.get(key, [])
         while queue:
             first = queue[0]
             if first.alive.locked() and not (first.granted and self._clock() >= first.lapses):
@@ -153,7 +170,7 @@ class Turns:
                 # Its other queues drop it as well, and it is asked again whenever one of them is looked at.
                 first.granted = False
                 self._remove(first)
-        self._queues.pop(key, None)
+        self.queues.pop(key, None)
         return None
 
 
@@ -164,16 +181,21 @@ class Ticket:
         alive: held as long as the ticket counts; see the module.
         keys: the queues that it is in.
         granted: whether it has the turn for all of them. It may become false again when the turn lapses.
+        lapse_s: seconds after which a turn of the ticket lapses.
         lapses: when the turn does.
-        wake: called when the turn was granted, in any thread; at first it wakes a thread that is in ``wait``.
+        recheck_s: seconds after which a waiter looks by itself.
+        wake: called when the turn was granted, in any thread; at first it wakes a thread that is in ``wait``. If it
+            returns False, nobody is left who could use the turn, such as a task of a closed event loop.
     """
 
-    __slots__ = ("_gate", "_turns", "alive", "granted", "keys", "lapses", "number", "wake")
+    __slots__ = ("_gate", "_turns", "alive", "granted", "keys", "lapse_s", "lapses", "number", "recheck_s", "wake")
 
-    def __init__(self, turns: Turns, number: int) -> None:
+    def __init__(self, turns: Turns, number: int, lapse_s: float = LAPSE_S) -> None:
         self._turns = turns
         self._gate: threading.Lock | None = None
         self.number = number
+        self.lapse_s = lapse_s
+        self.recheck_s = RECHECK_S
         self.alive = threading.Lock()
         self.keys: frozenset[bytes] = frozenset()
         self.granted = False
@@ -197,6 +219,11 @@ class Ticket:
         """Return those of some keys for which another ticket has a turn."""
         return self._turns.taken(keys, self)
 
+    def is_behind_long(self) -> bool:
+        """Return whether a ticket whose turns last longer is first in one of its queues."""
+        fronts = [queue[0] for key in self.keys if (queue := self._turns.queues.get(key))]
+        return any(front.lapse_s > self.lapse_s for front in fronts)
+
     def look(self) -> bool:
         """Return whether the ticket has its turn, after a look at whether those in front of it still count."""
         if not self.granted:
@@ -215,7 +242,7 @@ class Ticket:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
-            gate.acquire(timeout=min(remaining, RECHECK_S))
+            gate.acquire(timeout=min(remaining, self.recheck_s))
         return True
 
     def _open(self) -> None:

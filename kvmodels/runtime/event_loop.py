@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kvmodels._support.turns import RECHECK_S as TURN_RECHECK_S
 from kvmodels.core.operations import GuardFailed
 from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, QueuedCommit, Snapshot
 from kvmodels.engines.shared.group_commit import outcome_note
@@ -302,13 +301,16 @@ def _without_threads(
     return _perform_natively(engine, native, request, snapshot)
 
 
-def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], None]]:
-    """Return an event, and a function that sets it and that any thread may call."""
+def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], bool]]:
+    """Return an event, and a function that sets it and that any thread may call; false if the loop is closed."""
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
-    def wake() -> None:
-        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and no task waits in it
+    def wake() -> bool:
+        try:
             loop.call_soon_threadsafe(woken.set)
+        except RuntimeError:  # a closed loop refuses the call, and no task waits in it
+            return False
+        return True
 
     return woken, wake
 
@@ -351,7 +353,7 @@ async def _wait_for_turn(request: TakeTurn) -> bool:
         remaining = deadline - loop.time()
         if remaining <= 0:
             return False
-        await _wait_until(woken, min(remaining, TURN_RECHECK_S))
+        await _wait_until(woken, min(remaining, ticket.recheck_s))
         woken.clear()
     return True
 

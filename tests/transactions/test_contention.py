@@ -273,7 +273,8 @@ def test_a_commit_has_no_turn_for_records_that_it_has_only_read(monkeypatch, db)
 
 
 def test_waiting_for_a_turn_ends_with_the_deadline():
-    with Database("memory://", models=[Account], retry=QUICK) as db:
+    # Longer than the other writer waits for the turn.
+    with Database("memory://", models=[Account], retry=RetryPolicy(deadline_s=0.3)) as db:
         db[Account].create(id=1)
         db._core.context.turns = everlasting()
         held(db, 1)
@@ -310,7 +311,7 @@ def test_the_number_of_runs_is_that_of_the_retry_policy():
 
 def require_free(db: Database | AsyncDatabase) -> None:
     """Nobody has a turn any more, and nobody waits."""
-    assert not db._core.context.turns._queues
+    assert not db._core.context.turns.queues
 
 
 def test_an_exception_of_the_function_gives_the_turn_back(db):
@@ -341,7 +342,7 @@ def test_functions_after_the_commit_run_without_the_turn(db):
     @db.transactional()
     def told(tx: Transaction) -> None:
         increment()
-        tx.on_commit(lambda: seen.append(dict(db._core.context.turns._queues)))
+        tx.on_commit(lambda: seen.append(dict(db._core.context.turns.queues)))
 
     told()
     assert (seen, len(runs)) == ([{}], 2)
@@ -473,7 +474,7 @@ def test_an_interrupt_at_any_line_of_a_call_gives_the_turn_back():
             assert other.look(), f"interrupted at line {line}"
             other.leave()
             other.alive.release()
-            assert not turns._queues
+            assert not turns.queues
     assert line > 60
 
 
@@ -522,7 +523,6 @@ def commits_take_no_turn(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "RECHECK_S", 60.0)
-    patch.setattr("kvmodels.runtime.event_loop.TURN_RECHECK_S", 60.0)
     patch.setattr(Ticket, "__setattr__", lambda self, name, value: _set_all_but_wake(self, name, value))
 
 

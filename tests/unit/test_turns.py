@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from kvmodels._support import turns as module
-from kvmodels._support.turns import LAPSE_S, Ticket, Turns
+from kvmodels._support.turns import LAPSE_S, SHORT_LAPSE_S, Ticket, Turns
 from tests.engines.interrupting import cut_short_at
 
 A, B, C = b"a", b"b", b"c"
@@ -93,6 +93,30 @@ def test_a_turn_lapses_so_that_a_stopped_owner_keeps_nobody_waiting(stack):
     assert (waiting.granted, last.granted) == (True, False), "who has lost the turn cannot give it on"
 
 
+def test_a_turn_is_not_given_to_tasks_of_closed_event_loops(stack):
+    turns = Turns(lambda: 0.0)
+    holder, *gone, last = alive(stack, turns, 2_000)
+    for ticket in (holder, *gone, last):
+        ticket.join([b"a", b"b"])
+    for ticket in gone:
+        ticket.wake = lambda: False
+    holder.leave()
+    assert (last.granted, any(ticket.granted for ticket in gone), len(turns.queues[b"b"])) == (True, False, 1)
+
+
+def test_short_turns_lapse_sooner_and_the_next_in_line_looks_first(stack):
+    time = [0.0]
+    turns = Turns(lambda: time[0])
+    tickets = alive(stack, turns, 3)
+    for ticket in tickets:
+        ticket.lapse_s = SHORT_LAPSE_S
+        ticket.join([b"k"])
+        ticket.look()
+    assert [ticket.recheck_s for ticket in tickets[1:]] == [SHORT_LAPSE_S, 2 * SHORT_LAPSE_S]
+    time[0] = SHORT_LAPSE_S
+    assert [ticket.look() for ticket in tickets[1:]] == [True, False]
+
+
 def test_keys_are_taken_while_another_ticket_has_a_turn_for_them(stack):
     turns = Turns()
     holder, waiting, new = alive(stack, turns, 3)
@@ -169,7 +193,7 @@ def test_no_key_has_two_turns_and_nobody_waits_for_nothing(stack, seed):
             assert oldest.keys & set(granted), "the oldest that waits does so for a turn, not for those behind it"
     for ticket in tickets:
         ticket.leave()
-    assert not turns._queues
+    assert not turns.queues
 
 
 FILES = {module.__file__}

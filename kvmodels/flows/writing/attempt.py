@@ -14,7 +14,7 @@ Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY, token_key
@@ -34,6 +34,7 @@ from kvmodels.core.operations import (
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, ReadOnlyError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, commit, now, read, read_together, sleep
+from kvmodels.flows.writing.contention import Contention, calling, is_contended
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget, fits
@@ -69,6 +70,8 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     started = context.monotonic()
     failed: tuple[bytes, ...] | None = None
     view = context.view or (yield from reload_header(context))
+    if context.turns.queues and operation.reads and is_contended(context, keys := operation.keys(view)):
+        return (yield from _carried_out(_Run(context, operation, started), None, keys))
     if _may_guess(context, operation, view):
         guess = operation.compiled(view)
         if guess is None:
@@ -173,10 +176,16 @@ def _compiled(
     return AtomicWrite((*write.checks, *beside.checks), (*write.mutations, *beside.mutations))
 
 
-def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[R]:
-    """Return the result of the attempt that succeeds; ``failed`` has the keys of the checks that failed in a guess."""
+def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None, contended: Sequence[bytes] = ()) -> Flow[R]:
+    """Return the result of the attempt that succeeds.
+
+    Args:
+        run: the write.
+        failed: the keys of the checks that failed in a guess.
+        contended: the keys that other writes wait for.
+    """
     try:
-        done = yield from _attempts(run, failed)
+        done = yield from (_in_turns(run, contended) if contended else _attempts(run, failed))
     except Exception:
         raise
     except BaseException as interruption:
@@ -185,6 +194,18 @@ def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[R]:
     if done.after:
         run_after(done.after)
     return done.result
+
+
+def _in_turns(run: _Run[R], contended: Sequence[bytes]) -> Flow[_Done[R]]:
+    """Make the attempts in turns with other writes of the same keys; without ``contended``, after a conflict."""
+    contention = run.contend()
+    with contention.ticket.alive:
+        try:
+            yield from (contention.expected(contended) if contended else contention.lost(run.lost_keys))
+            return (yield from _attempts(run, None))
+        finally:
+            contention.ticket.leave()
+            run.contention = None
 
 
 def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
@@ -204,6 +225,8 @@ def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
             return applied or outcome
         exhausted = run.exhausted()
         if exhausted is None:
+            if run.contention is None and run.lost_keys:
+                return (yield from _in_turns(run, ()))
             yield from run.pause()
             continue
         applied = (yield from run.settle()) or (yield from run.diagnose())
@@ -220,6 +243,9 @@ class _Run(Generic[R]):
         self._operation = operation
         self._started = started
         self._attempts = 0
+        self.contention: Contention | None = None
+        self.lost_keys: tuple[bytes, ...] = ()
+        """The keys that the last attempt has lost to another write."""
         self._failed: tuple[Any, ...] = ()
         self._proposals: dict[int, Proposal[R]] = {}
         self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
@@ -231,6 +257,7 @@ class _Run(Generic[R]):
     def attempt(self) -> Flow[_Done[R] | None]:
         """Make one attempt; return None when it met a conflict."""
         self._attempts += 1
+        self.lost_keys = ()
         compiled = yield from self._compiled(must_read=self._operation.reads or self._attempts > 1)
         if compiled is None or isinstance(compiled, _Done):
             return compiled
@@ -266,7 +293,8 @@ class _Run(Generic[R]):
             wanted = sorted(self._operation.keys(view))
             basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
             if proposed is None or proposed[1] != basis:
-                proposed = self._operation.propose(seen), basis
+                with calling(self.contention):
+                    proposed = self._operation.propose(seen), basis
             compiled = _compiled(self._context, self._operation, proposed[0], seen)
             if isinstance(compiled, NeedRows):
                 keys |= compiled.keys
@@ -331,18 +359,42 @@ class _Run(Generic[R]):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
             # may be reported before the token was looked at.
             self.lost = True
+        # An attempt without a read only guesses, so its conflict says nothing of contention.
+        if self._informed:
+            self.lost_keys = tuple(key for key in failed if key not in self._common_keys)
         if HEADER_KEY in self._failed or not self._failed:
             yield from reload_header(self._context)
 
     # --- between attempts -------------------------------------------------------------------------------------
 
+    @property
+    def _informed(self) -> int:
+        """The number of attempts that have read.
+
+        An attempt without a read only guesses: what it met may be a row that has expired, or another header.
+        """
+        return self._attempts if self._operation.reads else self._attempts - 1
+
+    @property
+    def _common_keys(self) -> tuple[bytes, ...]:
+        return (HEADER_KEY,) if self.token is None else (HEADER_KEY, self.token.key)
+
+    def contend(self) -> Contention:
+        """Take part in the turns from now on; return the place in the queues."""
+        self.contention = Contention(self._context, self._seconds_left)
+        return self.contention
+
+    def _seconds_left(self) -> float:
+        return self._context.retry.deadline_s - (self._context.monotonic() - self._started)
+
     def exhausted(self) -> RetriesExhaustedError | None:
         """Return the error when there may be no further attempt."""
         elapsed = self._context.monotonic() - self._started
         policy = self._context.retry
-        # An attempt without a read only guesses: what it met may be a row that has expired, or another header.
-        informed = self._attempts if self._operation.reads else self._attempts - 1
-        if informed < min(policy.attempts, self._operation.attempts or policy.attempts) and elapsed < policy.deadline_s:
+        if (
+            self._informed < min(policy.attempts, self._operation.attempts or policy.attempts)
+            and elapsed < policy.deadline_s
+        ):
             return None
         return RetriesExhaustedError(
             "every attempt met a conflict",
@@ -352,14 +404,15 @@ class _Run(Generic[R]):
         )
 
     def pause(self) -> Flow[None]:
-        """Wait before the next attempt, with full jitter, and not beyond the deadline.
+        """Wait before the next attempt: for a turn after a conflict, else with full jitter; not beyond the deadline.
 
         The second attempt follows at once: the first may have gone without a read, and then its conflict says
         nothing of contention.
         """
-        policy = self._context.retry
-        left = policy.deadline_s - (self._context.monotonic() - self._started)
-        seconds = min(policy.pause(self._attempts, self._context.random()), left)
+        if self.contention is not None and self.lost_keys:
+            yield from self.contention.lost(self.lost_keys)
+            return
+        seconds = min(self._context.retry.pause(self._attempts, self._context.random()), self._seconds_left())
         if seconds > 0:
             yield from sleep(seconds)
 

@@ -9,7 +9,7 @@ Rules of this module: every round is a look and one write; rounds are bounded as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvmodels.core.operations import point
@@ -26,6 +26,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read, sleep, steps_of
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.flows.reading.lookup import get_or_none
+from kvmodels.flows.writing.contention import Contention
 from kvmodels.flows.writing.records import insert, save
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
@@ -88,19 +89,24 @@ def update_or_create(
     require_known_names(schema, others)
     _require_values_of_fields(schema, lookups)
     unique = _unique_key(schema, lookups, others)
-    rounds = _Rounds(context)
-    while True:
+    lost: list[bytes] = []
+
+    def one_round() -> Flow[tuple[Any, bool] | None]:
+        """Return the result; None if another caller was faster, to the record whose key is ``lost`` then, if any."""
         found = yield from steps_of(get_or_none(context, schema, (), lookups))
         made = made_of(schema, {**others, **lookups}, by_fields=True) if found is None else found
         before = state_of(made)
+        lost.clear()
         try:
             if found is None:
                 return (yield from insert(context, schema, made)), True
             apply_changes(schema.variant_of(found), found, changes)
             return (yield from save(context, schema, found)), False
         except StaleObjectError:
-            if state_of(made) is not before:  # a hook that ran after the commit raised it
+            if before is None or state_of(made) is not before:  # a hook that ran after the commit raised it
                 raise
+            layout = context.layouts[schema.collection]
+            lost.append(layout.key(layout.pack(before.key)))
         except IntegrityError as error:
             if found is not None or state_of(made) is not before:
                 raise
@@ -108,7 +114,27 @@ def update_or_create(
             again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
             if not again and (yield from steps_of(get_or_none(context, schema, (), lookups))) is None:
                 raise
-        yield from rounds.next()
+        return None
+
+    rounds = _Rounds(context)
+    first = yield from one_round()
+    return first or (yield from _repeated(rounds, one_round, lost))
+
+
+def _repeated(
+    rounds: _Rounds, one_round: Callable[[], Flow[tuple[Any, bool] | None]], lost: Sequence[bytes]
+) -> Flow[tuple[Any, bool]]:
+    """Return the result of the round that succeeds; each waits for its turn on the keys that the last one has lost."""
+    contention = rounds.contention()
+    with contention.ticket.alive:
+        try:
+            while True:
+                yield from rounds.next(contention, lost)
+                result = yield from one_round()
+                if result is not None:
+                    return result
+        finally:
+            contention.ticket.leave()
 
 
 class _Rounds:
@@ -121,17 +147,30 @@ class _Rounds:
         self._made = 0
         self._started = context.monotonic()
 
-    def next(self) -> Flow[None]:
-        """Before the next round. Raises RetriesExhaustedError when there may be none."""
+    def contention(self) -> Contention:
+        """Return a place in the queues for contended keys."""
+        return Contention(self._context, self._seconds_left)
+
+    def next(self, contention: Contention, lost: Sequence[bytes]) -> Flow[None]:
+        """Wait for the next round: for the turn on keys that were lost. Raises RetriesExhaustedError."""
         self._made += 1
-        policy, elapsed = self._context.retry, self._context.monotonic() - self._started
-        if self._made >= policy.attempts or elapsed >= policy.deadline_s:
+        policy, left = self._context.retry, self._seconds_left()
+        if self._made >= policy.attempts or left <= 0:
             raise RetriesExhaustedError(
-                "others were faster in every round", attempts=self._made, elapsed_s=round(elapsed, 6), failed_checks=()
+                "others were faster in every round",
+                attempts=self._made,
+                elapsed_s=round(policy.deadline_s - left, 6),
+                failed_checks=(),
             )
-        pause = min(policy.pause(self._made + 1, self._context.random()), policy.deadline_s - elapsed)
+        if lost:
+            yield from contention.lost(lost)
+            return
+        pause = min(policy.pause(self._made + 1, self._context.random()), left)
         if pause > 0:
             yield from sleep(pause)
+
+    def _seconds_left(self) -> float:
+        return self._context.retry.deadline_s - (self._context.monotonic() - self._started)
 
 
 def _require_values(defaults: Mapping[str, Any]) -> None:

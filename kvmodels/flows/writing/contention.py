@@ -1,0 +1,98 @@
+"""The turns of one write of single records: after a conflict it waits for the records that it has lost.
+
+A write that never conflicts pays for nothing of this. After a conflict its attempts read and commit while it has the
+turn for its keys, so the other writers of the process do not defeat it again. A turn lapses after ``SHORT_LAPSE_S``:
+what a write does with it is one read and one commit.
+
+Rules of this module: a turn is left before functions run that follow a commit. The function of ``mutate`` and hooks
+before a write do run with the turn, because a turn that ended before them would protect nothing; so writes of theirs do
+not wait for the keys of that turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from kvmodels._support.turns import SHORT_LAPSE_S, Ticket
+from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import Flow, sleep, take_turn
+
+_caller: Final[ContextVar[Ticket | None]] = ContextVar("kvmodels_turn_of_caller", default=None)
+
+
+class Contention:
+    """The place of one write in the queues for its keys. The caller keeps ``ticket.alive``, and leaves at the end.
+
+    Args:
+        context: shared by the flows of the database.
+        seconds_left: returns how long the write may still wait.
+
+    Attributes:
+        ticket: its place.
+    """
+
+    __slots__ = ("_context", "_defeats", "_keys", "_seconds_left", "ticket")
+
+    def __init__(self, context: Context, seconds_left: Callable[[], float]) -> None:
+        self._context = context
+        self._seconds_left = seconds_left
+        self._defeats = 0
+        self._keys: frozenset[bytes] = frozenset()
+        self.ticket = context.turns.ticket(SHORT_LAPSE_S)
+
+    def expected(self, keys: Collection[bytes]) -> Flow[None]:
+        """Wait, before the first attempt, for keys that other writes wait for; not long for a transaction."""
+        self._join(keys)
+        if self.ticket.keys and not self.ticket.granted:
+            left = self._seconds_left()
+            yield from take_turn(
+                self.ticket, max(0.0, min(SHORT_LAPSE_S, left) if self.ticket.is_behind_long() else left)
+            )
+
+    def lost(self, keys: Collection[bytes]) -> Flow[None]:
+        """Wait for the turn after a conflict.
+
+        Args:
+            keys: whose checks failed; of the header, and of a token, nobody takes a turn.
+        """
+        context, ticket = self._context, self.ticket
+        others = frozenset(keys) - {HEADER_KEY}
+        if ticket.granted and others <= ticket.keys:
+            # A writer that takes no turns was faster, such as another process.
+            self._defeats += 1
+            ticket.leave()
+            pause = min(context.retry.pause(self._defeats, context.random()), self._seconds_left())
+            if pause > 0:
+                yield from sleep(pause)
+        self._join(others)
+        if ticket.keys and not ticket.granted:
+            yield from take_turn(ticket, max(0.0, self._seconds_left()))
+
+    def _join(self, keys: Collection[bytes]) -> None:
+        # The write may come back to keys of earlier conflicts, so it waits for all of them.
+        self._keys |= frozenset(keys)
+        caller = _caller.get()
+        self.ticket.join(self._keys - caller.keys if caller is not None and caller.granted else self._keys)
+
+
+@contextmanager
+def calling(contention: Contention | None) -> Iterator[None]:
+    """Run code of the user in the middle of a write: its own writes do not wait for the turn that the write has."""
+    if contention is None:
+        yield
+        return
+    token = _caller.set(contention.ticket)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def is_contended(context: Context, keys: Collection[bytes]) -> bool:
+    """Whether other writes of the process wait for one of the keys, or have the turn for it."""
+    queues = context.turns.queues
+    return any(key in queues for key in keys)
