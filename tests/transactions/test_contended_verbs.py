@@ -174,11 +174,15 @@ def test_a_writer_that_takes_no_turns_delays_nobody_for_long(db: Database, engin
 
 def test_hooks_after_the_commit_run_without_the_turn(db: Database, engine: Busy):
     beaten(db, engine)
-    queues: list[object] = []
-    db.signals.after_update.connect(lambda *arguments, **named: queues.append(dict(db._core.context.turns.queues)))
-    db[Counter].mutate(1, lambda record: (queues.append(list(db._core.context.turns.queues)), increase(record))[1])
-    first, second, after = queues
-    assert (first, len(second), after) == ([], 1, {})
+    turns, queues = db._core.context.turns, list[int]()
+
+    def change(record: Counter) -> None:
+        queues.append(len(turns.queues))
+        increase(record)
+
+    db.signals.after_update.connect(lambda *_: queues.append(len(turns.queues)), Counter)
+    db[Counter].mutate(1, change)
+    assert queues == [0, 1, 0]
 
 
 def test_a_function_that_writes_the_record_itself_does_not_wait_for_its_own_turn(
