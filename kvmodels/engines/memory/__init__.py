@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-_find_module = deferred_modules(
-    __name__,
-    "engine",
-)
+_find_module = deferred_modules(__name__, "engine")
 
 
 def __getattr__(name: str) -> object:

@@ -47,9 +47,8 @@ def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNP
 
     ``repair``: True repairs entries; ``"all"`` also deletes foreign keys and rows that are no documents.
 
-    Cost: reads every record and every entry once, in batches of 500 rows, and those of suspicious keys once more; one
-        or
-    two commits for each repaired key.
+    Cost: reads every record and every entry once, in batches of 500 rows, and those of suspicious keys once more;
+    one or two commits for each repaired key.
     """
     scanned = 0
     findings: list[Finding] = []
