@@ -16,7 +16,7 @@ import pytest
 from kvmodels.core.operations import ReadRange
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.points import IDLE_CONNECTIONS
+from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS
 from kvmodels.errors import EngineTimeoutError, ForeignFileError, SnapshotExpiredError
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
 from tests.engines.processes import finish, run, start

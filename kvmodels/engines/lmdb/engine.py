@@ -37,7 +37,6 @@ from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle
 from kvmodels.engines.shared.registry import StoreRegistry
-from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite.backup import copy_snapshot
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.limits import Limits, Traits
@@ -194,24 +193,6 @@ class LmdbEngine(FileEngine[LmdbStore]):
         return store.reading(
             lambda opened: _read(opened, store, ranges, guard, include_expired=include_expired, follow=follow)
         )
-
-    def reserve_writes(self, seconds: float) -> bool:
-        """Keep other processes from writing until the next commit of this one, or ``release_writes``.
-
-        Raises EngineTimeoutError, ClosedError, DecodeError: it was not.
-
-        Args:
-            seconds: how long another process may be waited for.
-
-        Returns:
-            Whether it was taken.
-        """
-        store = self.check_open()
-        return store.reserve_writes(Backoff(min(seconds, store.options.busy_timeout), store.translated))
-
-    def release_writes(self) -> None:
-        """Let other processes write again; idempotent. Raises ClosedError."""
-        self.check_open().release_writes()
 
     def read_at_once(
         self,

@@ -1,4 +1,4 @@
-"""The engine that keeps everything in the memory of this process.
+"""The engine that keeps everything in the memory of this process, and its snapshots.
 
 Rules of this module: one lock per store; a read of one key takes no lock and proves by the store's stamp that no
 commit ran meanwhile, every other read holds the lock. A commit is evaluated completely, then published by one
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from kvmodels.core.operations import (
     AtomicWrite,
@@ -28,8 +28,7 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.contract import Capabilities
-from kvmodels.engines.memory.snapshot import MemorySnapshot
-from kvmodels.engines.memory.store import ChangeLog, MemoryStore
+from kvmodels.engines.memory.store import ChangeLog, MemoryStore, MemoryView
 from kvmodels.engines.shared.background import (
     require_reached,
     require_retention,
@@ -43,7 +42,7 @@ from kvmodels.engines.shared.file_checks import read_only
 from kvmodels.engines.shared.registry import StoreRegistry, forget_after_fork, require_same_options
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite import backup as backups
-from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.errors import ClosedError, InvalidArgumentError, SnapshotExpiredError
 from kvmodels.limits import Limits, Traits
 
 MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=False, persistent=False, keeps_rows=True)
@@ -54,6 +53,74 @@ _new = tuple[Any, ...].__new__  # of a named tuple, without the call of its own 
 
 _named: StoreRegistry[MemoryStore] = StoreRegistry()
 _last_counters: dict[str, int] = {}
+
+
+class MemorySnapshot:
+    """A state of a memory store that stays readable while others write; close it soon.
+
+    It sees the deadlines as of its opening, so that two reads of it agree.
+    """
+
+    # On the class, for the finalizer of an object whose construction an interrupt cut short.
+    _view: MemoryView | None = None
+
+    def __init__(self, engine: MemoryEngine, store: MemoryStore, view: MemoryView) -> None:
+        self._engine = engine
+        self._store = store
+        self._view = view
+
+    @property
+    def versionstamp(self) -> bytes:
+        """The versionstamp of the last commit that the snapshot contains."""
+        return self._open_view().stamp
+
+    def read(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult:
+        """Read in the snapshot. O(log n + rows) per range."""
+        view, store = self._open_view(), self._store
+        self._engine.check_open()
+        with store.lock:
+            self._require_readable(view)
+            now = None if include_expired else view.now
+            found = [store.scan_view(view, one, now) for one in ranges]
+            followed = [] if follow is None else [store.scan_view(view, one, now) for one in follow(found)]
+            return ReadResult(found, followed, view.stamp)
+
+    def count(self, ranges: Sequence[ReadRange]) -> Counted:
+        """Count what ``read`` would give. O(log n + rows) per range. Raises SnapshotExpiredError, ClosedError."""
+        view, store = self._open_view(), self._store
+        self._engine.check_open()
+        with store.lock:
+            self._require_readable(view)
+            return Counted([len(store.scan_view(view, one, view.now)) for one in ranges], view.stamp)
+
+    def close(self) -> None:
+        """Let the engine forget the state; idempotent. Takes no lock, so that a finalizer may call it anywhere."""
+        view, self._view = self._view, None
+        if view is not None:
+            self._store.drop(view)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _require_readable(self, view: MemoryView) -> None:
+        """For calls that hold the lock."""
+        self._engine.enter(self._store)
+        if self._store.clock.now_ms() >= view.expires_ms:
+            raise SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
+
+    def _open_view(self) -> MemoryView:
+        view = self._view
+        if view is None:
+            raise ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
+        return view
 
 
 class MemoryEngine:

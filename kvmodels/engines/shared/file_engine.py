@@ -12,12 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
-from kvmodels.engines.shared.background import StoreBackground, require_sweep_limit
-from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.background import BackgroundStore, StoreBackground, require_sweep_limit
 from kvmodels.engines.shared.file_checks import FileIdentity, replaced, unusable
 from kvmodels.engines.shared.registry import SharedStore, StoreRegistry, forget_after_fork, require_same_options
 from kvmodels.engines.shared.waiting import Backoff, wait_for
-from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError
 from kvmodels.limits import Limits
 
 SYNCED_DURABILITIES = ("commit", "relaxed")
@@ -25,11 +24,10 @@ SYNCED_DURABILITIES = ("commit", "relaxed")
 ZERO_ALLOWED = frozenset({"busy_timeout"})
 
 
-class FileStore(SharedStore, Protocol):
+class FileStore(SharedStore, BackgroundStore, Protocol):
     """The state of one file that its handles share."""
 
     path: str
-    clock: EngineClock
     turns: Turns
     background: StoreBackground
     closed_reason: str | None
@@ -56,12 +54,16 @@ class FileStore(SharedStore, Protocol):
         """Have an operation carried out by the next caller of ``member.committer.lead``."""
         ...
 
-    def present_version(self) -> int:
-        """The counter as the file holds it."""
+    def reserve_writes(self, backoff: Backoff) -> bool:
+        """Keep other processes from writing until the next commit; false if they may not write anyway."""
         ...
 
-    def sweep(self, limit: int, backoff: Backoff) -> int:
-        """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+    def release_writes(self) -> None:
+        """Let other processes write again."""
+        ...
+
+    def translated(self, error: Exception) -> KvModelsError:
+        """The error of this library for one of the storage library."""
         ...
 
     def closed_error(self) -> ClosedError:
@@ -117,6 +119,15 @@ class FileEngine(Generic[StoreT]):
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
         """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once."""
         return self.check_open().submit(write, waiter)
+
+    def reserve_writes(self, seconds: float) -> bool:
+        """Keep other processes from writing until the next commit of this one; return whether that was reserved."""
+        store = self.check_open()
+        return store.reserve_writes(Backoff(min(seconds, store.options.busy_timeout), store.translated))
+
+    def release_writes(self) -> None:
+        """Let other processes write again; idempotent."""
+        self.check_open().release_writes()
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.

@@ -35,7 +35,6 @@ from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.shared.file_snapshot import FileSnapshot, SnapshotHandle
 from kvmodels.engines.shared.registry import StoreRegistry
-from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite import log as sqlite_log
 from kvmodels.engines.sqlite import points, statements
@@ -43,7 +42,6 @@ from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, new_backup
 from kvmodels.engines.sqlite.file import MEMORY_PATH, Connection, SqliteOptions, connect_memory
 from kvmodels.engines.sqlite.points import SqliteTurnReader
 from kvmodels.engines.sqlite.store import SqliteStore
-from kvmodels.engines.sqlite.write_transactions import release_writes, reserve_writes
 from kvmodels.limits import Limits, Traits
 
 
@@ -209,24 +207,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
         Cost: one search and one removal for each key; one fsync.
         """
         return self.check_open().commit(removal)
-
-    def reserve_writes(self, seconds: float) -> bool:
-        """Keep other processes from writing until the next commit of this one, or ``release_writes``.
-
-        Raises EngineTimeoutError, ClosedError, DecodeError: it was not.
-
-        Args:
-            seconds: how long another process may be waited for.
-
-        Returns:
-            Whether it was taken.
-        """
-        store = self.check_open()
-        return reserve_writes(store, Backoff(min(seconds, store.options.busy_timeout), store.translated))
-
-    def release_writes(self) -> None:
-        """Let other processes write again; idempotent. Raises ClosedError."""
-        release_writes(self.check_open())
 
     def row_at_key(
         self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False

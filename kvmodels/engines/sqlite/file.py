@@ -20,6 +20,9 @@ from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite.errors import with_backoff
 from kvmodels.errors import DecodeError, EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
 
+IDLE_CONNECTIONS = 16
+"""Reading connections kept open for the next call; each costs some file descriptors and up to 8 MB of cache."""
+
 SETTINGS_OF_A_READER = ("PRAGMA query_only = ON", "PRAGMA cache_size = -8000")
 """The cache in KiB. With SQLite's 2,000 a store of 10 MB does not stay in memory, and a lookup at random takes a
 twentieth longer. Pages are kept as they are read, so a small store takes no more than before."""

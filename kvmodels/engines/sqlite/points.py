@@ -9,40 +9,21 @@ that has returned.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kvmodels.core.operations import Follow, Guard, PlainRow, PredictedFollow, ReadResult, Row, to_versionstamp
-from kvmodels.engines.shared.background import StoreBackground
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import statements
-from kvmodels.engines.sqlite.file import MEMORY_PATH, Connection
+from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS, MEMORY_PATH, Connection
 from kvmodels.engines.sqlite.statements import POINT
-
-IDLE_CONNECTIONS = 16
-"""Reading connections kept open for the next call; each costs some file descriptors and up to 8 MB of cache."""
-
-
-class PointStore(Protocol):
-    """The store whose rows are read."""
-
-    path: str
-    clock: EngineClock
-    write_lock: threading.Lock
-    writer: Connection | None
-    committer: int
-    idle: SimpleQueue[Connection]
-
-    def give_back(self, connection: Connection) -> None:
-        """End a transaction that is still open, and keep the connection for the next call."""
-        ...
+from kvmodels.engines.sqlite.store import SqliteStore
 
 
 def point(
-    store: PointStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
 ) -> ReadResult | None:
     """Read one key, and the key that follows from it, by an idle connection of a file; None: read it with ``reading``.
 
@@ -57,7 +38,7 @@ def point(
 
 
 def point_at_once(
-    store: PointStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
 ) -> ReadResult | None:
     """Do the same always by an idle connection, which waits for nothing. What SQLite raises is raised as it is."""
     if store.path == MEMORY_PATH:
@@ -77,7 +58,7 @@ def point_at_once(
 
 
 def row_at_key(
-    store: PointStore, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool
 ) -> PlainRow | tuple[()] | None:
     """Return what ``SqliteEngine.row_at_key`` returns. What SQLite raises is raised as it is."""
     if guard is None and follow is None:
@@ -120,7 +101,7 @@ def row_at_key(
     return found
 
 
-def _point_where_it_was_written(store: PointStore, key: bytes, clock: EngineClock | None) -> ReadResult | None:
+def _point_where_it_was_written(store: SqliteStore, key: bytes, clock: EngineClock | None) -> ReadResult | None:
     """Read one key by the writing connection, for the thread that has committed last while no thread writes.
 
     A commit makes the pages that other connections keep in memory stale, all of them; a thread that reads, writes
@@ -143,31 +124,12 @@ READS_BY_THEMSELVES: Final = 4
 """Reads of one turn before a transaction is begun for the rest: it costs as much as it saves for two or three."""
 
 
-class TurnReaderStore(Protocol):
-    """The store whose rows are read."""
-
-    background: StoreBackground
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether there is one connection, which is no reader's own."""
-        ...
-
-    def borrow_at_once(self) -> list[Connection]:
-        """A reading connection that is open and idle, or nothing; the caller gives it back."""
-        ...
-
-    def give_back(self, connection: Connection) -> None:
-        """End a transaction that is still open, and keep the connection for the next call."""
-        ...
-
-
 class SqliteTurnReader:
     """See the module."""
 
     __slots__ = ("_cursor", "_owned", "_reads", "_seen", "_store")
 
-    def __init__(self, store: TurnReaderStore) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self._owned: list[Connection] = []
         self._cursor: sqlite3.Cursor | None = None

@@ -2,7 +2,8 @@
 
 Rules of this module: one store per file and process. A commit holds ``write_lock`` and leaves its connection
 outside any transaction, whatever interrupts it; a reading connection returns to the pool only outside a
-transaction. Before a fork every connection is closed, and opened again when it is needed.
+transaction. Before a fork every connection is closed, and opened again when it is needed. While ``write_lock`` is free,
+the writing connection is inside a transaction only if writes are reserved.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from kvmodels.engines.sqlite import log as sqlite_log
 from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_backoff
 from kvmodels.engines.sqlite.file import (
+    IDLE_CONNECTIONS,
     MEMORY_PATH,
     REPORTED_PRAGMAS,
     SETTINGS_OF_A_READER,
     SETTINGS_OF_THE_WRITER,
     SqliteOptions,
 )
-from kvmodels.engines.sqlite.points import IDLE_CONNECTIONS
 from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.engines.sqlite.write_transactions import SqliteTransaction, group_transaction
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
@@ -378,7 +379,7 @@ class SqliteStore:
         return result
 
     def begin(self, connection: sqlite3.Connection, backoff: Backoff) -> None:
-        """Begin a write transaction, unless there is one because writes are reserved: see ``reservation``."""
+        """Begin a write transaction, unless there is one because writes are reserved."""
         while not connection.in_transaction:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -426,6 +427,34 @@ class SqliteStore:
             self._discard(connection)
             raise
         return connection
+
+    def reserve_writes(self, backoff: Backoff) -> bool:
+        """Keep other processes from writing until the next commit of this one, or ``release_writes``.
+
+        The writing connection is inside ``BEGIN IMMEDIATE`` then, and has written nothing. The next commit of this
+        process is carried out in that transaction. Nothing depends on it: checks decide.
+        """
+        if self.in_memory or self.readonly:
+            return False
+        with self.write_lock:
+            writer = self.writing_connection(backoff)
+            if writer.in_transaction:
+                return False
+            self.begin(writer, backoff)
+        return True
+
+    def release_writes(self) -> None:
+        """Let other processes write again; idempotent."""
+        with self.write_lock:
+            writer = self.writer
+            if writer is not None and writer.in_transaction:
+                try:
+                    writer.rollback()
+                except sqlite3.Error:
+                    # Closing the connection ends its transaction as well; the next commit opens another one.
+                    self.writer = None
+                    writer.discarded = True
+                    writer.close()
 
     def writing_connection(self, backoff: Backoff) -> sqlite_file.Connection:
         """The connection that writes, opened if need be; the caller holds ``write_lock``."""

@@ -1,83 +1,24 @@
-"""Write transactions of an SQLite file: shared by a group of commits, or reserved before a transaction reads.
-
-A reservation keeps other processes waiting: the writing connection is inside ``BEGIN IMMEDIATE``, and has written
-nothing. The next commit of this process is carried out in that transaction and so ends the reservation. Nothing depends
-on it: checks decide.
+"""Write transactions of an SQLite file, which evaluate and write the operations of one commit or of a group.
 
 A statement takes longer than most of what it does, and one operation alone needs three. A group reads the versions that
 its checks ask for beforehand, keeps back the rows of operations whose checks hold, and writes them together in the
 order of their keys.
 
-Rules of this module: a reservation is made and released with ``write_lock`` held; while that is free, the writing
-connection is inside a transaction only if writes are reserved. A group decides an operation itself only if all its
-checks hold and it sets rows without a deadline or removes rows; ``SqliteTransaction`` decides all others, when what was
-kept back has been written. Not for a file with a change log, whose triggers ask which commit writes a row.
+Rules of this module: a group decides an operation itself only if all its checks hold and it sets rows without a
+deadline or removes rows; ``SqliteTransaction`` decides all others, when what was kept back has been written. Not for a
+file with a change log, whose triggers ask which commit writes a row.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite import log as sqlite_log
 from kvmodels.engines.sqlite import statements
-from kvmodels.engines.sqlite.file import Connection
-
-
-class ReservationStore(Protocol):
-    """The store whose writes are reserved."""
-
-    write_lock: threading.Lock
-    writer: Connection | None
-    readonly: bool
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether there are no other processes."""
-        ...
-
-    def writing_connection(self, backoff: Backoff) -> Connection:
-        """The connection that writes, opened if need be."""
-        ...
-
-    def begin(self, connection: sqlite3.Connection, backoff: Backoff) -> None:
-        """Begin a write transaction."""
-        ...
-
-
-def reserve_writes(store: ReservationStore, backoff: Backoff) -> bool:
-    """Keep other processes from writing until the next commit of this one, or ``release_writes``.
-
-    Returns whether writes were reserved; false if there are no other processes, or this one has reserved them already.
-    Raises EngineTimeoutError: another process wrote until the deadline.
-    """
-    if store.in_memory or store.readonly:
-        return False
-    with store.write_lock:
-        writer = store.writing_connection(backoff)
-        if writer.in_transaction:
-            return False
-        store.begin(writer, backoff)
-    return True
-
-
-def release_writes(store: ReservationStore) -> None:
-    """Let other processes write again; idempotent."""
-    with store.write_lock:
-        writer = store.writer
-        if writer is not None and writer.in_transaction:
-            try:
-                writer.rollback()
-            except sqlite3.Error:
-                # Closing the connection ends its transaction as well; the next commit opens another one.
-                store.writer = None
-                writer.discarded = True
-                writer.close()
 
 
 class SqliteTransaction:
