@@ -102,8 +102,7 @@ def test_a_name_that_is_no_deferred_module_is_an_attribute_error():
 def listed(package: str) -> set[str]:
     """The modules that a package of the library defers."""
     text = (PACKAGE.joinpath(*package.split(".")[1:]) / "__init__.py").read_text("utf-8")
-    call = text.partition("deferred_modules(\n")[2] or text.partition("__name__, ")[2]
-    return set(re.findall(r'"(\w+)"', call.partition("\n)")[0]))
+    return set(re.findall(r'"(\w+)"', text.partition("deferred_modules(")[2].partition(")")[0]))
 
 
 PACKAGES = [
