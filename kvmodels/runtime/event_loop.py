@@ -26,7 +26,7 @@ from kvmodels.core.operations import GuardFailed
 from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, QueuedCommit, Snapshot
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.engines.shared.waiting import RECHECK_S
-from kvmodels.errors import EngineError, KvModelsError
+from kvmodels.errors import ClosedError, EngineError, KvModelsError
 from kvmodels.flows.effects import (
     AGAIN,
     AnyFlow,
@@ -194,7 +194,8 @@ async def aclose(engine: Engine) -> None:
         await _close_in_thread(engine)
         return
     try:
-        await run_to_end(native.native().aclose)
+        with contextlib.suppress(ClosedError):  # it was closed in another event loop
+            await run_to_end(native.native().aclose)
     finally:
         await _close_in_thread(engine)
 

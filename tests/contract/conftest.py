@@ -14,9 +14,11 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from tests.through_loop import EngineThroughLoop
 from tests.worlds import SERVER_NAMES, SERVERS, server_options
 
-ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS, "faults")
+NATIVE = [pytest.param("postgres-native", marks=pytest.mark.servers)]
+ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS, *NATIVE, "faults")
 
 
 class Clock:
@@ -62,6 +64,8 @@ def open_engine(
             return LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", **options)
         if request.param in SERVER_NAMES:
             return PostgresEngine(url_of(request.param), **server_options(request.param), **options)
+        if request.param == "postgres-native":
+            return EngineThroughLoop(PostgresEngine(url_of("postgres"), **options))
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())

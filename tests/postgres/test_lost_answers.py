@@ -213,8 +213,8 @@ def test_one_bad_operation_does_not_fail_its_group(engine: PostgresEngine):
     chance = random.Random(SEED)
     good = [PackedWrite((), [Set(b"k%d" % at, b"v", 3)], [], []) for at in range(3)]
     bad = PackedWrite((), [Set(chance.randbytes(4_000), b"v", 3)], [], [])
-    run = commits.CommitRun(store, store._commit_texts, [good[0], bad, *good[1:]])
-    run.finish()
+    run = commits.CommitRun(store, store.commit_texts, [good[0], bad, *good[1:]])
+    run.finish(store.perform)
     assert [type(outcome) for outcome in run.outcomes] == [Committed, KeyTooLargeError, Committed, Committed]
 
 

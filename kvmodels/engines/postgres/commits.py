@@ -3,7 +3,8 @@
 Rules of this module: every operation has an id, and an operation is sent again only under a new id and only after it
 is certain that it was not applied: the server refused the call, or a resolution has made the old id void. A warning
 during a commit counts as a lost answer, because a cancelled wait for a standby reports success with one. An interrupt
-does not end a call whose outcome is open; it is raised when the outcome is known.
+does not end a call whose outcome is open; it is raised when the outcome is known. Generators yield the calls and the
+pauses, so that threads and event loops share them.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
 
 from kvmodels.core.keys import shown_key
-from kvmodels.core.operations import Committed, Conflict, to_versionstamp
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult, to_versionstamp
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.connection import Int8, PostgresConnection, UuidArray, int8, uuids
-from kvmodels.engines.postgres.packing import PackedWrite, parameters_of
-from kvmodels.engines.postgres.reads import StateSeen, Times
+from kvmodels.engines.postgres.connection import Call, Calls, Int8, int8, uuids
+from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
+from kvmodels.engines.postgres.reads import Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
-from kvmodels.errors import CommitUnknownError, InvalidValueError, KvModelsError
+from kvmodels.errors import CommitUnknownError, EngineTimeoutError, InvalidValueError, KvModelsError
 
 _COMMIT: Final = (
     "SELECT part, outcome, s, d, failed FROM {schema}.commit_1"
@@ -37,6 +38,38 @@ _APPLIED, _FAILED_CHECKS, _FAILED_SUMS = 0, 1, 2
 _FOUND, _VOID = 0, 1
 
 Outcome = Committed | Conflict | KvModelsError
+
+
+class Pause(NamedTuple):
+    """A wait of a commit before its next call."""
+
+    seconds: float
+
+
+class DropConnections(NamedTuple):
+    """The server has restarted, or is another one: connections at rest are to be closed."""
+
+
+Step = Call | Pause | DropConnections
+
+
+class Reading(NamedTuple):
+    """A read on a connection of reads; ``make`` returns its calls, again when a connection was lost."""
+
+    make: Callable[[], Calls[tuple[StateSeen, ReadResult | GuardFailed | None]]]
+
+
+class CallAnswer(NamedTuple):
+    """The rows of a call, and whether the server sent a warning with them."""
+
+    rows: list[tuple[Any, ...]]
+    warned: bool
+
+
+NO_ANSWER: Final = CallAnswer([], warned=False)
+
+Steps = Generator[Step, CallAnswer, None]
+"""Yields what is to be done, and is sent answers. It is thrown a KvModelsError if nothing was sent, else psycopg's."""
 
 
 class CommitStatements(NamedTuple):
@@ -87,14 +120,6 @@ class WritingStore(Protocol):
         """Take over what an answer shows of version and time."""
         ...
 
-    def writer(self) -> PostgresConnection:
-        """Return the connection of writers, at rest."""
-        ...
-
-    def drop_connections(self) -> None:
-        """Close the connections at rest."""
-        ...
-
 
 class CommitRun:
     """Carries operations out, until each has an outcome.
@@ -121,15 +146,16 @@ class CommitRun:
         self._refusals = 0
 
     @property
-    def _pending(self) -> list[int]:
+    def pending(self) -> list[int]:
+        """The positions of operations without an outcome."""
         return [at for at, outcome in enumerate(self.outcomes) if outcome is None]
 
-    def finish(self) -> None:
+    def finish(self, perform: Callable[[Step], CallAnswer]) -> None:
         """Carry everything out. An interrupt is raised when all outcomes are known, a second one at once."""
         interruption: BaseException | None = None
-        while self._pending:
+        while self.pending:
             try:
-                self._step()
+                _run(self.step(), perform)
             except Exception:
                 raise
             except BaseException as error:
@@ -139,38 +165,38 @@ class CommitRun:
         if interruption is not None:
             raise interruption
 
-    def _step(self) -> None:
+    def step(self) -> Steps:
+        """Send what is pending, or resolve what was sent; to be called until nothing is ``pending``.
+
+        A step may be abandoned at any point: the next one finds out what became of its call.
+        """
         if self._sent:
-            self._resolve()
-        else:
-            self._send(self._pending[:1] if self._alone else self._pending)
+            return self._resolve()
+        return self._send(self.pending[:1] if self._alone else self.pending)
 
     # Sending
 
-    def _send(self, positions: list[int]) -> None:
+    def _send(self, positions: list[int]) -> Steps:
         store = self._store
-        try:
-            connection = store.writer()
-        except KvModelsError as error:
-            self._refuse(positions, error)
-            return
         ids = [os.urandom(16) for _ in positions]
         self._since = store.seen
         failure: psycopg.Error | None = None
+        parameters = (uuids(ids), *parameters_of([self._writes[at] for at in positions]), *self._context())
+        self._sent = list(zip(positions, ids, strict=True))
         try:
-            connection.warned = False
-            parameters = (uuids(ids), *parameters_of([self._writes[at] for at in positions]), *self._context())
-            self._sent = list(zip(positions, ids, strict=True))
-            answer = connection.call(self._texts.commit, parameters)
-            if not connection.warned:
-                self._take(positions, answer)
+            answer = yield Call(self._texts.commit, parameters)
+            if not answer.warned:
+                self._take(positions, answer.rows)
                 self._sent = []
+        except KvModelsError as error:
+            self._refuse(positions, error)
+            self._sent = []
         except psycopg.Error as error:
             failure = error
             if not errors.is_lost(error):
                 self._sent = []
         if failure is not None:
-            self._failed(positions, failure)
+            yield from self._failed(positions, failure)
 
     def _context(self) -> tuple[Int8, Int8, Int8, Int8, bool]:
         store = self._store
@@ -187,19 +213,19 @@ class CommitRun:
                 self.outcomes[at] = _not_a_number(self._writes[at].sums[int(failed[0])].key)
         self._store.note(StateSeen(max(row[2] for row in answer), answer[0][3]))
 
-    def _failed(self, positions: list[int], error: psycopg.Error) -> None:
+    def _failed(self, positions: list[int], error: psycopg.Error) -> Steps:
         """Deal with an error: that of a lost answer is resolved, any other one is certain."""
         store = self._store
         if self._sent:
-            store.drop_connections()
+            yield DropConnections()
             return
         state = error.sqlstate
         if state in (errors.FORGOTTEN, errors.READ_ONLY) and self._refusals < 1:
             # Idle for longer than the store remembers, or the server is a standby now: once more, from the present.
             self._refusals += 1
-            store.drop_connections()
+            yield DropConnections()
             if state == errors.FORGOTTEN:
-                self._look_again(positions)
+                yield from self._look_again(positions)
             return
         meaning = errors.translated(error, store.url, store.schema)
         if len(positions) > 1 and not errors.is_busy(error):
@@ -207,18 +233,18 @@ class CommitRun:
             return
         self._refuse(positions, meaning)
 
-    def _look_again(self, positions: list[int]) -> None:
+    def _look_again(self, positions: list[int]) -> Steps:
         """Learn the present version, so that the operation is not older than the memory of the store."""
         store = self._store
         text = f"SELECT max(version) FROM {store.schema}.commits"  # noqa: S608 - a quoted name
         try:
-            rows = store.writer().execute(text.encode(), prepare=False).fetchall()
+            answer = yield Call(text.encode(), ())
         except KvModelsError as error:
             self._refuse(positions, error)
         except psycopg.Error as error:
             self._refuse(positions, errors.translated(error, store.url, store.schema))
         else:
-            store.note(StateSeen(rows[0][0], 0))
+            store.note(StateSeen(answer.rows[0][0], 0))
 
     def _refuse(self, positions: list[int], error: KvModelsError) -> None:
         for at in positions:
@@ -226,7 +252,7 @@ class CommitRun:
 
     # Resolving
 
-    def _resolve(self) -> None:
+    def _resolve(self) -> Steps:
         """Ask what became of the ids that were sent; operations that were not applied stay pending."""
         store = self._store
         positions = [at for at, _ in self._sent]
@@ -235,23 +261,18 @@ class CommitRun:
             self._refuse([at for at in positions if self.outcomes[at] is None], _unknown(store.url, "no answer"))
             self._sent = []
             return
+        ids = uuids([one for _, one in self._sent])
+        given, mark, since, wait_ms, _ = self._context()
         try:
-            connection = store.writer()
-        except KvModelsError:
-            time.sleep(random.uniform(_PAUSE_S / 2, _PAUSE_S))
+            answer = yield Call(self._texts.resolve, (ids, given, mark, since, wait_ms))
+        except (KvModelsError, psycopg.Error) as error:
+            if isinstance(error, psycopg.Error):
+                yield DropConnections()
+            yield Pause(random.uniform(_PAUSE_S / 2, _PAUSE_S))
             return
-        try:
-            connection.warned = False
-            ids: UuidArray = uuids([one for _, one in self._sent])
-            given, mark, since, wait_ms, _ = self._context()
-            answer = connection.call(self._texts.resolve, (ids, given, mark, since, wait_ms))
-            if connection.warned:
-                return
-        except psycopg.Error:
-            store.drop_connections()
-            time.sleep(random.uniform(_PAUSE_S / 2, _PAUSE_S))
+        if answer.warned:
             return
-        for (_, outcome, version), at in zip(answer, positions, strict=True):
+        for (_, outcome, version), at in zip(answer.rows, positions, strict=True):
             if self.outcomes[at] is not None:
                 continue
             if outcome == _FOUND:
@@ -289,12 +310,47 @@ def _not_a_number(key: bytes) -> InvalidValueError:
     )
 
 
-def retry_until(deadline: float, attempt: Callable[[], Outcome | None]) -> Outcome | None:
-    """Return the first outcome of attempts with pauses between them; None when the deadline has passed."""
-    pause = 0.001
-    while (outcome := attempt()) is None:
+def _run(steps: Steps, perform: Callable[[Step], CallAnswer]) -> None:
+    """Carry out the steps of a generator, which is thrown the errors."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = perform(step)
+            except (KvModelsError, psycopg.Error) as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration:
+        return
+
+
+def compute_and_commit(
+    store: WritingStore, texts: Statements, write: AtomicWrite
+) -> Generator[Reading | PackedWrite | Pause, Any, Outcome]:
+    """Compute an operation from what is stored, and commit it under checks that this has not changed.
+
+    Yields reads, and is sent their result; operations to commit, and is sent their outcome; and pauses.
+
+    Raises:
+        EngineTimeoutError: other writers changed the values again and again; and what a Python function raises.
+    """
+    ranges = ranges_to_compute(write)
+    deadline, pause = time.monotonic() + store.busy_timeout, 0.001
+    reading = Reading(lambda: read_and_follow(texts, ranges, store.times(), guard=None, follow=None, hiding=False))
+    while True:
+        state, found = yield reading
+        store.note(state)
+        conflict, compute = computed(write, found.ranges, state.present)
+        if conflict is not None:
+            return conflict
+        outcome: Outcome = yield compute()
+        if not isinstance(outcome, Conflict):
+            return outcome
+        own = tuple(at for at in outcome.failed_checks if at < len(write.checks))
+        if own:
+            return Conflict(own)
         if time.monotonic() > deadline:
-            return None
-        time.sleep(random.uniform(0, pause))
+            raise EngineTimeoutError("other writers changed the values of a function mutation too often", url=store.url)
+        yield Pause(random.uniform(0, pause))
         pause = min(pause * 2, _PAUSE_S)
-    return outcome

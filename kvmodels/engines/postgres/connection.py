@@ -12,10 +12,10 @@ import select
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import generators, pq, waiting
@@ -64,6 +64,18 @@ class Int8(Parameter):
     __slots__ = ()
 
 
+class Call(NamedTuple):
+    """One statement with its parameters; ``small`` if it reads so few rows that other calls may wait for it."""
+
+    statement: bytes
+    parameters: tuple[object, ...]
+    small: bool = True
+
+
+Calls = Generator[Call, list[tuple[Any, ...]], ResultT]
+"""Yields calls, is sent the rows of each, and returns their result."""
+
+
 def _array(oid: int, items: Sequence[bytes]) -> bytes:
     if not items:
         return struct.pack("!iii", 0, 0, oid)
@@ -101,16 +113,27 @@ class _ReadyDumper(Dumper):
         return bytes(obj)
 
 
+OIDS: Final[dict[type, int]] = {
+    ByteaArray: 1001,
+    Int8Array: 1016,
+    UuidArray: 2951,
+    Int8: _INT8_OID,
+    bytes: 17,
+    bool: 16,
+}
+"""The types of parameters, as the server numbers them."""
+
+
 class _ByteaArrayDumper(_ReadyDumper):
-    oid = 1001
+    oid = OIDS[ByteaArray]
 
 
 class _Int8ArrayDumper(_ReadyDumper):
-    oid = 1016
+    oid = OIDS[Int8Array]
 
 
 class _UuidArrayDumper(_ReadyDumper):
-    oid = 2951
+    oid = OIDS[UuidArray]
 
 
 class _Int8Dumper(_ReadyDumper):
@@ -145,6 +168,16 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     def call(self, statement: bytes, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, sent and received in binary form."""
         return self.execute(statement, parameters, binary=True).fetchall()
+
+    def run(self, calls: Calls[ResultT]) -> ResultT:
+        """Carry out the calls of a generator, one after the other, and return its result."""
+        try:
+            statement, parameters, _ = next(calls)
+            while True:
+                statement, parameters, _ = calls.send(self.call(statement, parameters))
+        except StopIteration as done:
+            result: ResultT = done.value
+            return result
 
     def settle(self) -> bool:
         """Take the answer of a rollback that was sent; false if the connection has ended or is not at rest."""

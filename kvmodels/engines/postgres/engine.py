@@ -6,6 +6,7 @@ Rules of this module: handles, which translate calls into reads and commits of t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Literal
@@ -26,11 +27,12 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit
 from kvmodels.engines.postgres.errors import closed
-from kvmodels.engines.postgres.reads import changes_once, count_once, read_and_follow, version_of
+from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
+from kvmodels.engines.postgres.reads import changes_of, changes_once, count_once, guard_in, read_and_follow, version_of
 from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible_options, retention_ms, shown_url
 from kvmodels.engines.postgres.snapshot import PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
-from kvmodels.engines.shared.background import require_reached, require_sweep_limit, resume_expired, without_change_log
+from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.registry import StoreRegistry, forget_after_fork, require_same_options
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
@@ -42,6 +44,8 @@ POSTGRES_TRAITS: Final = Traits(
 )
 
 _stores: StoreRegistry[PostgresStore] = StoreRegistry()
+
+_of_the_parent: list[dict[asyncio.AbstractEventLoop, PostgresAsyncEngine]] = []
 
 
 class PostgresEngine:
@@ -77,7 +81,7 @@ class PostgresEngine:
         UnsupportedError: a later release has made the store.
     """
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_url", "capabilities")
+    __slots__ = ("__weakref__", "_closed_reason", "_forms", "_limits", "_store", "_url", "capabilities")
 
     def __init__(
         self,
@@ -113,9 +117,10 @@ class PostgresEngine:
         self._url = shown_url(url)
         self._limits = limits
         self._closed_reason = "closed"
+        self._forms: dict[asyncio.AbstractEventLoop, PostgresAsyncEngine] = {}
         self._store: PostgresStore | None = None
         store = self._store = _attach(url, self._url, options)
-        self.capabilities = Capabilities(POSTGRES_TRAITS, submitting=self, turns=store.turns)
+        self.capabilities = Capabilities(POSTGRES_TRAITS, submitting=self, native=self, turns=store.turns)
         forget_after_fork(self)
 
     @property
@@ -150,9 +155,7 @@ class PostgresEngine:
         store = self.check_open()
         hiding = not include_expired
         state, found = store.reading(
-            lambda connection: read_and_follow(
-                connection, store.texts, ranges, store.times(), guard=guard, follow=follow, hiding=hiding
-            )
+            lambda: read_and_follow(store.texts, ranges, store.times(), guard=guard, follow=follow, hiding=hiding)
         )
         store.note(state)
         if found is not None:
@@ -160,10 +163,9 @@ class PostgresEngine:
         # A commit came between two calls. A snapshot is one state.
         with self.snapshot() as state_of_now:
             if guard is not None:
-                rows = state_of_now.read([ReadRange(guard.key)], include_expired=include_expired).ranges[0]
-                present = rows[0].versionstamp if rows else None
-                if present != guard.versionstamp:
-                    return GuardFailed(present)
+                failed = guard_in(state_of_now.read([ReadRange(guard.key)], include_expired=include_expired), guard)
+                if failed is not None:
+                    return failed
             return state_of_now.read(ranges, include_expired=include_expired, follow=follow)
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
@@ -175,9 +177,7 @@ class PostgresEngine:
             ClosedError, EngineTimeoutError, DecodeError (damaged data).
         """
         store = self.check_open()
-        state, found = store.reading(
-            lambda connection: count_once(connection, store.texts, ranges, guard, store.times())
-        )
+        state, found = store.reading(lambda: count_once(store.texts, ranges, guard, store.times()))
         store.note(state)
         return found
 
@@ -262,14 +262,9 @@ class PostgresEngine:
         """
         store = self.check_open()
         given = max(0, version_of(after))
-        found = store.reading(lambda connection: changes_once(connection, store.texts, one, given, store.times()))
+        found = store.reading(lambda: changes_once(store.texts, one, given, store.times()))
         store.note(found.state)
-        require_reached(after, to_versionstamp(found.state.version))
-        if not found.logging:
-            raise without_change_log(self._url)
-        if not found.reaches:
-            raise resume_expired(self._url, after, to_versionstamp(found.floor))
-        return found.changes
+        return changes_of(found, after, self._url)
 
     def backup(self, path: str) -> None:
         """Write one snapshot into a new SQLite file on this machine; O(n), and commits go on meanwhile.
@@ -282,8 +277,23 @@ class PostgresEngine:
         with self.snapshot() as state:
             copy_snapshot(state, path, self._url, SHARED_FILE_MODE, self.now_ms())
 
+    def native(self) -> PostgresAsyncEngine:
+        """Return the form for the running event loop, always the same one."""
+        loop = asyncio.get_running_loop()
+        form = self._forms.get(loop)
+        if form is None:
+            for other in [one for one in list(self._forms) if one.is_closed()]:
+                self._forms.pop(other).end()
+            form = self._forms[loop] = PostgresAsyncEngine(self)
+        return form
+
     def close(self) -> None:
-        """Wait for running calls; the last handle closes the connections. Idempotent."""
+        """Wait for running calls; the last handle closes the connections. Idempotent.
+
+        Event loops that still use the engine close their own connections, and are not waited for.
+        """
+        for form in list(self._forms.values()):
+            form.end()
         with _stores.lock:
             store, self._store = self._store, None
             if store is None:
@@ -300,6 +310,9 @@ class PostgresEngine:
         if self._store is not None:
             self._closed_reason = "forked"
             self._store = None
+        # Kept as they are: their connections and their event loops belong to the parent.
+        _of_the_parent.append(self._forms)
+        self._forms = {}
 
     def check_open(self) -> PostgresStore:
         """The store of this handle, or ClosedError."""

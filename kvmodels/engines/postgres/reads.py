@@ -2,7 +2,8 @@
 
 Rules of this module: a call is one statement and so one snapshot, its guard included. What a Python function asks for
 after it has seen rows is read by a second call, whose answer counts only if the state is still the same; otherwise
-both are repeated in a snapshot.
+both are repeated in a snapshot. Generators yield the calls and are sent the rows, so that connections of threads and of
+event loops share them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from kvmodels.core.operations import (
     SuffixFollow,
     to_versionstamp,
 )
-from kvmodels.engines.postgres.connection import Int8, Int8Array, PostgresConnection, byteas, int8, int8s
+from kvmodels.engines.contract import SMALL_READ, is_small
+from kvmodels.engines.postgres.connection import Call, Calls, Int8, Int8Array, byteas, int8, int8s
+from kvmodels.engines.shared.background import require_reached, resume_expired, without_change_log
 from kvmodels.engines.shared.evaluation import from_versionstamp
 
 NONE: Final = -(1 << 63)
@@ -128,7 +131,6 @@ def _pushed_follow(ranges: Sequence[ReadRange], follow: Follow | None) -> tuple[
 
 
 def read_once(
-    connection: PostgresConnection,
     texts: Statements,
     ranges: Sequence[ReadRange],
     times: Times,
@@ -136,7 +138,7 @@ def read_once(
     guard: Guard | None,
     follow: Follow | None,
     hiding: bool,
-) -> ReadAnswer:
+) -> Calls[ReadAnswer]:
     """Read ranges, and what follows if the server can carry that out, in one call."""
     pushed = _pushed_follow(ranges, follow)
     shapes = [_POINT if one.end is None else one.reverse * _REVERSE + one.keys_only * _KEYS_ONLY for one in ranges]
@@ -151,7 +153,7 @@ def read_once(
         hiding,
         *(pushed or _NO_FOLLOW),
     )
-    answer = connection.call(texts.read, parameters)
+    answer = yield Call(texts.read, parameters, is_small(ranges))
     _, _, _, _, version, present = answer[0]
     state = StateSeen(version, present)
     if len(answer) > 1 and answer[1][0] == -2:
@@ -222,7 +224,6 @@ def _rows_of_ranges(answer: list[tuple[Any, ...]], follow: MultiRangeFollow) -> 
 
 
 def read_and_follow(
-    connection: PostgresConnection,
     texts: Statements,
     ranges: Sequence[ReadRange],
     times: Times,
@@ -230,12 +231,13 @@ def read_and_follow(
     guard: Guard | None,
     follow: Follow | None,
     hiding: bool,
-) -> tuple[StateSeen, ReadResult | GuardFailed | None]:
+) -> Calls[tuple[StateSeen, ReadResult | GuardFailed | None]]:
     """Read ranges and what follows from them; None if another commit came between two calls.
 
     In a snapshot nothing comes between, so the answer is never None there.
     """
-    state, found, unfollowed = read_once(connection, texts, ranges, times, guard=guard, follow=follow, hiding=hiding)
+    first = yield from read_once(texts, ranges, times, guard=guard, follow=follow, hiding=hiding)
+    state, found, unfollowed = first
     if not unfollowed or isinstance(found, GuardFailed):
         return state, found
     assert follow is not None
@@ -243,7 +245,8 @@ def read_and_follow(
     if not more:
         return state, found
     # The deadlines are judged by the time of the first call.
-    then = read_once(connection, texts, more, Times(state.present, NONE), guard=None, follow=None, hiding=hiding)
+    at_that_time = Times(state.present, NONE)
+    then = yield from read_once(texts, more, at_that_time, guard=None, follow=None, hiding=hiding)
     assert isinstance(then.found, ReadResult)
     if then.state.version != state.version:
         return then.state, None
@@ -251,8 +254,8 @@ def read_and_follow(
 
 
 def count_once(
-    connection: PostgresConnection, texts: Statements, ranges: Sequence[ReadRange], guard: Guard | None, times: Times
-) -> tuple[StateSeen, Counted | GuardFailed]:
+    texts: Statements, ranges: Sequence[ReadRange], guard: Guard | None, times: Times
+) -> Calls[tuple[StateSeen, Counted | GuardFailed]]:
     """Count the live rows of ranges in one call."""
     parameters = (
         byteas([one.start for one in ranges]),
@@ -262,13 +265,32 @@ def count_once(
         int8(times.given),
         int8(times.mark),
     )
-    answer = connection.call(texts.number, parameters)
+    answer = yield Call(texts.number, parameters, is_small(ranges))
     _, version, present = answer[0]
     state = StateSeen(version, present)
     if len(answer) > 1 and answer[1][0] == -2:
         seen = answer[1][1]
         return state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen))
     return state, Counted([row[1] for row in answer[1:]], to_versionstamp(version))
+
+
+def state_once(texts: Statements, times: Times) -> Calls[StateSeen]:
+    """Read the version of the last commit, and the time."""
+    answer = yield Call(texts.state, (int8(times.given), int8(times.mark)))
+    return StateSeen(*answer[0])
+
+
+def due_once(texts: Statements) -> Calls[tuple[Any, ...]]:
+    """Read what waits to be removed: the one row of ``due_1``."""
+    answer = yield Call(texts.due, ())
+    return answer[0]
+
+
+def guard_in(found: ReadResult, guard: Guard) -> GuardFailed | None:
+    """Return the failure of a guard, by the rows of its key."""
+    rows = found.ranges[0]
+    present = rows[0].versionstamp if rows else None
+    return None if present == guard.versionstamp else GuardFailed(present)
 
 
 class ChangesRead(NamedTuple):
@@ -281,15 +303,12 @@ class ChangesRead(NamedTuple):
     changes: Changes
 
 
-def changes_once(
-    connection: PostgresConnection, texts: Statements, one: ReadRange, after: int, times: Times
-) -> ChangesRead:
+def changes_once(texts: Statements, one: ReadRange, after: int, times: Times) -> Calls[ChangesRead]:
     """Read the changes of a range in one call."""
     end = one.start + b"\0" if one.end is None else one.end
     most = (1 << 62) if one.limit is None else max(1, one.limit)
-    answer = connection.call(
-        texts.changes, (one.start, end, int8(most), int8(after), int8(times.given), int8(times.mark))
-    )
+    parameters = (one.start, end, int8(most), int8(after), int8(times.given), int8(times.mark))
+    answer = yield Call(texts.changes, parameters, small=most <= SMALL_READ)
     _, _, through, floor, kind, version, present = answer[0]
     found = [
         Change(
@@ -306,3 +325,17 @@ def changes_once(
         int.from_bytes(floor, "big"),
         Changes(found, to_versionstamp(through)),
     )
+
+
+def changes_of(found: ChangesRead, after: bytes, url: str) -> Changes:
+    """Return the changes that were read.
+
+    Raises:
+        UnsupportedError, ResumeExpiredError, InvalidArgumentError: as ``Engine.changes``.
+    """
+    require_reached(after, to_versionstamp(found.state.version))
+    if not found.logging:
+        raise without_change_log(url)
+    if not found.reaches:
+        raise resume_expired(url, after, to_versionstamp(found.floor))
+    return found.changes

@@ -27,6 +27,25 @@ class FirstRow(NamedTuple):
     key: bytes
     row: Row | None
 
+    def visible(self, now: int) -> list[Row]:
+        """Return the row in a list, which is empty if it has expired by now."""
+        row = self.row
+        return [] if row is None or (row.expire_at is not None and row.expire_at <= now) else [row]
+
+
+def lost_or_refused(error: psycopg.Error, url: str, schema: str) -> KvModelsError:
+    """Return the error of this library for an error of a read in a snapshot."""
+    if is_lost(error):
+        return SnapshotExpiredError(
+            "the server has ended the connection of this snapshot", url=url, reason=error.sqlstate
+        )
+    return translated(error, url, schema)
+
+
+def is_one_key(ranges: Sequence[ReadRange], follow: Follow | None) -> bool:
+    """Return whether a read asks for one key and nothing else."""
+    return follow is None and len(ranges) == 1 and ranges[0].end is None and ranges[0].limit is None
+
 
 class SnapshotPool(SnapshotStore, Protocol):
     """The store of a snapshot."""
@@ -82,7 +101,7 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
     def _read(
         self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
-        if follow is None and len(ranges) == 1 and ranges[0].end is None and ranges[0].limit is None:
+        if is_one_key(ranges, follow):
             known = self._known(ranges[0].start, now)
             if known is not None:
                 return [known], []
@@ -90,8 +109,9 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
         hiding = now != BEFORE_ALL_TIME
         failure: KvModelsError
         try:
-            _, found = read_and_follow(
-                reader, self._store.texts, ranges, Times(self._now, NONE), guard=None, follow=follow, hiding=hiding
+            times = Times(self._now, NONE)
+            _, found = reader.run(
+                read_and_follow(self._store.texts, ranges, times, guard=None, follow=follow, hiding=hiding)
             )
         except psycopg.Error as error:
             failure = self._meaning(error)
@@ -109,13 +129,12 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
         if first is None or first.key != key:
             return None
         self._fresh = False
-        row = first.row
-        return [] if row is None or (row.expire_at is not None and row.expire_at <= now) else [row]
+        return first.visible(now)
 
     def _count(self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:  # noqa: ARG002 - every count is one call
         failure: KvModelsError
         try:
-            _, found = count_once(reader, self._store.texts, ranges, None, Times(now, NONE))
+            _, found = reader.run(count_once(self._store.texts, ranges, None, Times(now, NONE)))
         except psycopg.Error as error:
             failure = self._meaning(error)
         else:
@@ -124,11 +143,7 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
         raise failure
 
     def _meaning(self, error: psycopg.Error) -> KvModelsError:
-        if is_lost(error):
-            return SnapshotExpiredError(
-                "the server has ended the connection of this snapshot", url=self._store.url, reason=error.sqlstate
-            )
-        return translated(error, self._store.url, self._store.schema)
+        return lost_or_refused(error, self._store.url, self._store.schema)
 
     def _let_go(self, reader: PostgresConnection) -> None:
         self._store.return_snapshot(reader)

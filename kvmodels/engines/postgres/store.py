@@ -11,18 +11,28 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 
 from kvmodels._support.turns import Turns
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, Removal, Row, to_versionstamp
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, Row, to_versionstamp
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.commits import CommitRun, Outcome, commit_statements, retry_until
-from kvmodels.engines.postgres.connection import ConnectionPool, PostgresConnection, connect, int8
-from kvmodels.engines.postgres.packing import PackedWrite, computed, packed, ranges_to_compute
-from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, read_and_follow, statements
+from kvmodels.engines.postgres.commits import (
+    NO_ANSWER,
+    CallAnswer,
+    CommitRun,
+    Outcome,
+    Pause,
+    Reading,
+    Step,
+    commit_statements,
+    compute_and_commit,
+)
+from kvmodels.engines.postgres.connection import Call, Calls, ConnectionPool, PostgresConnection, connect, int8
+from kvmodels.engines.postgres.packing import PackedWrite, packed
+from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, due_once, state_once, statements
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow
@@ -99,10 +109,10 @@ class PostgresStore:
         self.turns = Turns()
         self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
         self.texts = statements(self.schema)
-        self._commit_texts = commit_statements(self.schema)
-        conninfo = connection_string(given_url, readonly=options.readonly)
+        self.commit_texts = commit_statements(self.schema)
+        self.conninfo = connection_string(given_url, readonly=options.readonly)
         self._connect: Callable[[], PostgresConnection] = lambda: connect(
-            conninfo, url, prepare=options.prepare, backoff=options.busy_timeout + ANSWER_S
+            self.conninfo, url, prepare=options.prepare, backoff=self.answer_s
         )
         self._pool = ConnectionPool(self._connect, {READS: options.pool_size, SNAPSHOTS: options.pool_size}, url)
         # Used by whoever holds ``_committing``. It stays here while it is used, so that an interrupt cannot lose it.
@@ -110,7 +120,7 @@ class PostgresStore:
         self._committing = threading.Lock()
         self._committer = GroupCommitter(self._carry_out, psycopg.Error)
         self._since_trim = 0
-        self._first_key: bytes | None = None
+        self.first_key: bytes | None = None
         self.background = StoreBackground(self)
 
     def open(self) -> None:
@@ -132,6 +142,11 @@ class PostgresStore:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds after which a call without an answer is given up, with its connection."""
+        return self.busy_timeout + ANSWER_S
 
     @property
     def poll_interval(self) -> float:
@@ -160,20 +175,17 @@ class PostgresStore:
 
     def present_version(self) -> int:
         """The version of the last commit, as the server has it."""
-        given, mark = self.times()
-        (version, present), *_ = self.reading(
-            lambda connection: connection.call(self.texts.state, (int8(given), int8(mark)))
-        )
-        self.note(StateSeen(version, present))
-        return int(version)
+        state = self.reading(lambda: state_once(self.texts, self.times()))
+        self.note(state)
+        return state.version
 
     # Connections
 
-    def reading(self, read: Callable[[PostgresConnection], ResultT]) -> ResultT:
-        """Run a read on a connection, and once more on a new one if the first was lost.
+    def reading(self, make: Callable[[], Calls[ResultT]]) -> ResultT:
+        """Run the calls of a read on a connection, and new ones once more on a new one if the first was lost.
 
         Raises:
-            ClosedError, EngineTimeoutError, DecodeError; and what ``read`` raises.
+            ClosedError, EngineTimeoutError, DecodeError; and what the read raises.
         """
         self.require_open()
         failure: KvModelsError | None = None
@@ -181,7 +193,7 @@ class PostgresStore:
             connection = self._pool.take(READS, self.busy_timeout)
             try:
                 self.require_open()
-                return read(connection)
+                return connection.run(make())
             except psycopg.Error as error:
                 failure = errors.translated(error, self.url, self.schema)
                 if not errors.is_lost(error) or attempt:
@@ -212,7 +224,7 @@ class PostgresStore:
 
     def begins_with(self, key: bytes) -> None:
         """Have the next snapshot read this key in the round trip that begins it."""
-        self._first_key = key
+        self.first_key = key
 
     def begin_snapshot(self) -> tuple[PostgresConnection, StateSeen, FirstRow | None]:
         """Return a connection in a transaction of one state, and the row that was read with its beginning.
@@ -223,7 +235,7 @@ class PostgresStore:
         self.require_open()
         expire_snapshots(self.snapshots, self.clock.now_ms())
         given, mark = self.times()
-        key = self._first_key
+        key = self.first_key
         # One string without parameters, so that both statements are one round trip.
         start = "NULL" if key is None else f"pg_catalog.decode('{key.hex()}', 'hex')"
         text = (
@@ -283,8 +295,8 @@ class PostgresStore:
         """Carry out one operation outside of the queue."""
         with self._committing:
             self.require_open()
-            run = CommitRun(self, self._commit_texts, [write])
-            run.finish()
+            run = CommitRun(self, self.commit_texts, [write])
+            run.finish(self.perform)
         outcome = run.outcomes[0]
         assert outcome is not None
         self._announce([(write, outcome)])
@@ -299,11 +311,11 @@ class PostgresStore:
             members = group.members
             writes = [packed(one.write) if isinstance(one.write, AtomicWrite) else None for one in members]
             sent = [(member, write) for member, write in zip(members, writes, strict=True) if write is not None]
-            run = CommitRun(self, self._commit_texts, [write for _, write in sent])
+            run = CommitRun(self, self.commit_texts, [write for _, write in sent])
             # From here on nothing is put back into the queue: what was sent is certain only by its own outcome.
             group.committed = True
             try:
-                run.finish()
+                run.finish(self.perform)
             finally:
                 for (member, _), outcome in zip(sent, run.outcomes, strict=True):
                     member.verdict = outcome
@@ -317,60 +329,74 @@ class PostgresStore:
 
     def _compute(self, write: AtomicWrite, commit: Callable[[PackedWrite], Outcome]) -> Outcome:
         """Commit an operation that depends on what is stored, under checks that this has not changed."""
-        ranges = ranges_to_compute(write)
-
-        def attempt() -> Outcome | None:
-            state, found = self.reading(
-                lambda connection: read_and_follow(
-                    connection, self.texts, ranges, self.times(), guard=None, follow=None, hiding=False
-                )
-            )
-            assert found is not None
-            assert not isinstance(found, GuardFailed)
-            self.note(state)
-            conflict, compute = computed(write, found.ranges, state.present)
-            if conflict is not None:
-                return conflict
-            outcome = commit(compute())
-            if not isinstance(outcome, Conflict):
-                return outcome
-            own = tuple(at for at in outcome.failed_checks if at < len(write.checks))
-            return Conflict(own) if own else None
-
-        outcome = retry_until(time.monotonic() + self.busy_timeout, attempt)
-        if outcome is None:
-            raise EngineTimeoutError("other writers changed the values of a function mutation too often", url=self.url)
-        return outcome
+        steps = compute_and_commit(self, self.texts, write)
+        answer: Any = None
+        try:
+            while True:
+                step = steps.send(answer)
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                else:
+                    answer = self.reading(step.make) if isinstance(step, Reading) else commit(step)
+        except StopIteration as done:
+            outcome: Outcome = done.value
+            return outcome
 
     def _announce(self, done: list[tuple[PackedWrite, Outcome | None]]) -> None:
         """Wake the waiters of this process, and remove old rows of commits now and then."""
-        applied = [write for write, outcome in done if isinstance(outcome, Committed)]
-        if not applied:
-            return
-        earliest = min((at for write in applied if (at := write.earliest_ms) is not None), default=None)
-        self.background.committed(self.seen, earliest)
-        self._since_trim += len(applied)
-        if self._since_trim >= COMMITS_BETWEEN_TRIMS:
-            self._since_trim = 0
+        if self.announce(done):
             with suppress(EngineTimeoutError, ClosedError):  # the next thousand commits try again
                 self.trim_log(None, self.no_wait())
 
-    def _writing(self, statement: str, *parameters: object, timeout_s: float) -> tuple[int, ...]:
+    def announce(self, done: list[tuple[PackedWrite, Outcome | None]]) -> bool:
+        """Wake the waiters of this process, and return whether old rows of commits are to be removed."""
+        applied = [write for write, outcome in done if isinstance(outcome, Committed)]
+        if not applied:
+            return False
+        earliest = min((at for write in applied if (at := write.earliest_ms) is not None), default=None)
+        self.background.committed(self.seen, earliest)
+        self._since_trim += len(applied)
+        if self._since_trim < COMMITS_BETWEEN_TRIMS:
+            return False
+        self._since_trim = 0
+        return True
+
+    def trim_call(self, log_before: int = NONE) -> Call:
+        """Return the call that removes old changes, and rows of commits that are old enough."""
+        kept = self.clock.now_ms() - COMMITS_KEPT_MS
+        return self._writing_call(_TRIM, int8(log_before), int8(kept), int8(MOST_TRIMMED))
+
+    def perform(self, step: Step) -> CallAnswer:
+        """Carry out one step of a commit. Raises KvModelsError if nothing was sent, else psycopg's errors."""
+        if not isinstance(step, Call):
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                self.drop_connections()
+            return NO_ANSWER
+        connection = self.writer()
+        connection.warned = False
+        return CallAnswer(connection.call(step.statement, step.parameters), connection.warned)
+
+    def _writing_call(self, statement: str, *parameters: object) -> Call:
+        """Return the call of a function that writes on its own account."""
+        given, mark = self.times()
+        context = (int8(given), int8(mark), int8(self.seen), int8(max(1, round(self.busy_timeout * 1_000))))
+        synced = () if statement is _KEEP else (self.synced,)
+        return Call(statement.format(schema=self.schema).encode(), (*parameters, *context, *synced))
+
+    def _writing(self, statement: str, *parameters: object) -> tuple[int, ...]:
         """Run a statement that writes on its own account, and may run twice. Returns its row."""
         self.require_open()
         self.require_writable()
-        given, mark = self.times()
-        wait_ms = max(1, round(timeout_s * 1_000))
         failure: KvModelsError | None = None
         with self._committing:
             for attempt in range(2):
                 try:
                     connection = self.writer()
                     self.require_open()
-                    all_parameters = (*parameters, int8(given), int8(mark), int8(self.seen), int8(wait_ms))
-                    synced = () if statement is _KEEP else (self.synced,)
-                    text = statement.format(schema=self.schema).encode()
-                    return connection.call(text, (*all_parameters, *synced))[0]
+                    call = self._writing_call(statement, *parameters)
+                    return connection.call(call.statement, call.parameters)[0]
                 except psycopg.Error as error:
                     failure = errors.translated(error, self.url, self.schema)
                     if not (errors.is_lost(error) or error.sqlstate == errors.READ_ONLY) or attempt:
@@ -383,7 +409,7 @@ class PostgresStore:
 
     def due(self) -> DueRemovals:
         """Return when the next removal is due."""
-        deadline, log_ms, floor, oldest = self.reading(lambda connection: connection.call(self.texts.due, ()))[0]
+        deadline, log_ms, floor, oldest = self.reading(lambda: due_once(self.texts))
         return DueRemovals(deadline, None if log_ms is None else LogState(log_ms, floor, oldest))
 
     def backoff(self) -> Backoff:
@@ -396,9 +422,7 @@ class PostgresStore:
 
     def sweep(self, limit: int, backoff: Backoff) -> int:  # noqa: ARG002 - the server waits for the lock
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
-        removed, version, present = self._writing(
-            _SWEEP, int8(limit), int8(system_clock_ms()), timeout_s=self.busy_timeout
-        )
+        removed, version, present = self._writing(_SWEEP, int8(limit), int8(system_clock_ms()))
         self.note(StateSeen(version, present))
         if removed:
             self.background.committed(version, None)
@@ -408,7 +432,7 @@ class PostgresStore:
         """Forget the changes made up to a time (None: those old enough), and rows of commits that are old enough."""
         kept = self.clock.now_ms() - COMMITS_KEPT_MS
         before = NONE if before_ms is None else before_ms
-        self._writing(_TRIM, int8(before), int8(kept), int8(MOST_TRIMMED), timeout_s=self.busy_timeout)
+        self._writing(_TRIM, int8(before), int8(kept), int8(MOST_TRIMMED))
 
     def _keep_changes(self) -> None:
         wanted = self.options.change_log
@@ -416,7 +440,7 @@ class PostgresStore:
             return
         log = self.due().log
         if (0 if log is None else log.retention_ms) != wanted:
-            self._writing(_KEEP, int8(wanted), timeout_s=self.busy_timeout)
+            self._writing(_KEEP, int8(wanted))
 
     # Life
 
