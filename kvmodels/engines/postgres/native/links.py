@@ -1,7 +1,7 @@
 """The connections of one store for the coroutines of one event loop.
 
 Rules of this module: small reads share a few links, commits have one of their own, and a large read or a snapshot takes
-one for itself, so that nobody waits behind its rows. Links are opened when they are wanted; many coroutines that want
+one for itself, so that small reads do not wait for its rows. Links are opened when they are wanted; many coroutines that want
 one wait for the same attempt.
 """
 
@@ -223,6 +223,6 @@ class LoopLinks:
 
 
 def _seen(attempt: asyncio.Task[Link]) -> None:
-    """Look at the error of an attempt that nobody waits for, so that the loop does not report it."""
+    """Retrieve the error of an attempt without waiters, so that the event loop does not report it."""
     if not attempt.cancelled():
         attempt.exception()
