@@ -15,9 +15,9 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.through_loop import EngineThroughLoop
-from tests.worlds import SERVER_NAMES, SERVERS, server_options
+from tests.worlds import SERVER_NAMES, SERVERS, in_test_servers, server_options
 
-NATIVE = [pytest.param("postgres-native", marks=pytest.mark.servers)]
+NATIVE = in_test_servers("postgres-native")
 ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS, *NATIVE, "faults")
 
 

@@ -76,6 +76,16 @@ Calls = Generator[Call, list[tuple[Any, ...]], ResultT]
 """Yields calls, is sent the rows of each, and returns their result."""
 
 
+def last_answer(calls: Calls[ResultT], rows: list[tuple[Any, ...]]) -> ResultT:
+    """Return the result of a generator whose last call has been answered."""
+    try:
+        calls.send(rows)
+    except StopIteration as done:
+        result: ResultT = done.value
+        return result
+    raise AssertionError("there was another call")
+
+
 def _array(oid: int, items: Sequence[bytes]) -> bytes:
     if not items:
         return struct.pack("!iii", 0, 0, oid)

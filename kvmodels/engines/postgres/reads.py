@@ -213,8 +213,8 @@ def _rows_of_ranges(answer: list[tuple[Any, ...]], follow: MultiRangeFollow) -> 
     entries: list[list[Row]] = [[] for _ in starts]
     behind: list[list[Row]] = []
     for part, key, value, encoding, version, expire_at in answer:
-        of_range: list[Row] = entries[part]
-        of_range.append(cast("Row", (key,)))
+        at: int = part
+        entries[at].append(cast("Row", (key,)))
         if version == ABSENT:
             behind.append(list[Row]())
         elif version != _NOT_FOLLOWED:

@@ -29,7 +29,7 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.connection import Call
+from kvmodels.engines.postgres.connection import Call, last_answer
 from kvmodels.engines.postgres.native.commits import LoopCommits
 from kvmodels.engines.postgres.native.link import Link
 from kvmodels.engines.postgres.native.links import LoopLinks
@@ -263,11 +263,8 @@ class PostgresAsyncEngine:
         ranges = [] if key is None else [point(key)]
         reading = read_once(store.texts, ranges, store.times(), guard=None, follow=None, hiding=False)
         answer = await link.call(_BEGIN, next(reading))
-        try:
-            reading.send(answer.rows)
-        except StopIteration as done:
-            state, found, _ = done.value
-        if key is None:
+        state, found, _ = last_answer(reading, answer.rows)
+        if key is None or isinstance(found, GuardFailed):
             return state, None
         rows = found.ranges[0]
         return state, FirstRow(key, rows[0] if rows else None)

@@ -1,8 +1,8 @@
 """The connections of one store for the coroutines of one event loop.
 
 Rules of this module: small reads share a few links, commits have one of their own, and a large read or a snapshot takes
-one for itself, so that small reads do not wait for its rows. Links are opened when they are wanted; many coroutines that want
-one wait for the same attempt.
+one for itself, so that small reads do not wait for its rows. Links are opened when they are wanted; many coroutines
+that want one wait for the same attempt.
 """
 
 from __future__ import annotations
