@@ -1,1 +1,1 @@
-"""Schemas: models, markers, declared indexes, and the schemas compiled of them."""
+"""Schemas: models, markers, declared indexes, and the schemas compiled from them."""

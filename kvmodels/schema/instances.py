@@ -1,21 +1,21 @@
-"""State of model objects beside their fields: the loaded record, and the set of given fields.
+"""The state of model objects in addition to their fields: the loaded record, and the set of explicitly set fields.
 
-In a transaction the state names a version that does not exist yet, by a ``PendingStamp``. The commit resolves the stamp
-for all states that name it; if nothing is written, a saved object has its former state again. A state checks its stamp
+In a transaction, the state contains a ``PendingStamp`` for a version that does not exist yet. The commit resolves the
+stamp for all states with it; if nothing is written, a saved object gets its former state back. A state checks its stamp
 when it is read, so no list of the objects is kept.
 
-Making a state takes as long as making all the values of an object, and most objects are never written. So reading
-stores a plain tuple, ``(unpack, packed, row, unknown)``, at a twentieth of the cost; the state is made of it when it is
-first needed. Without unknown fields it is the row alone, bytes and numbers, which the garbage collector does not trace,
-and the class knows how to unpack its key: tracing a tuple, a row and a bound method for each object was half of the
-cost of a long list. A row may hold the number of its version instead of the versionstamp.
+Creating a state takes as long as creating all values of an object, and most objects are never written. So reading
+stores a plain tuple, ``(unpack, packed, row, unknown)``, at a twentieth of the cost, and the state is created from it
+at first use. Without unknown fields, only the row is stored, which contains bytes and numbers that the garbage
+collector does not trace, and the class knows how to unpack its key: tracing a tuple, a row and a bound method for each
+object was half of the cost of a long list. A row may contain a version number instead of the versionstamp.
 
-The set of given fields takes 730 bytes, as much as the values of a small record, and the garbage collector traces it. A
-record stores every field, so the set of a read object holds all of them; it is made when it is first needed.
+The set of fields takes 730 bytes, as much as the values of a small record, and the garbage collector traces it. A
+record stores every field, so the set of a loaded object contains all of them; it is created at first use.
 
-Rules of this module: the state lives in one ``__slots__`` entry of ``KvModel``, never in ``__dict__`` or in a private
-attribute, because both take part in ``==`` and ``model_copy(update=...)`` would then lose it. An ``ObjectState`` is
-immutable, so copies may share it. An object has no set only where validation is sure to have given it this one.
+Rules of this module: the state is in a ``__slots__`` entry of ``KvModel``, never in ``__dict__`` or in a private
+attribute, because both affect ``==`` and ``model_copy(update=...)`` would lose it. An ``ObjectState`` is immutable, so
+copies may share it. An object may lack the set only if validation is certain to have set every field.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ Loaded = PlainRow
 Made = tuple[Unpack, bytes, Loaded, Mapping[str, Any]]
 
 STATE_SLOT = "__kv_state__"
-"""Name of the slot, which ``KvModel`` has."""
+"""The name of the slot in ``KvModel``."""
 
 _UNPACKER: Final = "__kv_unpack__"
-"""The attribute of a class with the function that unpacks the primary key of such a row."""
+"""The class attribute with the function that unpacks the primary key of such a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:
-    """The stored record as it was when the object was read or last written.
+    """The stored record at the time when the object was read or last written.
 
     Attributes:
-        versionstamp: 10 bytes; a later write checks it.
-        encoding: number of the encoding of ``value``.
-        expire_at: absolute deadline in milliseconds since the epoch, or None.
-        key: values of the primary key as loaded.
-        unknown: stored fields that the class does not know, carried through every rewrite.
+        versionstamp: 10 bytes; later writes check it.
+        encoding: the number of the encoding of ``value``.
+        expire_at: the absolute deadline in milliseconds since the epoch, or None.
+        key: the loaded values of the primary key.
+        unknown: stored fields that the class does not declare, kept by every rewrite.
     """
 
     versionstamp: bytes
@@ -76,24 +76,25 @@ class _PendingStatus(Enum):
 
 
 class PendingStamp(bytes):
-    """The versionstamp that a row written in a transaction will have; until then bytes that no row ever has.
+    """The future versionstamp of a row written in a transaction; before the commit, bytes that no row ever has.
 
-    It is open until the transaction ends. Then it is resolved, with the versionstamp of the commit; superseded, because
-    the transaction wrote the record once more, so that no row has this version; or failed, and nothing was written.
+    It is open until the transaction ends. Then it is resolved, with the versionstamp of the commit; or superseded,
+    because the transaction wrote the record again, so that no row has this version; or failed, because nothing was
+    written.
     """
 
     _fate: bytes | _PendingStatus
 
     def __new__(cls) -> Self:
-        """Return a stamp unlike any other."""
-        # The versionstamps of engines begin with a count of microseconds, whose first byte stays 0 for long.
+        """Return a unique stamp."""
+        # The versionstamps of engines begin with a count of microseconds, whose first byte will stay 0 for long.
         stamp = super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
         stamp._fate = _PendingStatus.OPEN
         return stamp
 
     @property
     def ended(self) -> bool:
-        """Whether the transaction is over."""
+        """Whether the transaction has ended."""
         return self._fate is not _PendingStatus.OPEN
 
     @property
@@ -103,23 +104,23 @@ class PendingStamp(bytes):
 
     @property
     def resolved(self) -> bytes | None:
-        """The versionstamp of the commit; None for any other fate."""
+        """The versionstamp of the commit; None if the stamp is not resolved."""
         return None if isinstance(self._fate, _PendingStatus) else self._fate
 
     def resolve(self, versionstamp: bytes) -> None:
-        """Note that the row was committed."""
+        """Mark the row as committed."""
         self._fate = versionstamp
 
     def supersede(self) -> None:
-        """Note that a later write of the same transaction was committed in place of this one."""
+        """Mark this write as replaced by a later write of the same committed transaction."""
         self._fate = _PendingStatus.SUPERSEDED
 
     def fail(self) -> None:
-        """Note that the transaction was not committed."""
+        """Mark the transaction as not committed."""
         self._fate = _PendingStatus.FAILED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process cannot learn the outcome of a transaction; objects loaded in it are stale there.
+        # Another process cannot learn the outcome of a transaction; objects unpickled there are stale.
         return (_failed_stamp, ()) if self.resolved is None else (bytes, (self.resolved,))
 
 
@@ -134,11 +135,11 @@ def _failed_stamp() -> PendingStamp:
 
 @dataclass(frozen=True, slots=True)
 class PendingState(ObjectState):
-    """The state of a caller's object that a transaction saved or removed; ``versionstamp`` is pending.
+    """The state of a caller's object that a transaction saved or removed; its ``versionstamp`` is pending.
 
     Attributes:
-        previous: the state that it has again if nothing is committed.
-        removed: the record of the object is removed by the transaction.
+        previous: the state to restore if nothing is committed.
+        removed: whether the transaction removes the record of the object.
     """
 
     previous: ObjectState | None
@@ -154,13 +155,13 @@ _LOADED: Final = frozenset({tuple, Row})
 _STATES: Final = frozenset({tuple, Row, ObjectState, PendingState})
 """The types of values in the slot."""
 
-# Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
-# costs a microsecond.
+# Descriptors of object, because pydantic's __getattr__ and __setattr__ do not know the slot, and calling them for an
+# empty one costs a microsecond.
 _get, _set, _delete = object.__getattribute__, object.__setattr__, object.__delattr__
 
 
 def state_of(instance: object) -> ObjectState | None:
-    """Return the state of a model object, or None for one that is not stored."""
+    """Return the state of a model object, or None if it is not stored."""
     try:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
@@ -182,7 +183,7 @@ def state_of(instance: object) -> ObjectState | None:
 
 
 def unknown_of(instance: object) -> Mapping[str, Any]:
-    """Return the stored fields that the class of a model object does not know; none for one that is not stored."""
+    """Return the stored fields that the class of a model object does not declare; empty if it is not stored."""
     try:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
@@ -194,7 +195,7 @@ def unknown_of(instance: object) -> Mapping[str, Any]:
 
 
 def _settled(instance: object, state: ObjectState) -> ObjectState | None:
-    """Return the state of an object that was read or written in a transaction, by the outcome of that."""
+    """Return the state of an object after the transaction that read or wrote it, depending on its outcome."""
     stamp = state.versionstamp
     assert isinstance(stamp, PendingStamp), "the only versionstamp that is not of bytes itself"
     if isinstance(state, PendingState):
@@ -220,9 +221,9 @@ def _of_version(state: ObjectState, versionstamp: bytes) -> ObjectState:
 
 
 def pending_state(instance: object, stamp: PendingStamp, state: ObjectState | None) -> None:
-    """Give a caller's object the state that it will have when a transaction is committed; None: it is removed.
+    """Set the state that a caller's object gets when a transaction commits; None: its record is removed.
 
-    Its present state is kept until then, and for good if nothing is committed.
+    The present state is kept until then, and restored if nothing is committed.
     """
     previous = state_of(instance)
     future = state or previous
@@ -240,16 +241,16 @@ def set_state(instance: object, state: ObjectState) -> None:
 def set_loaded(instance: object, unpack: Unpack, packed: bytes, row: Loaded, unknown: Mapping[str, Any]) -> None:
     """Set the row that a model object was read from.
 
-    ``unpack`` makes the values of the primary key of ``packed`` and must not fail for it. The row holds packed key,
-    stored bytes, the number of their encoding, versionstamp or its number, deadline.
+    ``unpack`` must convert ``packed`` to the values of the primary key without failing. The row contains packed key,
+    stored bytes, the number of their encoding, versionstamp or its number, and deadline.
     """
     _set(instance, STATE_SLOT, (unpack, packed, row, unknown))
 
 
 def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
-    """Set the row, a plain tuple, of an object without unknown fields; takes 180 bytes less than ``set_loaded``.
+    """Set the row, a plain tuple, of an object without unknown fields; uses 180 bytes less than ``set_loaded``.
 
-    ``unpack_key`` makes the values of the primary key of the key of the row.
+    ``unpack_key`` returns the values of the primary key for the key of the row.
     """
     model = type(instance)
     if _UNPACKER not in model.__dict__:
@@ -258,7 +259,7 @@ def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
 
 
 def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loaded], None]:
-    """Return ``set_stored`` for the objects of a class as one call: the setter of the slot for plain tuples."""
+    """Return ``set_stored`` for the objects of a class as a single call: the slot's setter for plain tuples."""
     if _UNPACKER not in model.__dict__:
         set_unpacker(model, unpack_key)
     put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
@@ -266,33 +267,33 @@ def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loa
 
 
 def set_unpacker(model: type[Any], unpack: Unpack) -> None:
-    """Set the function that unpacks keys of rows, before an object of the class is given a row as its state."""
+    """Set the function that unpacks keys of rows; call it before an object of the class gets a row as its state."""
     type.__setattr__(model, _UNPACKER, staticmethod(unpack))
 
 
 def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack, rows: Iterable[Loaded]) -> None:
     """Set the rows, plain tuples, of many objects of one class without unknown fields; see ``set_stored``."""
-    # A loop without Python code, and the slot is looked up once.
+    # A loop without Python code; the slot is looked up once.
     deque(map(slot_for_rows(model, unpack), instances, rows), maxlen=0)
 
 
 def all_are_new(instances: Iterable[object]) -> bool:
-    """Whether certainly none of these objects has a state.
+    """Return whether certainly none of these objects has a state.
 
-    Asking one object that has none costs an exception; this looks at the references of all of them. Where the fields of
-    an object are not in a dict, a tuple in a field counts as a state: then the answer is False.
+    Looking up a missing state costs an exception; this inspects the references of all objects instead. If the fields of
+    an object are not in a dict, a tuple in a field counts as a state: then the result is False.
     """
     return _STATES.isdisjoint(map(type, get_referents(*instances)))
 
 
 def drop_state(instance: object) -> None:
-    """Make a model object a new one, as if it had never been stored."""
+    """Detach a model object, as if it had never been stored."""
     if state_of(instance) is not None:
         _delete(instance, STATE_SLOT)
 
 
 def with_state_of(source: object, copied: T) -> T:
-    """Return the copy of a model object, with the state of its source."""
+    """Return the copy of a model object, with the state of the original."""
     state = state_of(source)
     if state is not None:
         set_state(copied, state)
@@ -300,17 +301,17 @@ def with_state_of(source: object, copied: T) -> T:
 
 
 FIELDS_SET: Final = "__pydantic_fields_set__"
-"""The slot of pydantic's, which is empty in an object that was left without."""
+"""Pydantic's slot, which is empty in an object without the set."""
 
 _EXTRA: Final = "__pydantic_extra__"
-"""A slot that is filled with the other one, and stays filled."""
+"""Another slot of pydantic, which is set together with it and stays set."""
 
 
 def is_every_field(model: type[Any], names: Iterable[str], late: object) -> bool:
-    """Whether all objects that are validated from exactly these names have them as their set, and can do without it.
+    """Return whether validation from exactly these names always sets every field, so that the set can be omitted.
 
-    False wherever code of the user sees an object while it is made, or answers for attributes that it lacks. ``late``
-    is the ``__getattr__`` that gives the set.
+    False if user code sees an object during its creation, or handles missing attributes. ``late`` is the
+    ``__getattr__`` that creates the set.
     """
     given: object = model.__dict__.get("__pydantic_core_schema__")
     if not isinstance(given, dict) or _in_class(model, "__getattribute__") is not object.__getattribute__:
@@ -320,7 +321,7 @@ def is_every_field(model: type[Any], names: Iterable[str], late: object) -> bool
     schema = cast("dict[str, Any]", given)
     if schema["type"] == "definitions":
         schema = schema["schema"]
-    # Validators of the model would stand around it, or in it.
+    # Validators of the model would be outside or inside of it.
     if schema["type"] != "model" or schema["cls"] is not model or schema["schema"]["type"] != "model-fields":
         return False
     return not any(schema.get(name) for name in ("custom_init", "post_init", "root_model", "generic_origin"))
@@ -331,13 +332,13 @@ def _in_class(model: type[Any], name: str) -> object:
 
 
 def leave_out_fields_sets(model: type[Any], instances: Iterable[object]) -> None:
-    """Remove the sets of many objects of a class for which ``is_every_field`` holds."""
+    """Remove the sets of many objects of a class for which ``is_every_field`` is true."""
     take: Callable[[object], None] = getattr(model, FIELDS_SET).__delete__
     deque(map(take, instances), maxlen=0)  # a loop without Python code
 
 
 def late_fields_set(instance: object) -> set[str] | None:
-    """Give an object without a set its set; None for one that was never validated."""
+    """Create the set of an object without one; return None for an object that was never validated."""
     try:
         object.__getattribute__(instance, _EXTRA)
     except AttributeError:

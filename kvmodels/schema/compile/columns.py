@@ -1,13 +1,13 @@
-"""Columns of a model by name: fields, paths through nested models, and computed columns with their functions.
+"""The columns of a model by name: fields, paths through nested models, and computed columns with their functions.
 
-The values of a computed column are made of the validated object when it is written, and stored with it; later
-comparisons and index entries use the stored value. So a function is called once per write and never while reading
+The values of a computed column are computed from the validated object at every write, and stored with it. Later
+comparisons and index entries use the stored value, so a function is called once per write and never while reading
 records.
 
-Rules of this module: a name is resolved when it is first used, from the annotations alone, so that models which contain
-themselves have as many paths as are used; sources are kept, up to a bound, because names come from queries. A function
-of the user may raise and return anything; each of its faults is an InvalidValueError that names model and column,
-before anything is written. It is never given None, nor anything by which it could change the object.
+Rules of this module: a name is resolved at its first use, from the annotations alone, so that a recursive model has as
+many paths as are used. Column sources are cached up to a maximum, because names come from queries. A user function may
+raise or return anything; each of its faults is an InvalidValueError that names model and column, before anything is
+written. It never receives None, nor a reference through which it could change the object.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from kvmodels.schema.definition.definition import Column, ColumnSource, Computed
 from kvmodels.schema.definition.values import computed_path
 
 MOST_REMEMBERED: Final = 1_000
-"""Names; a model that contains itself has endlessly many."""
+"""The maximum number of cached names; a recursive model has infinitely many."""
 
 DEEPEST_PATH: Final = 32
-"""Names in a path; a longer one is unknown."""
+"""The maximum number of names in a path; longer paths are unknown."""
 
 
 class Leaf(NamedTuple):
-    """Codec of one value at the end of a path, whether it may be None, whether there may be several."""
+    """The value at the end of a path: its codec, whether it may be None, and whether there may be several."""
 
     codec: ColumnCodec
     nullable: bool
@@ -61,9 +61,9 @@ class Sources:
         self._known: dict[str, ColumnSource] = dict(computed)
 
     def __call__(self, name: str) -> ColumnSource | None:
-        """Return the source of a name, or None.
+        """Return the column source of a name, or None.
 
-        See ``ModelSchema.source``. Cost: one dict lookup after the first time.
+        See ``ModelSchema.source``. Cost: one dict lookup after the first call.
         """
         known = self._known.get(name)
         if known is None:
@@ -74,7 +74,7 @@ class Sources:
 
 
 def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnSource | None:
-    """Return the source of a field or path as it is stored, even if it is folded; None if it cannot be a column."""
+    """Return the source of a field or path in its stored, unfolded form; None if it cannot be a column."""
     names = tuple(name.split("."))
     inner = fields.get(names[0])
     leaf = leaf_of(inner, names[1:]) if inner is not None and len(names) <= DEEPEST_PATH else None
@@ -84,7 +84,7 @@ def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnS
 
 
 def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
-    """Return the leaf of a path below an annotation; None when there is nothing, or nothing that can be a column."""
+    """Return the value at the end of a path below an annotation; None if there is none, or it cannot be a column."""
     if any(isinstance(mark, Stored) for mark in inner.metadata):
         return None
     element = element_of(inner)
@@ -100,15 +100,15 @@ def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
         return None
     codec = found[0].codec
     if any(leaf.codec is not codec for leaf in found):
-        # Two Enums of str, for example, have the str in common.
+        # For example, two Enums of str have only str in common.
         codec = column_codec_named(codec.name) or codec
     return Leaf(codec, inner.nullable or any(leaf.nullable for leaf in found), found[0].many)
 
 
 def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
-    """Return the field of a name in the nested model of an annotation, or in each model of a union.
+    """Yield the field of a name in the nested model of an annotation, or in each model of a union.
 
-    None if one lacks it.
+    Yields None for a model without this field.
     """
     for model in models_of(inner.annotation):
         info = model.model_fields.get(name)
@@ -116,7 +116,7 @@ def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
 
 
 def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return the nested models whose objects are values of an annotation; none if it allows anything else."""
+    """Return the nested models whose objects are the values of an annotation; empty if it allows other values."""
     members = get_args(annotation) if is_union(annotation) else (annotation,)
     classes = [plain(member).annotation for member in members]
     if all(isinstance(cls, type) and issubclass(cls, BaseModel) and not is_root(cls) for cls in classes):
@@ -125,7 +125,7 @@ def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def element_of(inner: Plain) -> Plain | None:
-    """Return the annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for anything else.
+    """Return the annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for other types.
 
     Examples:
         >>> element_of(plain(list[int])), element_of(plain(tuple[int, int])), element_of(plain(str))
@@ -140,13 +140,13 @@ def _codec_of(inner: Plain) -> ColumnCodec | None:
     try:
         return column_codec(inner.annotation, inner.metadata)
     except ModelDefinitionError:
-        return None  # values of several types, or KeyNumber on a str: no column
+        return None  # not a column: values of several types, or KeyNumber on a str
 
 
 def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | None:
-    """Return the annotation of a field or path for a function of its value, and whether it may be None.
+    """Return the annotation of a field or path that a function takes, and whether the value may be None.
 
-    None for an unknown one, and for a path through a list or a union of models, where it is no single value.
+    Returns None for an unknown name, and for a path through a list or a union of models, which has no single value.
     """
     first, *names = name.split(".")
     inner = fields.get(first)
@@ -159,7 +159,7 @@ def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | Non
 
 
 def nearest(fields: Mapping[str, Plain], more: Iterable[str], name: str) -> str | None:
-    """Return the known name, field or path most like an unknown one; None if there is none like it."""
+    """Return the known name, field or path most similar to an unknown one; None if there is none."""
     names = name.split(".")
     known = [*fields, *more]
     for position, part in enumerate(names):
@@ -181,14 +181,14 @@ def _inside(value: tuple[Plain, bool] | None) -> Plain | None:
 
 
 def column_of(source: ColumnSource, *, is_descending: bool = False) -> Column:
-    """Return the column of an index that is made of a source."""
+    """Return the index column for a column source."""
     codec = nullable(source.codec) if source.nullable else source.codec
     codec = descending(codec) if is_descending else codec
     return Column(source.name, codec, is_descending, source.nullable, source.many, source.path)
 
 
 def naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
-    """Return the codec with model and field in its errors."""
+    """Return the codec with model and field added to its errors."""
 
     def named(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         @wraps(pack)
@@ -211,11 +211,11 @@ def naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
 
 
 _PLAIN: Final = frozenset((bool, int, float, str, bytes))
-"""Types that a document stores as they are, and whose values are immutable."""
+"""Types that a document stores unchanged, and whose values are immutable."""
 
 
 class ComputedValues:
-    """Makes the values of the computed columns and folded fields of one model."""
+    """Computes the values of the computed columns and folded fields of one model."""
 
     __slots__ = ("_columns",)
 
@@ -227,10 +227,10 @@ class ComputedValues:
         )
 
     def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values to store, by the names that the columns are stored under.
+        """Return the values to store, by their names in the document.
 
-        ``values`` are the validated values of the object by field name. Raises InvalidValueError if a function raised,
-        or returned what its column cannot hold.
+        ``values`` holds the validated values of the object by field name. Raises InvalidValueError if a function
+        raises, or returns a value that its column cannot hold.
         """
         return {stored_as: make(values) for stored_as, make in self._columns}
 
@@ -246,7 +246,7 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
             if computed.folds and computed.many:
                 items = [computed.function(item) for item in arguments[0] if item is not None]
                 return _several(source.codec, computed, items)
-            # Of lists and models a copy: the document has the same ones in it.
+            # Functions get copies of lists and models, because the document contains the same objects.
             result = computed.function(*[one if type(one) in _PLAIN else deepcopy(one) for one in arguments])
             if result is None and source.nullable and not computed.folds:
                 return None
@@ -269,7 +269,7 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
 
 
 def failed_function(error: KvModelsError) -> str | None:
-    """Return the type name of a user's exception, if that is why a document could not be made."""
+    """Return the type name of a user's exception, if it prevented a document from being created."""
     if isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed":
         return error.type
     return None
@@ -291,7 +291,7 @@ def _attribute(value: Any, names: list[str]) -> Any:
 
 
 def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
-    codec.pack(result)  # refuses what the column cannot hold
+    codec.pack(result)  # raises for a value that the column cannot hold
     if computed.to_stored is not None:
         return computed.to_stored(result)
     kind: type[Any] = result.__class__
@@ -315,15 +315,15 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
             type=type(results).__name__,
             hint="The function must return what its annotation says.",
         )
-    # Sorted and without duplicates, so that the stored bytes do not depend on the order of a set.
+    # Sorted and distinct, so that the stored bytes do not depend on the order of a set.
     parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None or computed.folds}
     return [_single(codec, computed, parts[part]) for part in sorted(parts)]
 
 
 def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:
-    """Return the source of a field that ``key=`` folds, or None if no marker does.
+    """Return the source of a field that ``key=`` folds; None if no marker has ``key=``.
 
-    Raises ModelDefinitionError for two functions, a type that is no column, or a text function on another type.
+    Raises ModelDefinitionError for two functions, a type that cannot be a column, or a str function on another type.
     """
     functions = [(mark.key, mark.version) for mark in marks if mark.key is not None]
     if not functions:
@@ -340,7 +340,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
         )
     stored = stored_source(model, {field: inner}, field)
     if stored is None:
-        return None  # refused with its index, which says what a column may be
+        return None  # its index refuses it, and says what a column may be
     fold = fold_of(key)
     if fold is not None and not _is_text(stored.codec):
         raise refused(
@@ -361,10 +361,10 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
 
 
 def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
-    """Return the computed column that an index of ``Meta`` names, and whether its index is descending.
+    """Return the computed column that an index of ``Meta`` declares, and whether its index is descending.
 
-    Raises ModelDefinitionError for no name, a name that is taken or cannot be a keyword, an unknown field, a direction
-    of one of several fields, or a function without a known return type.
+    Raises ModelDefinitionError for a missing name, a name that is taken or cannot be a keyword, an unknown field, a
+    direction on one of several fields, or a function without a known return type.
     """
     key = index.key
     assert key is not None
@@ -385,7 +385,7 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
     codec = naming(leaf.codec, model, name)
     computed = Computed(
         name=name,
-        # With the fields: a function of other ones makes other values, although its version may stay.
+        # The name includes the fields: a function of other fields computes other values, even with the same version.
         stored_as=f"{name}({','.join(names)})~{fold_of(key) or index.version}",
         of=names,
         function=key,
@@ -405,7 +405,7 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
 
 
 def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> bool:
-    """Whether any of the values that a function takes may be None; refuse an unknown field."""
+    """Return whether any value that a function takes may be None; refuse an unknown field."""
     is_nullable = False
     for field in names:
         value = value_at(fields, field)
@@ -427,7 +427,7 @@ def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, 
     try:
         parameters = signature(key)
     except (ValueError, TypeError):
-        return  # a builtin that does not show its parameters
+        return  # a builtin without a signature
     try:
         parameters.bind(*names)
     except TypeError as error:
@@ -489,7 +489,7 @@ def _returned(model: str, fields: Mapping[str, Plain], index: Index, names: tupl
 
 
 def _return_annotation(key: KeyFunction) -> Any:
-    """Return the annotation of a function's result; None without one, or if it names a class that does not exist."""
+    """Return the return annotation of a function; None without one, or if it names an unknown class."""
     function: Any = key if hasattr(key, "__code__") or isinstance(key, type) else getattr(key, "__call__", key)  # noqa: B004
     try:
         return get_type_hints(function, include_extras=True).get("return")

@@ -1,12 +1,12 @@
-"""Compilation of declared indexes to index definitions: columns, conditions, included fields, sums.
+"""Compilation of declared indexes to index definitions: columns, conditions, included fields and sums.
 
-The condition of a partial index becomes spans of packed key parts, by which any process can keep the index.
-Alternatives that differ in one column only are joined, so that one condition has one form however it was written:
-``Q(a=1) | Q(a=2)`` and ``Q(a__in=[2, 1])`` are one index.
+The condition of a partial index is compiled to spans of packed key parts, so that any process can maintain the index.
+Alternatives that differ only in one column are joined, so that equivalent conditions have one form: ``Q(a=1) | Q(a=2)``
+and ``Q(a__in=[2, 1])`` declare the same index.
 
-Rules of this module: it works on the schema of a model without indexes, which knows every column by name. Every fault
-of an index is found here, when the class is created, and is a ModelDefinitionError that names model, field and index. A
-condition that spans cannot express, that never holds or that always holds is refused too.
+Rules of this module: it uses the schema of the model without indexes, which knows every column by name. Every fault of
+an index is found here, when the class is created, and raises a ModelDefinitionError that names model, field and index.
+A condition is also refused if spans cannot express it, or if it holds always or never.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from kvmodels.schema.filters.parse import negate, parse
 from kvmodels.schema.filters.predicate import AllOf, Condition, Conjunction, Predicate, has_spans, parts_of
 
 MOST_ALTERNATIVES: Final = 100
-"""Of a condition as "one of these, each of which is tests that all hold"; every write may try them all."""
+"""The maximum number of alternatives of a condition; every write may evaluate all of them."""
 
 Spans = tuple[tuple[bytes, bytes], ...]
 Tests = Mapping[str, Spans]
-"""One alternative: spans by column."""
+"""One alternative of a condition: spans by column."""
 
 _LOWEST: Final = b"\x01\x00"
-"""The packed part of None, below which there is none."""
+"""The packed part of None, which sorts before all other parts."""
 
 _EVERYTHING: Final[Spans] = ((b"", b"\xff"),)
 
@@ -97,7 +97,7 @@ def _parsed(schema: ModelSchema, where: Expression, index: str) -> Conjunction:
 
 
 class _Alternatives:
-    """A predicate as alternatives, each of which is one test per column."""
+    """A predicate as alternatives with one test per column each."""
 
     def __init__(self, schema: ModelSchema, index: str) -> None:
         self.columns: dict[str, Column] = {}
@@ -105,7 +105,7 @@ class _Alternatives:
         self._index = index
 
     def hold_never(self, predicate: Predicate) -> bool:
-        """Whether a predicate contradicts itself; False if it has too many alternatives to find out."""
+        """Return whether a predicate contradicts itself; False if it has too many alternatives to decide."""
         try:
             return not self.of(predicate)
         except ModelDefinitionError:
@@ -152,7 +152,7 @@ class _Alternatives:
 
 
 def _both(one: Tests, other: Tests) -> Tests | None:
-    """Return all tests of two alternatives; None if they contradict each other."""
+    """Return the combined tests of two alternatives; None if they contradict each other."""
     tests = dict(one)
     for name, spans in other.items():
         tests[name] = _intersection(tests[name], spans) if name in tests else spans
@@ -167,7 +167,7 @@ def _intersection(one: Spans, other: Spans) -> Spans:
 
 
 def _normal(codec: ColumnCodec, spans: Iterable[tuple[bytes, bytes]]) -> Spans:
-    """Return spans sorted, joined where they touch, without empty ones."""
+    """Return spans sorted, joined if they touch, without empty ones."""
     joined: list[tuple[bytes, bytes]] = []
     for start, end in sorted(spans):
         start = b"" if start <= _LOWEST else start
@@ -183,7 +183,7 @@ def _normal(codec: ColumnCodec, spans: Iterable[tuple[bytes, bytes]]) -> Spans:
 
 
 def _of_bools(codec: ColumnCodec, spans: list[tuple[bytes, bytes]]) -> Spans:
-    """Return the spans of bools in normal form: both values together are everything."""
+    """Return the normal form of spans of bools: both values together match everything."""
     null = [] if not _takes_none(codec) else [None]
     parts = [codec.pack(value) for value in (*null, False, True)]
     held = [part for part in parts if any(start <= part < end for start, end in spans)]
@@ -199,7 +199,7 @@ def _takes_none(codec: ColumnCodec) -> bool:
 
 
 def _joined(columns: Mapping[str, Column], alternatives: list[Tests]) -> list[Tests]:
-    """Return the fewest alternatives that joining two at a time gives, without tests that everything passes."""
+    """Return the alternatives after joining pairs as far as possible, without tests that always pass."""
     found = [_without_everything(tests) for tests in alternatives]
     while True:
         pair = next(
@@ -222,7 +222,7 @@ def _without_everything(tests: Tests) -> Tests:
 
 
 def _union(columns: Mapping[str, Column], one: Tests, other: Tests) -> Tests | None:
-    """Return the union of two alternatives, if one implies the other or they differ in one column."""
+    """Return the union of two alternatives, if one implies the other or they differ in only one column."""
     for wide, narrow in ((one, other), (other, one)):
         if all(name in narrow and _intersection(narrow[name], spans) == narrow[name] for name, spans in wide.items()):
             return wide
@@ -237,7 +237,7 @@ _SUMMED = {"int", "number", "timedelta"}
 
 
 class _Declared(NamedTuple):
-    """Options that all kinds of declarations share, and their form in errors."""
+    """The options that all kinds of declarations share, and their form in errors."""
 
     text: str
     name: str
@@ -249,8 +249,8 @@ class _Declared(NamedTuple):
 class Declarations:
     """Compiles the declared indexes of one model.
 
-    ``schema`` is the model without indexes. ``discriminator`` is the field that distinguishes the classes of the
-    collection, which the first need not declare.
+    ``schema`` is the schema of the model without indexes. ``discriminator`` is the field that distinguishes the classes
+    of the collection; the first class need not declare it.
     """
 
     def __init__(self, schema: ModelSchema, fields: Mapping[str, Plain], discriminator: str | None = None) -> None:
@@ -422,7 +422,7 @@ class Declarations:
         computed = self._schema.computed.get(name)
         source = self._schema.source(name)
         if computed is not None and computed.folds:
-            source = stored_source(self._model, self._fields, name)  # the sum is that of the values as they are
+            source = stored_source(self._model, self._fields, name)  # sums use the unfolded values
         if source is None and nearest(self._fields, self._schema.computed, name) != name:
             raise ModelDefinitionError(
                 "an index sums a field that does not exist",
@@ -446,9 +446,9 @@ class Declarations:
 
 
 def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str, bool]]:
-    """Return the names of the columns, and whether they are descending.
+    """Return the names of the columns of an index, and whether they are descending.
 
-    A function of fields makes one column of them.
+    A function of several fields is one column.
     """
     if isinstance(index, Index) and index.key is not None and index.name is not None:
         return [(index.name, computed[index.name])]
@@ -456,9 +456,9 @@ def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str
 
 
 def is_summed(source: ColumnSource) -> bool:
-    """Whether an aggregate index can keep sums of a column of one value."""
+    """Return whether an aggregate index can keep sums of a column with one value."""
     codec = source.codec
-    # An Enum of ints has the codec of ints, and its members are no numbers to add.
+    # An Enum of ints has the codec of ints, but its members cannot be added.
     return codec.name in _SUMMED and (codec.to_stored is None or codec.name == "timedelta")
 
 

@@ -1,8 +1,8 @@
-"""KvModel, the class that models derive from, and its metaclass.
+"""KvModel, the base class of models, and its metaclass.
 
-Rules of this module: a model is a plain pydantic model with three more things: query attributes on the class, the
-state of a stored object in a slot, and a schema compiled when the class is created. Query attributes come from the
-metaclass's ``__getattr__`` and are never stored on the class, where pydantic and FastAPI would take them for defaults.
+Rules of this module: a model is a plain pydantic model with three additions: query attributes on the class, the state
+of a stored object in a slot, and a schema that is compiled when the class is created. Query attributes come from the
+metaclass's ``__getattr__`` and are never stored on the class, where pydantic and FastAPI would use them as defaults.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KEYWORDS = "__kv_keywords__"
 
 _SPECIFIERS = ((AutoNow, "datetime = AutoNow"), (AutoNowAdd, "datetime = AutoNowAdd"), (Version, "int = Version"))
 
-# Asks every parent for an attribute of the name of each field, and takes an answer for a default that is shadowed.
+# Pydantic looks up every field name on the parents, and treats a result as a shadowed default.
 _FIELD_COLLECTOR = pydantic_fields.__name__
 
 
@@ -50,18 +50,18 @@ _FIELD_COLLECTOR = pydantic_fields.__name__
     kw_only_default=True, field_specifiers=(Field, AutoNow, AutoNowAdd, Version, pydantic.Field, PrivateAttr)
 )
 class KvModelMeta(ModelMetaclass):
-    """Metaclass of models: checks and compiles a new class; ``User.age`` is a query attribute."""
+    """The metaclass of models: checks and compiles a new class; ``User.age`` is a query attribute."""
 
-    # No __new__: pydantic resolves annotations in the namespace of the frame that calls its own, and a frame in
-    # between would hide classes defined inside of a function. For the same reason no variable is set while a class
-    # is being created: nothing could unset it when that fails.
+    # No __new__: pydantic resolves annotations in the namespace of the calling frame, and another frame in between
+    # would hide classes that are defined inside a function. For the same reason, no variable is set while a class is
+    # being created: it could not be reset after a failure.
 
     def __init__(cls, *args: Any, **kwargs: Any) -> None:  # noqa: N805 - the object of a metaclass is a class
         super().__init__(*args, **kwargs)
         if any(isinstance(base, KvModelMeta) for base in cls.__bases__):
             _finish(cls)
 
-    if not TYPE_CHECKING:  # else checkers would take every attribute of a class for one that exists
+    if not TYPE_CHECKING:  # otherwise type checkers accept every attribute of a class
 
         def __getattr__(cls, name: str) -> Any:  # noqa: N805
             if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
@@ -82,7 +82,7 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
 
 
 def _tells_classes(cls: type[Any], name: str) -> bool:
-    """Whether classes are distinguished by this field, which the first class need not declare."""
+    """Return whether this field distinguishes classes, so the first class need not declare it."""
     given = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
     return any(one is not None and one.discriminator == name for one in given)
 
@@ -95,10 +95,9 @@ def _asked_by_pydantic(frame: FrameType | None) -> bool:
 class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
     """A pydantic model whose objects are records of a collection.
 
-    Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, ``discriminator`` (the
-    field that distinguishes the classes that derive from this one and share its collection), and the settings of
-    pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``,
-    ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl`` too.
+    Class keywords: ``collection`` (by default the class name in snake_case), ``abstract``, ``discriminator`` (the field
+    that distinguishes the subclasses that share this collection), and the settings of pydantic's ``ConfigDict``.
+    ``class Meta`` may contain ``indexes``, ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl``.
 
     Examples:
         >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique
@@ -131,7 +130,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
             _refuse_specifier(cls, field, annotation)
-        # pydantic has taken the settings of ConfigDict out, so nothing knows the keywords that are left here.
+        # Pydantic has removed the settings of ConfigDict, so the remaining keywords are unknown.
         options.check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
         type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})
@@ -139,7 +138,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     @property
     def pk(self) -> Any:
-        """The primary key: its value, or the tuple of its values if several fields make it up.
+        """The primary key: its value, or a tuple of values if it has several fields.
 
         Raises:
             ModelDefinitionError: the class is abstract.
@@ -149,9 +148,9 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     @property
     def versionstamp(self) -> str | None:
-        """The version of the stored record that this object was read from or written as: 20 hex digits, or None.
+        """The versionstamp of the stored record that this object was read from or written to: 20 hex digits, or None.
 
-        None too for a record that a transaction has written, until it is committed.
+        Also None for a record that a transaction has written, until the transaction is committed.
         """
         state = state_of(self)
         return None if state is None or isinstance(state.versionstamp, PendingStamp) else state.versionstamp.hex()
@@ -163,13 +162,13 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     @classmethod
     def partial(cls) -> type[Any]:
-        """The model whose every field may be left out, for the body of a PATCH request; made once per class.
+        """Return the model with every field optional, for the body of a PATCH request; created once per class.
 
-        It has the types, constraints, aliases and validators of the single fields, and no defaults: a field that was
-        not given has no value. Fields that the library sets are not in it. ``patch(key, body)`` takes its objects.
+        It has the types, constraints, aliases and field validators of this class, and no defaults: a field that was not
+        set has no value. Fields that the library sets are left out. ``patch(key, body)`` accepts its objects.
 
         Returns:
-            A subclass of ``PartialModel`` named ``UserPatch`` for ``User``; type checkers know nothing of its fields.
+            A subclass of ``PartialModel`` named ``UserPatch`` for ``User``; type checkers do not know its fields.
 
         Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey
@@ -190,40 +189,40 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     @no_hook
     def before_insert(self) -> None:
-        """Called before the record is inserted, with a copy of the object in every attempt: its changes are stored.
+        """Called before the insert, in every attempt, with a copy of the object; changes to the copy are stored.
 
-        Hooks may be overridden, and may call ``super()``. An exception aborts the write.
+        Hooks may be overridden and may call ``super()``. An exception aborts the write.
         """
 
     @no_hook
     def before_update(self, old: Any) -> None:
-        """Called before the record is changed, or gets another primary key, as ``before_insert``.
+        """Called before the record is changed or renamed, like ``before_insert``.
 
         Args:
-            old: the object as it is stored, of this class.
+            old: the stored object, an instance of this class.
         """
 
     @no_hook
     def before_remove(self) -> None:
-        """Called before the record is removed, with the object as it is stored, in every attempt."""
+        """Called before the record is removed, in every attempt, with the stored object."""
 
     @no_hook
     def after_insert(self) -> None:
-        """Called once, after the commit that inserted the record, with the object of the caller."""
+        """Called once after the commit that inserted the record, with the object of the caller."""
 
     @no_hook
     def after_update(self, old: Any) -> None:
-        """Called once, after the commit that changed the record, with the object of the caller.
+        """Called once after the commit that changed the record, with the object of the caller.
 
         Args:
-            old: the object as it was stored, of this class.
+            old: the object that was stored before, an instance of this class.
         """
 
     @no_hook
     def after_remove(self) -> None:
-        """Called once, after the commit that removed the record, with the object as it was stored."""
+        """Called once after the commit that removed the record, with the object that was stored."""
 
-    if not TYPE_CHECKING:  # else checkers would take every attribute for one that exists
+    if not TYPE_CHECKING:  # otherwise type checkers accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             fields = late_fields_set(self) if name == FIELDS_SET else None
@@ -256,8 +255,8 @@ def _refuse_reserved(model: str, field: str) -> None:
 
 
 def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:
-    """Refuse a function as a type: pydantic would take it for one, and fail on a name inside of it."""
-    if isinstance(annotation, str):  # as all are in a module that postpones them
+    """Refuse a function as an annotation, which pydantic would mistake for a type and fail with a confusing error."""
+    if isinstance(annotation, str):  # all annotations are str in a module that postpones them
         annotation = getattr(modules.get(cls.__module__), annotation, None)
     for specifier, text in _SPECIFIERS:
         if annotation is specifier:
@@ -299,7 +298,7 @@ def _refuse_shadowed(cls: type[Any]) -> None:
 
 
 def _finish(cls: type[Any]) -> None:
-    """Resolve the options of a new class, give it its own exceptions, and compile it if its annotations are known."""
+    """Resolve the options of a new class, create its exceptions, and compile it if its annotations are known."""
     parents = [base for base in cls.__mro__[1:] if _OPTIONS in base.__dict__]
     for field, info in cls.__pydantic_fields__.items():
         _refuse_reserved(cls.__name__, field)
@@ -316,8 +315,8 @@ def _finish(cls: type[Any]) -> None:
     type.__setattr__(cls, _OPTIONS, resolved)
     for name in ("DoesNotExist", "MultipleObjectsReturned"):
         type.__setattr__(cls, name, _own_exception(cls, name))
-    # A generic class is compiled when it is used without its parameters, if ever: an index of a type variable has no
-    # column type, and is meant for the parametrised class.
+    # A generic class is compiled only if it is used without parameters: an index on a type variable has no column type,
+    # and is meant for the parametrised class.
     if not resolved.abstract and cls.__pydantic_complete__ and not cls.__pydantic_generic_metadata__["parameters"]:
         compiling.schema_of(cls)
 
@@ -332,7 +331,7 @@ def _own_exception(cls: type[Any], name: str) -> type[Exception]:
     return type(name, tuple(bases), namespace)
 
 
-# Nobody makes objects of this class, and what pydantic needs to build a first one takes it as long to load as the rest
-# of this library; a program that declares no model need not wait for that. Models themselves are built at once.
+# This class has no instances, and building its pydantic validator takes as long as loading the rest of this library; so
+# programs without models do not wait for it. Models themselves are built at once.
 del KvModel.model_config["defer_build"]
 show_public_path(KvModel)

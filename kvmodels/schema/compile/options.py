@@ -1,7 +1,7 @@
-"""The options of a class besides its fields: class keywords, ``class Meta``, and inherited ones.
+"""The options of a class besides its fields: class keywords, ``class Meta``, and inherited options.
 
-Rules of this module: every name is known or refused with a suggestion; everything that can be judged without the fields
-is judged here. A collection belongs to one class and is never inherited.
+Rules of this module: an unknown name is refused with a suggestion; everything that does not depend on the fields is
+checked here. A collection belongs to one class and is never inherited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvmodels.schema.definition.upgrades import Upgrade, declared_upgrades, mark
 
 CLASS_KEYWORDS = ("collection", "abstract", "discriminator")
 LONGEST_TTL_S = 1e11
-"""About 3,000 years, which a timedelta still holds."""
+"""About 3,000 years, within the range of timedelta."""
 
 META_OPTIONS = (
     "abstract",
@@ -40,14 +40,14 @@ class ModelOptions:
     """The resolved options of one class.
 
     Attributes:
-        abstract: the class only passes fields and options on; it has no collection and no repository.
-        collection: first part of the key of every record; empty for an abstract class.
-        indexes: indexes declared in ``Meta``, those of abstract parents first.
-        schema_version: 1 or more; written into every record when it is above 1.
+        abstract: the class only passes fields and options to subclasses; it has no collection and no repository.
+        collection: the first part of the key of every record; empty for an abstract class.
+        indexes: the indexes declared in ``Meta``, those of abstract parents first.
+        schema_version: 1 or more; stored in every record if it is above 1.
         trust_validators: skip the proof that validators are idempotent.
-        ttl_ms: lifetime of a new record in milliseconds unless its insert says otherwise; None: no deadline.
-        upgrades: the steps from older schema versions, those of abstract parents too, by version.
-        discriminator: the field that distinguishes the classes of one collection; None: there is one class.
+        ttl_ms: the default lifetime of a new record in milliseconds; None: no deadline.
+        upgrades: the upgrades from older schema versions, including those of abstract parents, by version.
+        discriminator: the field that distinguishes the classes of one collection; None if there is only one class.
     """
 
     abstract: bool
@@ -61,7 +61,7 @@ class ModelOptions:
 
 
 def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
-    """Refuse class keywords that neither this library nor pydantic knows, with a similar name."""
+    """Refuse class keywords that neither this library nor pydantic has, and suggest a similar name."""
     known = (*CLASS_KEYWORDS, *ConfigDict.__annotations__)
     for name in keywords:
         raise ModelDefinitionError(
@@ -74,9 +74,10 @@ def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
 
 
 def check_name(model: str, what: str, name: Any) -> str:
-    """Return a collection or index name that can be part of a key.
+    """Return a collection or index name if it can be part of a key.
 
-    Raises ModelDefinitionError for a name that is no str, empty, reserved, or has ``~`` or a lone surrogate in it.
+    Raises ModelDefinitionError for a name that is not a str, is empty or reserved, or contains ``~`` or a lone
+    surrogate.
     """
     if not isinstance(name, str) or not name or "~" in name or name.startswith("__kvmodels__") or not _encodable(name):
         raise ModelDefinitionError(
@@ -99,11 +100,11 @@ def _encodable(name: str) -> bool:
 def resolve_options(
     cls: type[Any], keywords: Mapping[str, Any], parents: Iterable[ModelOptions], origin: ModelOptions | None
 ) -> ModelOptions:
-    """Return the options of a class; only its own ``Meta`` is read, not those of its parents.
+    """Return the options of a class; reads its own ``Meta``, not those of its parents.
 
     ``parents`` holds the options of its model parents in method resolution order; ``origin``, for a parametrised
-    generic such as ``Box[int]``, the options of ``Box``. Raises ModelDefinitionError for an option that does not exist,
-    is given twice, or has a wrong value.
+    generic such as ``Box[int]``, the options of ``Box``. Raises ModelDefinitionError for an option that is unknown,
+    repeated or invalid.
     """
     name = cls.__name__
     declared = _declared(cls, keywords)
@@ -143,7 +144,7 @@ def resolve_options(
 
 
 def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a class itself gives, in its ``Meta`` and its keywords."""
+    """Return the options that a class itself declares, in its ``Meta`` and its keywords."""
     declared = _meta(cls)
     for key, value in keywords.items():
         if key in declared:
@@ -158,7 +159,7 @@ def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
-    """Refuse options that belong to the collection in a class that shares it with its parent."""
+    """Refuse collection options on a class that shares the collection of its parent."""
     given = [
         option for option in ("collection", "discriminator", "schema_version", "ttl", "upgrades") if option in declared
     ]
@@ -205,7 +206,7 @@ def _meta(cls: type[Any]) -> dict[str, Any]:
     meta: type[Any] | None = cls.__dict__.get("Meta")
     if meta is None:
         return {}
-    # `class Meta(Base.Meta)` is allowed, but the options of Base reach this class by the rules above.
+    # `class Meta(Base.Meta)` is allowed, but the options of Base are inherited by the rules above.
     of_parents = {base.__dict__.get("Meta") for base in cls.__mro__[1:]}
     options: dict[str, Any] = {}
     for part in reversed([part for part in meta.__mro__ if part is not object and part not in of_parents]):
@@ -273,7 +274,7 @@ def _upgrades(
     inherited: Iterable[ModelOptions],
     version: int,
 ) -> tuple[Upgrade, ...]:
-    """Return the upgrades of the class, its abstract parents and mixins; a collection of a parent has its own."""
+    """Return the upgrades of the class, its abstract parents and mixins; not of a parent with its own collection."""
     if any(parent.discriminator is not None for parent in parents) and any(marked_functions(cls)):
         raise ModelDefinitionError(
             "a class that shares a collection has an upgrade of its own",
@@ -296,11 +297,11 @@ def _upgrades(
             option=f"to={beyond[0].to}",
             hint=f"Write schema_version = {beyond[-1].to} in Meta.",
         )
-    return tuple(one for one in found if one.to <= version)  # of a parent, whose versions are not those of the class
+    return tuple(one for one in found if one.to <= version)  # of a parent with its own version numbers
 
 
 def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:
-    """Return the lifetime of the nearest parent that has one."""
+    """Return the lifetime of the nearest parent that declares one."""
     return next((timedelta(milliseconds=one.ttl_ms) for one in parents if one.ttl_ms is not None), None)
 
 

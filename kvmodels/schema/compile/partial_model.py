@@ -1,7 +1,7 @@
-"""The partial model of a model: every field may be left out, for the body of a PATCH request.
+"""The partial model of a model: every field is optional, for the body of a PATCH request.
 
-Rules of this module: made of the declarations of a class, once per class. A field that was not given has no value at
-all, neither a default nor None, so that missing fields cannot be taken for fields that a client sent.
+Rules of this module: created from the declarations of a class, once per class. A field that was not set has no value at
+all, neither a default nor None, so that missing fields cannot be confused with fields that a client sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvmodels.schema.definition.forms import require_no_fields
 
 _PARTIAL: Final = "__kv_partial__"
 
-# Kept of a FieldInfo besides type and metadata; not default, exclude and frozen, which a change does not use.
+# Kept from a FieldInfo besides type and metadata; not default, exclude and frozen, which a change does not use.
 _KEPT: Final = (
     "alias",
     "alias_priority",
@@ -39,10 +39,10 @@ _KEPT: Final = (
 
 
 class PartialModel(BaseModel):
-    """Base of partial models: a field that was not given is no attribute, and is in no dump."""
+    """Base class of partial models: a field that was not set is neither an attribute nor part of a dump."""
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Remove the placeholders of fields that were not given."""
+        """Remove the placeholders of fields that were not set."""
         for name in self.__pydantic_fields__.keys() - self.__pydantic_fields_set__:
             vars(self).pop(name, None)
 
@@ -85,16 +85,16 @@ def _annotation(info: FieldInfo) -> Any:
 def _optional(info: FieldInfo) -> Any:
     given = {name: getattr(info, name) for name in _KEPT}
     kept = {name: value for name, value in given.items() if value is not None and value is not PydanticUndefined}
-    # A factory and no default, which the description of the interface would show.
+    # A factory instead of a default, because an interface document would show the default.
     return pydantic.Field(default_factory=_nothing, **kept)
 
 
 def _nothing() -> None:
-    """Return the placeholder of a field that is not given, until ``model_post_init`` removes it."""
+    """Return the placeholder of a field that was not set, until ``model_post_init`` removes it."""
 
 
 def _validators(model: type[BaseModel], fields: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Return the validators of single fields; those of the whole model would miss the fields that are left out."""
+    """Yield the validators of single fields; validators of the whole model would fail on missing fields."""
     for name, decorator in model.__pydantic_decorators__.field_validators.items():
         info = decorator.info
         of = [field for field in fields if field in info.fields or "*" in info.fields]
@@ -103,12 +103,12 @@ def _validators(model: type[BaseModel], fields: Iterable[str]) -> Iterator[tuple
         options: dict[str, Any] = {}
         if info.json_schema_input_type is not PydanticUndefined:
             options["json_schema_input_type"] = info.json_schema_input_type
-        decorate: Any = pydantic.field_validator  # its overloads are for modes that are known beforehand
+        decorate: Any = pydantic.field_validator  # its overloads need modes that are known statically
         yield name, decorate(*of, mode=info.mode, **options)(_static(decorator.func))
 
 
 def _static(function: Callable[..., Any]) -> Any:
-    """Return the function without the class that pydantic would look for: it is bound to that of the model already."""
+    """Return the function as a staticmethod, because it is already bound to the model's class."""
 
     def one(value: Any) -> Any:
         return function(value)
@@ -119,16 +119,16 @@ def _static(function: Callable[..., Any]) -> Any:
     def three(value: Any, handler: Any, info: Any) -> Any:
         return function(value, handler, info)
 
-    # pydantic decides by the number of parameters whether to pass the ValidationInfo.
+    # Pydantic decides by the number of parameters whether to pass the ValidationInfo.
     adapted: tuple[Any, ...] = (one, two, three)
     return staticmethod(adapted[len(signature(function).parameters) - 1])
 
 
 def sent_values(body: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the changes of a body and keywords, by field name; a keyword wins over the body.
+    """Return the changes in a body and keywords, by field name; keywords take precedence.
 
-    Of the body, a pydantic model or None, only given fields count. Raises InvalidArgumentError for another body, and
-    InvalidValueError if an extra field of the body has the name of one of its fields.
+    Only the fields that were set in the body, a pydantic model or None, count. Raises InvalidArgumentError for another
+    body, and InvalidValueError if an extra field of the body has the name of one of its fields.
     """
     if body is None:
         return changes

@@ -1,12 +1,12 @@
-"""Several classes in one collection: a class with ``discriminator=`` and the classes that derive from it.
+"""Several classes in one collection: a class with ``discriminator=`` and its subclasses.
 
-The records of all of them lie under one prefix, with one kind of primary key; the value of a Literal field gives the
-class of each. The schema of the collection keeps every index of every class. The schema of each class, for its writes
-and queries, knows the fields that all its objects have, and finds no others. An index that the first class does not
-declare is a partial one: it holds the records of the classes that declare it.
+Records of all classes share one prefix and one kind of primary key; the value of a Literal field determines the class
+of each. The schema of the collection maintains the indexes of all classes. The schema of one class, for its writes and
+queries, has only the fields that all its objects have, and finds no records of other classes. An index that the first
+class does not declare is partial: it contains the records of the classes that declare it.
 
-Rules of this module: schemas are made when a database is opened, of the classes that exist then; the stored form of a
-record is that of its class alone.
+Rules of this module: schemas are created when a database is opened, for the classes that exist then; the stored form of
+a record depends only on its class.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _OPTIONS = "__kv_options__"
 
 
 def root_of(model: type[Any]) -> type[Any]:
-    """Return the class whose collection a model is stored in.
+    """Return the class whose collection stores a model.
 
-    Itself, unless it derives from one with a discriminator.
+    The model itself, unless it derives from a class with a discriminator.
     """
     united = [base for base in model.__mro__ if _options(base) is not None and _options(base).discriminator is not None]
     return united[-1] if united else model
@@ -57,13 +57,13 @@ def _options(model: type[Any]) -> Any:
 
 
 def collection_schema(model: type[Any]) -> ModelSchema:
-    """Return the schema of the collection that a model is stored in; its own, if it shares it with no other class.
+    """Return the schema of the collection that stores a model; the model's own schema if no other class shares it.
 
-    Raises ModelDefinitionError as ``schema_of``, and if two classes of the collection have one value of the
-    discriminator, other primary keys, or an index or a column of one name declared in two ways.
+    Raises ModelDefinitionError like ``schema_of``, and if two classes of the collection have the same value of the
+    discriminator, different primary keys, or different declarations of one index or column name.
     """
     if not isinstance(cast("object", model), type):
-        return schema_of(model)  # which refuses it
+        return schema_of(model)  # raises for such a model
     root = root_of(model)
     options = _options(root)
     if options is None or options.discriminator is None:
@@ -74,7 +74,7 @@ def collection_schema(model: type[Any]) -> ModelSchema:
 def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
     """Return the schema for writes and queries of a class; None if the class is not in the collection.
 
-    ``collection`` is of ``collection_schema``; the class is the first or derives from it, abstract or not.
+    ``collection`` comes from ``collection_schema``; the class is the first class or a subclass of it, abstract or not.
     """
     if collection.variants is None:
         return collection if collection.model is model else None
@@ -150,7 +150,8 @@ class _Collection:
             )
             index = replace(index, columns=columns)
             if name not in self._own.indexes:
-                # Even if all classes have it now: a later one may not, and queries of a class ask for the class anyway.
+                # Even if all current classes have it: later ones may not, and queries of a class test for the class
+                # anyway.
                 index = replace(index, where=self._only(shaped, kind.field, [one for one, _ in holders], index.where))
             found[name] = index
         if self._discriminator not in found:
@@ -169,7 +170,7 @@ class _Collection:
         return Partial(tuple(_with_first(test, tests) for tests in where.alternatives), f"{kinds.text} & {where.text}")
 
     def _check_columns(self, indexes: Iterable[IndexDefinition], sources: _Sources) -> None:
-        """Refuse a column with different types in different classes: entries and the catalogue know it by its name."""
+        """Refuse a column with different types in different classes: entries and the catalogue identify it by name."""
         for index in indexes:
             for column in index.columns:
                 if len({(one.codec.name, one.many) for one in sources.all(column.field)}) > 1:
@@ -203,25 +204,25 @@ def _signature(schema: ModelSchema) -> list[Any]:
 
 
 def _concrete(root: type[Any], discriminator: str) -> Iterator[type[Any]]:
-    """Return the classes that have records; of two of one name, as a notebook makes them, the later one."""
+    """Return the classes that have records; if two have the same name, as in a notebook, the later one."""
     found: dict[tuple[str, str], type[Any]] = {}
     waiting = [root]
     while waiting:
         cls = waiting.pop(0)
         options = _options(cls)
         if options is None:
-            continue  # a class that was refused when it was declared, and is not collected yet
+            continue  # refused when it was declared, and not collected yet
         waiting.extend(cls.__subclasses__())
         generic = bool(cls.__pydantic_generic_metadata__["parameters"])
         if not options.abstract and not generic:
-            schema_of(cls)  # which completes its annotations, and refuses a class without the field
+            schema_of(cls)  # completes its annotations, and refuses a class without the field
             if tags_of(cls, discriminator):
                 found[cls.__module__, cls.__qualname__] = cls
     yield from found.values()
 
 
 def _shape(model: type[Any], variants: Variants) -> type[Any]:
-    """Return the fields that all objects of a class have, the discriminator with the values of all of them."""
+    """Return the fields that all objects of a class have, and the discriminator with its values for all of them."""
     infos: dict[str, Any] = {name: (info.annotation, copy(info)) for name, info in model.model_fields.items()}
     given = infos.get(variants.discriminator)
     metadata = list(given[1].metadata) if given is not None else []
@@ -233,7 +234,7 @@ def _shape(model: type[Any], variants: Variants) -> type[Any]:
 
 
 def _values(classes: Iterable[type[Any]], discriminator: str) -> tuple[Any, ...]:
-    """Return the values of the discriminator of some classes, as their objects have them."""
+    """Return the values of the discriminator of some classes, as Python values."""
     return tuple(value for cls in classes for value in literal_values(cls.model_fields[discriminator].annotation))
 
 
@@ -244,7 +245,7 @@ def _field_with(metadata: list[Any]) -> Any:
 
 
 def _optional_fields(members: Iterable[ModelSchema]) -> dict[str, FieldStorage]:
-    """Return the fields of single classes, which records of the others do not lack."""
+    """Return the fields of single classes, which are no missing fields in records of the others."""
     return {name: replace(field, required=False) for member in members for name, field in member.fields.items()}
 
 
@@ -260,7 +261,7 @@ class _Sources:
         return next(iter(self.all(name)), None)
 
     def all(self, name: str) -> list[ColumnSource]:
-        """Return the source of each class."""
+        """Return the column source of each class."""
         return [source for schema in self._schemas if (source := schema.source(name)) is not None]
 
 
@@ -291,7 +292,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
 
 
 def _telling(schema: ModelSchema, discriminator: str) -> Any:
-    """Return the upgrade, when it touches the discriminator."""
+    """Return the upgrade if it changes the discriminator."""
     return schema.upgrade if discriminator in schema.touched else None
 
 
@@ -300,7 +301,7 @@ def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
 
 
 class _Dispatcher:
-    """Calls the functions of a schema for the class of an object or of a stored record."""
+    """Calls the functions of a schema for the class of an object or stored record."""
 
     def __init__(self, shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
         self._name = shaped.name
@@ -337,7 +338,7 @@ class _Dispatcher:
 
 
 def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
-    """Return the functions of a schema that dispatch by class; ``by_tag`` holds the classes that may be read."""
+    """Return schema functions that dispatch by class; ``by_tag`` holds the classes that can be read."""
     dispatcher = _Dispatcher(shaped, variants, by_tag)
     return {
         "encode": dispatcher.encode,

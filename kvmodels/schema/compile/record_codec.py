@@ -1,8 +1,8 @@
 """Objects to stored documents and back, for one model: validate, encode, prove idempotent; reconcile, decode, validate.
 
-Rules of this module: pydantic's ValidationError is not wrapped on the way in, and is a DecodeError on the way out. The
-caller's object changes only after the write has succeeded. A decoded document belongs to the object afterwards. The
-paths of a model with plain fields run without any Python code per field.
+Rules of this module: pydantic's ValidationError is raised unchanged by writes, and as a DecodeError by reads. The
+caller's object changes only after the write has succeeded. After decoding, the document belongs to the object. For a
+model of plain fields, no Python code runs per field.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_sto
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
 from kvmodels.schema.instances import all_are_new, unknown_of
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 _EXTRA: Final = attrgetter("__pydantic_extra__")
 _REFUSALS: Final[tuple[type[Exception], ...]] = (ValidationError, InvalidValueError, RecursionError)
-"""The errors that an object causes which cannot be stored; any other one is a defect."""
+"""The errors that an unstorable object can cause; any other error is a defect."""
 
 
 class PreparedObject(NamedTuple):
-    """An object made ready for a write, which has not happened yet.
+    """An object prepared for a write.
 
     Attributes:
         values: the validated values by field name.
-        extra: the validated extra fields of a model with ``extra="allow"``, else None.
+        extra: the validated extra fields of a model with ``extra="allow"``, otherwise None.
         document: the document to store.
-        unknown: stored fields that the class does not know, as the object's state has them.
+        unknown: stored fields that the class does not declare, from the object's state.
     """
 
     values: dict[str, Any]
@@ -64,12 +64,12 @@ class PreparedObject(NamedTuple):
 
 
 class PreparedBatch(NamedTuple):
-    """New objects made ready for one write, which has not happened yet; a ``PreparedObject`` for each would cost more.
+    """New objects prepared for one write; one ``PreparedObject`` for each would cost more.
 
     Attributes:
-        values: the validated values of each by field name.
-        documents: the documents to store; the very same dicts where values are stored as they are.
-        keeps_identity: ``accept`` must be called for each, because containers keep their identity.
+        values: the validated values of each object by field name.
+        documents: the documents to store; if values are stored unchanged, the very same dicts.
+        keeps_identity: whether ``accept`` must be called for each object, because containers keep their identity.
     """
 
     values: list[dict[str, Any]]
@@ -117,12 +117,12 @@ class RecordCodec:
 
     @property
     def fast_decoding(self) -> FastDecoding:
-        """Return the parts of ``decode`` for a document that stores exactly the declared fields."""
+        """Return the steps of ``decode`` for a document that stores exactly the declared fields."""
         marked = self._schema_version > 1 or self._computed is not None
         return FastDecoding(self._names, self._decoders, self._validate, self._schema_version, marked)
 
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
-        """Return the present values of the primary key of an object."""
+        """Return the current values of the primary key of an object."""
         return self._key_values(instance.__dict__)
 
     def encode(self, instance: Any) -> Document:
@@ -130,7 +130,7 @@ class RecordCodec:
         return self.prepare(instance).document
 
     def prepare(self, instance: Any) -> PreparedObject:
-        """Validate the present values of an object and encode them; the object itself is left as it is.
+        """Validate the current values of an object and encode them; the object itself is unchanged.
 
         Raises pydantic.ValidationError, InvalidValueError or NonIdempotentValidatorError.
         """
@@ -144,7 +144,7 @@ class RecordCodec:
         present = instance.__dict__
         is_bare = self._is_bare and switches.fast_kinds
         try:
-            # To compare lists of names costs a third of comparing sets of them.
+            # Comparing lists of names costs a third of comparing sets of them.
             is_complete = [*present] == self._order or present.keys() == self._names
             if not is_bare or not is_complete or instance.__pydantic_extra__:
                 present = self._present(instance)
@@ -161,7 +161,7 @@ class RecordCodec:
         if self._proves:
             self._prove(document)
         if self._computed is not None:
-            # Of the validated values, because a reader of the record sees those.
+            # From the validated values, because readers of the record see these.
             document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed.of(values)
         unknown = unknown_of(instance)
         if unknown:
@@ -173,9 +173,9 @@ class RecordCodec:
         return _new(PreparedObject, (values, validated.__pydantic_extra__, document, primary_key, unknown))
 
     def _replaceable_fields(self) -> Mapping[str, frozenset[type]]:
-        """Return the fields of which a stored value of these types is valid, whatever the others hold.
+        """Return the fields for which stored values of these types are always valid, independent of other fields.
 
-        Only for a model of plain values without validators: validating such a value again leaves it as it is.
+        Only for a model of plain values without validators, where validating such a value again does not change it.
         """
         is_plain = self._is_stored_as_is and not self._decoders and not self._mutable and self._computed is None
         if not is_plain or not self._is_bare or self._runs_user_code or self._upgrades is not None:
@@ -186,10 +186,10 @@ class RecordCodec:
         return {name: _EXACT[info.annotation] for name, info in fields if _has_exact_types(info)}
 
     def revise(self, document: Document, changes: Mapping[str, Any]) -> tuple[Any, PreparedObject] | None:
-        """Return the object of a stored document with new values, validated once, and ready to be written.
+        """Return the object of a stored document with new values, validated once, and prepared for a write.
 
-        None where the document must be decoded before the change: the model has values that are not plain, a new value
-        is not plain, or a stored value is not valid. ``changes`` name no field that the library sets.
+        Returns None if the document must be decoded before the change: a field, a new value or a stored value is not
+        plain, or a stored value is invalid. ``changes`` contains no field that the library sets.
         """
         replaceable = self._replaceable
         if [*document] != self._order or not replaceable or not switches.fast_kinds:
@@ -206,10 +206,10 @@ class RecordCodec:
         return instance, _new(PreparedObject, (values, None, values.copy(), self._key_values(values), {}))
 
     def prepare_many(self, instances: Sequence[Any]) -> PreparedBatch | None:
-        """Prepare new objects by columns; None where ``prepare`` must be called for each of them.
+        """Prepare new objects by columns; None if ``prepare`` must be called for each of them.
 
-        That is so for objects that were stored, for models with proven validators, computed columns or extra fields,
-        and where an object is not valid: ``prepare`` then names it.
+        This applies to objects that were stored, to models with proven validators, computed columns or extra fields,
+        and if an object is invalid: ``prepare`` then raises the error that names it.
         """
         if not (self._is_bare and switches.fast_kinds) or self._keeps_extra or self._computed is not None:
             return None
@@ -227,16 +227,16 @@ class RecordCodec:
                 values = [one.__dict__ for one in validated]
                 documents = [self._document(one) for one in validated]
         except self._refusals:
-            return None  # ``prepare`` raises it again, for the object that it belongs to
+            return None  # ``prepare`` raises it again for the right object
         if set(map(len, values)) != {self._count}:
             return None
         return PreparedBatch(values, documents, keeps_identity=bool(self._mutable))
 
     def accept(self, instance: Any, prepared: PreparedObject) -> None:
-        """Put the validated values into the caller's object, after the write has succeeded.
+        """Copy the validated values to the caller's object, after the write has succeeded.
 
         Containers and nested objects that validation left equal keep their identity, so that the caller's references to
-        them stay references into the object.
+        them stay valid.
         """
         present = instance.__dict__
         values = prepared[0]
@@ -247,7 +247,7 @@ class RecordCodec:
             for name in self._mutable:
                 if name in present and unchanged(present[name], values[name]):
                     values[name] = present[name]
-        # Not setattr: that would validate a second time, and fail on a frozen model.
+        # Not setattr, which would validate a second time, and fail on a frozen model.
         present.update(values)
         extras, prepared_extras = instance.__pydantic_extra__, prepared[1]
         if prepared_extras and extras is not None:
@@ -256,10 +256,11 @@ class RecordCodec:
                     extras[name] = value
 
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-        """Return the validated object of a document, and the stored fields that the class does not know.
+        """Return the validated object of a document, and the stored fields that the class does not declare.
 
-        The caller gives up the document: its containers may become those of the object. Raises DecodeError, with
-        ``key``, if a field is missing and has no plain default, a stored value is not valid, or an upgrade failed.
+        The caller must not use the document afterwards: its containers may become those of the object. Raises
+        DecodeError with ``key`` if a field is missing and has no plain default, a stored value is invalid, or an
+        upgrade fails.
         """
         if self._upgrades is not None:
             upgraded = self._upgrades.apply(document, key)
@@ -320,7 +321,7 @@ class RecordCodec:
             raise self._of_field(error, name, value) from error
 
     def _of_field(self, error: InvalidValueError, name: str, value: Any) -> InvalidValueError:
-        """Return the error of a value inside of a field, with the field and, where it can be found, the path."""
+        """Return the error of a value inside a field, with the field and, if possible, the path."""
         path = error.path
         if path is None:
             inner = extra_path(value) or refused_time_path(value)
@@ -366,7 +367,7 @@ class RecordCodec:
 
     def _prove(self, document: Document) -> None:
         try:
-            # A copy, because a validator that changes a list in place would change the document with it.
+            # A copy, because a validator that changes a list in place would change the document too.
             again = self._document(self.decode(deepcopy(document), ())[0])
         except (DecodeError, InvalidValueError) as error:
             raise NonIdempotentValidatorError(
@@ -405,7 +406,7 @@ class RecordCodec:
 
     def _reserved(self, reserved: Any, key: tuple[Any, ...]) -> dict[str, Any]:
         if reserved.__class__ is dict and len(reserved) == 1 and COMPUTED in reserved:
-            return {}  # by far the most frequent form, which costs no loop
+            return {}  # by far the most frequent case, without a loop
         reserved = cast("dict[str, Any]", reserved) if type(reserved) is dict else {"v": None}
         version = reserved.get("v", 1)
         if type(version) is not int or not 1 <= version <= self._schema_version:
@@ -417,7 +418,7 @@ class RecordCodec:
                 reason=f"stored {version!r}, declared {self._schema_version}",
                 hint="A newer version of the program wrote it: update this one.",
             )
-        # Values of computed columns are computed again by every write, by the functions of the class that writes.
+        # Every write computes the values of computed columns again, with the functions of the writing class.
         rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED)}
         return {RESERVED_FIELD: rest} if rest else {}
 
@@ -434,7 +435,7 @@ class RecordCodec:
 
 
 def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> None:
-    """Put new values into an object by field name; ``prepare`` validates them with all the others.
+    """Set new values of an object by field name; ``prepare`` validates them with all others.
 
     Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field, on
     intermediate states. Raises UnknownFieldError: the model has no such field, and does not keep extra fields;
@@ -466,7 +467,7 @@ _EXACT: Final[dict[Any, frozenset[type]]] = {
     for kind in (str, int, float, bool)
     for annotation, kinds in ((kind, [kind]), (kind | None, [kind, type(None)]))
 }
-"""By the annotation of a field without bounds: types of which every value is valid, and stays what it is."""
+"""For the annotation of a field without bounds: types whose values are always valid and stay unchanged."""
 
 _BOUNDS: Final = frozenset(
     {"allow_inf_nan", "str_max_length", "str_min_length", "str_strip_whitespace", "str_to_lower", "str_to_upper"}
@@ -487,7 +488,7 @@ def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Functio
 
 
 def _taking(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function that gives the values of some fields."""
+    """Return a function that returns the values of some fields."""
     if len(names) == 1:
         (name,) = names
         return lambda values: (values[name],)

@@ -1,12 +1,12 @@
 """Compilation of a model class to its ``ModelSchema``: storage forms, columns and indexes.
 
-A record is validated again whenever it is read. Pydantic refuses a ``FutureDatetime`` that was valid when it was
-written a day later, and a ``FilePath`` whose file is removed; then the record cannot be read. So types whose validation
-depends on the clock or the disk are refused. The schema that pydantic has compiled is searched for them, not the
-annotations, because it is the same however a type is spelt.
+A record is validated again at every read. For example, pydantic accepts a ``FutureDatetime`` when it is written and
+refuses it a day later, or a ``FilePath`` after its file was removed; then the record could not be read. So types whose
+validation depends on the clock or the disk are refused. They are searched in the schema that pydantic compiled, not in
+the annotations, because it is the same for all spellings of a type.
 
-Rules of this module: every fault of a declaration is found here, before any object exists, and is a
-ModelDefinitionError that names model, field and option. The result depends on the class alone.
+Rules of this module: every fault of a declaration is found here, before any object exists, and raises a
+ModelDefinitionError that names model, field and option. The result depends only on the class.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kvmodels.schema.definition.values import RESERVED_FIELD
 _NOT_SCHEMAS: Final = frozenset(
     {"cls", "config", "custom_error_context", "default", "expected", "members", "metadata", "serialization"}
 )
-"""Items of a schema that hold values or descriptions, which are not validated."""
+"""Keys of a core schema that hold values or descriptions, which are not validated."""
 
 _PATH_TYPES: Final[Mapping[Any, str]] = {
     PathType.validate_file: "FilePath",
@@ -60,7 +60,7 @@ class _Finding(NamedTuple):
 
 
 def require_lasting_types(model: type[Any]) -> None:
-    """Refuse a complete model with a type whose validation depends on the clock, the disk or the installed modules."""
+    """Refuse a model with a type whose validation depends on the clock, the disk or the installed modules."""
     search = _Search(model.__pydantic_core_schema__)
     for field, schema in search.fields():
         for found in search.findings(schema):
@@ -102,7 +102,7 @@ class _Search:
                 waiting += cast("list[Any]", node)
             elif isinstance(node, dict):
                 node = cast("dict[str, Any]", node)
-                is_schema = isinstance(node.get("type"), str)  # else a dict of schemas by name, such as the fields
+                is_schema = isinstance(node.get("type"), str)  # otherwise a dict of schemas by name, such as the fields
                 if is_schema:
                     yield from _finding(node)
                     reference = node.get("schema_ref")
@@ -127,14 +127,14 @@ def _finding(node: Mapping[str, Any]) -> Iterator[_Finding]:
 
 _OPTIONS = "__kv_options__"
 SCHEMA_ATTRIBUTE = "__kv_schema__"
-"""Where a class keeps its schema once it is compiled."""
+"""The class attribute for the compiled schema."""
 
 
 def schema_of(model: type[Any]) -> ModelSchema:
-    """Return the schema of a model class, compiled once; at the first use if its annotations named later classes.
+    """Return the schema of a model class, compiled once; at its first use if annotations name later classes.
 
-    Raises ModelDefinitionError for no model class, an abstract one, one whose annotations name classes that still do
-    not exist, and a declaration that ``compile_schema`` refuses.
+    Raises ModelDefinitionError for a class that is not a model or is abstract, if its annotations name classes that
+    still do not exist, and for a declaration that ``compile_schema`` refuses.
     """
     schema: ModelSchema | None = getattr(model, "__dict__", {}).get(SCHEMA_ATTRIBUTE)
     if schema is None:
@@ -144,13 +144,13 @@ def schema_of(model: type[Any]) -> ModelSchema:
 
 
 def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSchema:
-    """Compile a model class; use ``schema_of``, which does it once, and raises the same errors.
+    """Compile a model class; call ``schema_of``, which does it once and raises the same errors.
 
-    ``shape`` is a pydantic model whose fields stand for those of the class.
+    ``shape`` is a pydantic model whose fields replace those of the class.
     """
     options = _options_of(model, may_be_abstract=shape is not None)
     _complete(model)
-    if shape is None:  # else the fields are those of classes that were compiled before
+    if shape is None:  # otherwise the fields of classes that are already compiled
         require_lasting_types(model)
     builder = FormBuilder(model.__name__)
     builder.validators = has_validators(model)
@@ -160,7 +160,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
             source, is_descending = declared_column(model.__name__, fields.plain, index)
-            computed.setdefault(source.name, source)  # a second one of the name is refused with its index
+            computed.setdefault(source.name, source)  # a second column of this name is refused with its index
             directions.setdefault(source.name, is_descending)
     schema = _without_indexes(model, fields, computed, builder)
     declarations = Declarations(schema, fields.plain, options.discriminator)
@@ -185,7 +185,7 @@ def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
 
 
 def tags_of(model: type[Any], discriminator: str) -> tuple[Any, ...]:
-    """Return the stored values of a Literal field that gives the class of an object; none if it is another field."""
+    """Return the stored values of the Literal field that determines the class of an object; empty for another field."""
     info: FieldInfo | None = model.model_fields.get(discriminator)
     values = () if info is None else literal_values(info.annotation)
     return tuple(value.value if isinstance(value, Enum) else value for value in values)
@@ -201,7 +201,7 @@ def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
 def _without_indexes(
     model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], builder: FormBuilder
 ) -> ModelSchema:
-    """Return the schema without indexes, by which the conditions of indexes are parsed."""
+    """Return the schema without indexes, which is used to parse the conditions of indexes."""
     options = _options_of(model, may_be_abstract=True)
     upgrades = _upgrades_of(model, fields)
     records = RecordCodec(
@@ -329,7 +329,7 @@ class _Fields:
             codec = column_codec(inner.annotation, inner.metadata)
         except ModelDefinitionError as error:
             if not self.markers[field]:
-                return None  # not a column, and not asked to be one
+                return None  # not a column, and not declared as one
             raise self._error(error.message, field, option=error.option, hint=error.hint) from error
         if codec is None or any(isinstance(mark, Stored) for mark in inner.metadata):
             return None

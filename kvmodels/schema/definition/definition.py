@@ -1,8 +1,8 @@
-"""The declaration of a model as frozen data: fields, primary key, columns and indexes.
+"""The declaration of a model as immutable data: fields, primary key, columns and indexes.
 
 Rules of this module: data only; ``schema/compile/model.py`` reads pydantic's classes, ``catalog/keyspace.py`` builds
-keys. An index is fully described by ``IndexDefinition.signature()``, so that a process can maintain an index from the
-stored catalogue alone.
+keys. ``IndexDefinition.signature()`` describes an index completely, so that a process can maintain it from the stored
+catalogue alone.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 
 Document = dict[str, Any]
-"""A stored record: field NAME to stored value; see ``FieldStorage``."""
+"""A stored record: a map of field NAMES to stored values; see ``FieldStorage``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldStorage:
-    """Conversion of the value of one field to its stored value and back.
+    """The conversion of one field between its value and its stored value.
 
-    ``encode`` and ``decode`` are None when the value is stored as it is. ``type_name`` goes into the catalogue.
-    ``required`` says that a document without the field cannot be read.
+    ``encode`` and ``decode`` are None if the value is stored unchanged. ``type_name`` is stored in the catalogue.
+    ``required`` means that a document without the field cannot be read.
     """
 
     name: str
@@ -40,20 +40,22 @@ class FieldStorage:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A column whose value a function makes of fields; the document stores it under ``$kv`` and ``c``.
+    """A column that a function computes from fields; the document stores its value under ``$kv`` and ``c``.
 
-    A folded field has one of its own name, by whose values it is compared and ordered.
+    A folded field has such a column with its own name, which determines its comparisons and order.
 
     Attributes:
-        name: of the column in queries: the name of the folded field, or the name that its index declares.
-        stored_as: the key under ``c``: name, for a named column the fields in parentheses, ``~`` and version, so that
-            two versions, or functions of other fields, never share a value.
-        of: the fields whose values the function takes, in order.
-        function: value or values to the value of the column; for a field with several values, called with each element.
-        codec: of the result, ascending, without None.
-        many: the column has several values: the folded field has, or the function returns a list.
-        to_stored: result to its stored value; None: as it is.
-        folds: it belongs to the field ``name``: operands are given to the function too.
+        name: the name in queries: that of the folded field, or the name that the index declares.
+        stored_as: the key under ``c``: the name, for a named column the fields in parentheses, ``~`` and the version.
+            So two versions, or functions of different fields, never share a value.
+        of: the fields that the function takes, in order.
+        function: converts the values to the value of the column; for a field with several values, called with each
+            element.
+        codec: the codec of the result, ascending, without None.
+        many: whether the column has several values, because the folded field has, or because the function returns a
+            list.
+        to_stored: converts the result to its stored value; None: stored unchanged.
+        folds: whether it folds the field ``name``, so that operands are passed to the function too.
     """
 
     name: str
@@ -68,16 +70,17 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """A value that can be compared and indexed: a field, a field of a nested model, a computed column.
+    """A value that can be compared and indexed: a field, a field of a nested model, or a computed column.
 
     Attributes:
         name: ``"email"``, ``"address.city"``, or the name of a computed column.
-        path: the names to walk through stored maps; for a computed column ``("$kv", "c", stored_as)``.
-        codec: of one value, ascending, without None.
-        nullable: the value may be None: the field is optional, or a model on the way is.
-        many: there may be several values: a list, set, frozenset or ``tuple[T, ...]`` on the way, or at its end.
-        computed: how the value is made, if it is computed or folded.
-        normalise: folds operands of a folded field before they are compared; None: operands stay as they are.
+        path: the names to follow through stored maps; for a computed column ``("$kv", "c", stored_as)``.
+        codec: the codec of one value, ascending, without None.
+        nullable: whether the value may be None, because the field or a model along the path is optional.
+        many: whether there may be several values: a list, set, frozenset or ``tuple[T, ...]`` along the path or at its
+            end.
+        computed: the computation, if the column is computed or folded.
+        normalise: folds operands of a folded field before they are compared; None: operands are not folded.
     """
 
     name: str
@@ -94,10 +97,11 @@ class Column:
     """One column of a primary key or index, with its direction and the codec of its key part.
 
     Attributes:
-        field: name of the field, of a path (``"address.city"``) or of a computed column.
-        codec: of one key part; it already includes None handling (``nullable``) and direction.
-        many: an entry for each distinct value; None for a field that is None; no entry at all when there is no value.
-        path: where the document stores it; ``(field,)`` unless it is nested or computed.
+        field: the name of a field, of a path (``"address.city"``) or of a computed column.
+        codec: the codec of one key part, which includes None handling (``nullable``) and direction.
+        many: whether there is an entry for each distinct value. A field that is None has one entry with None; an empty
+            field has none.
+        path: the place in the document; ``(field,)`` unless it is nested or computed.
     """
 
     field: str
@@ -110,7 +114,7 @@ class Column:
     def signature(self) -> list[Any]:
         """Return the description for the catalogue.
 
-        The fifth item is there only for a column that is no plain field.
+        The fifth item is present only for a column that is not a plain field.
         """
         plain = [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
         if self.path in ((), (self.field,)) and not self.many:
@@ -119,9 +123,9 @@ class Column:
 
 
 class SpanTest(NamedTuple):
-    """Test whether the value of a column lies in sorted spans of packed parts; see ``schema/filters/predicate.py``.
+    """A test whether the value of a column is within sorted spans of packed parts; see ``schema/filters/predicate.py``.
 
-    ``column`` is ascending, of one value, and holds None if its source does.
+    ``column`` is ascending, has one value, and is nullable if its source is.
     """
 
     column: Column
@@ -136,8 +140,9 @@ class SpanTest(NamedTuple):
 class Partial:
     """The condition of a partial index: a document must pass every test of at least one alternative.
 
-    Packed spans and not operands, so that a process can maintain the index from the catalogue alone. An alternative has
-    one test at least, and at most one per column. ``text`` is the condition as the model declares it, for people.
+    It holds packed spans instead of operands, so that a process can maintain the index from the catalogue alone. An
+    alternative has at least one test, and at most one per column. ``text`` is the condition as the model declares it,
+    for display.
     """
 
     alternatives: tuple[tuple[SpanTest, ...], ...]
@@ -150,7 +155,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """The sums of an aggregate index, beside the number of records: fields of int or timedelta; None is not added."""
+    """The sums of an aggregate index, besides the number of records: int or timedelta fields; None is not added."""
 
     sums: tuple[Column, ...] = ()
 
@@ -160,10 +165,10 @@ class IndexDefinition:
     """One secondary index: its columns in order and how its entries are kept.
 
     Attributes:
-        where: only documents for which this holds have entries; None: all.
-        include: fields whose values each entry holds.
-        aggregates: counters per group of columns instead of entries.
-        max_fan_out: the most entries of one record, when a column has several values.
+        where: the condition for documents to have entries; None: all documents have.
+        include: the fields whose values are copied into each entry.
+        aggregates: the counters that it keeps for each group, instead of entries.
+        max_fan_out: the maximum number of entries of one record, if a column has several values.
     """
 
     name: str
@@ -192,7 +197,7 @@ class IndexDefinition:
         return any(column.many for column in self.columns)
 
     def signature(self) -> dict[str, Any]:
-        """Return everything that decides on the bytes of the entries; later kinds of data only where they are used."""
+        """Return everything that determines the bytes of the entries; newer items only if they are used."""
         signature: dict[str, Any] = {
             "columns": [column.signature() for column in self.columns],
             "unique": self.unique,
@@ -208,7 +213,7 @@ class IndexDefinition:
         return signature
 
     def hash(self) -> str:
-        """Return a short stable digest of the signature: two definitions with one hash have the same entries."""
+        """Return a short stable digest of the signature: definitions with equal hashes have equal entries."""
         return self._digest
 
 
@@ -216,11 +221,11 @@ class FastDecoding(NamedTuple):
     """The steps from a document of exactly the declared fields to an object, for readers of many records.
 
     Attributes:
-        names: the declared fields; documents with other ones are left to ``ModelSchema.decode``.
-        decoders: functions that are first applied to the values of fields.
-        validate: the document to the object.
+        names: the declared fields; ``ModelSchema.decode`` handles documents with other fields.
+        decoders: functions to apply first to the values of fields.
+        validate: converts the document to the object.
         schema_version: the version that the document must have.
-        marked: documents have a ``$kv``, which must hold nothing but the version and computed columns.
+        marked: whether documents have a ``$kv``, which must contain nothing but the version and computed columns.
     """
 
     names: KeysView[str]
@@ -235,11 +240,12 @@ class Variants:
     """The classes of one collection, distinguished by the value of one field.
 
     Attributes:
-        by_class: the schema of each class whose objects the model stands for.
-        by_tag: the same by the stored value of the discriminator.
-        where: predicates that queries of the model add, because the collection may hold other classes, also of other
-            programs; empty for the first class, which finds all.
-        upgrade: that of the model, if it touches the discriminator, whose new value gives the class.
+        by_class: the schema of each class whose objects the model includes.
+        by_tag: the same, by the stored value of the discriminator.
+        where: predicates that queries of the model add, because the collection may contain other classes, also of other
+            programs; empty for the first class, which includes all.
+        upgrade: the upgrade function of the model, if it changes the discriminator, whose new value determines the
+            class.
     """
 
     discriminator: str
@@ -249,32 +255,32 @@ class Variants:
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
 
     def of_tag(self, tag: Any) -> ModelSchema | None:
-        """Return the schema of the class of a stored value of the discriminator; None if it is none of these."""
+        """Return the schema of the class with a stored discriminator value; None if it is none of these classes."""
         return self.by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
 
     def of_document(self, document: Document) -> ModelSchema | None:
-        """Return the schema of the class of a stored document; None if it is none of these."""
+        """Return the schema of the class of a stored document; None if it is none of these classes."""
         return self.of_tag(self.tag_of(document))
 
     def tag_of(self, document: Document) -> Any:
-        """Return the value of the discriminator of a stored document; None if it has none."""
+        """Return the discriminator value of a stored document; None if it has none."""
         if self.upgrade is not None:
             document = self.upgrade(document, ())
         return document.get(self.discriminator)
 
 
 MAX_ORDERS: Final = 1_000
-"""The most texts whose orders are kept for a model."""
+"""The maximum number of cached orders of a model."""
 
 
 @dataclass(slots=True)
 class CompiledDeclaration:
-    """Values that follow from a declaration alone, each made when it is first needed.
+    """Values derived from a declaration, each computed at first use.
 
     Attributes:
-        packers: by field, the function that packs an operand of ``exact``; None where operands need more than that.
-        orders: by the text given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
-        opened: the ``OpenedSchema`` of ``catalog/collection.py``, which lies above this package.
+        packers: for each field, the function that packs an operand of ``exact``; None if operands need more conversion.
+        orders: for each str given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
+        opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
     """
 
     packers: dict[str, Callable[[Any], bytes] | None] = field(
@@ -286,41 +292,41 @@ class CompiledDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
-    """A model class compiled for storage; made once per class by ``schema/compile/model.py``.
+    """A model class compiled for storage; created once per class by ``schema/compile/model.py``.
 
     Attributes:
-        model: the KvModel class (typed as ``type[Any]``, because this module knows no pydantic).
-        collection: first part of the key of every record.
-        fields: storage of every stored field by field name, in declaration order.
-        primary_key: columns of the primary key in declaration order; never nullable, never descending.
-        indexes: by index name, in declaration order.
-        column_codecs: the ascending codec, without None handling, of every field that can be a column of one value.
+        model: the KvModel class (typed ``type[Any]``, because this module does not depend on pydantic).
+        collection: the first part of the key of every record.
+        fields: the storage of every stored field by field name, in declaration order.
+        primary_key: the columns of the primary key in declaration order; never nullable, never descending.
+        indexes: the definitions by index name, in declaration order.
+        column_codecs: the ascending codec, without None handling, of every field that can be a column with one value.
         computed: computed columns and folded fields by name; their values are stored in every document.
-        source: the column source of a field, a path with dots or a computed column, kept after the first time; None for
-            another name, and for a type that cannot be a column.
-        schema_version: ``Meta.schema_version``, 1 unless declared.
+        source: returns the column source of a field, a path with dots or a computed column, cached after the first
+            call; None for another name, and for a type that cannot be a column.
+        schema_version: ``Meta.schema_version``, 1 by default.
         ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None: no deadline.
-        encode: object to document: every field stored, defaults materialised, unknown stored fields added.
-        decode: document and primary key values to the validated object and the stored fields that the class does not
-            know; DecodeError names that key. The document belongs to the object afterwards.
-        primary_key_of: object to the tuple of its primary key values.
-        prepare: object to ``PreparedObject`` of ``schema/compile/record_codec.py``: validated again and encoded; the
-            object is left as it is.
-        accept: puts the values of a ``PreparedObject`` into the object; to be called after the write has succeeded.
-        hooks: methods of the class that run before and after a write; None when it has none.
-        time_fields: fields that the library sets with every write.
+        encode: converts an object to its document, with every field, materialised defaults and unknown stored fields.
+        decode: converts a document and primary key values to the validated object and the stored fields that the class
+            does not declare; DecodeError names the key. The document belongs to the object afterwards.
+        primary_key_of: returns the tuple of primary key values of an object.
+        prepare: converts an object to a ``PreparedObject`` of ``schema/compile/record_codec.py``, validated again and
+            encoded; the object is unchanged.
+        accept: copies the values of a ``PreparedObject`` to the object; call it after the write has succeeded.
+        hooks: the methods of the class that run before and after a write; None if it has none.
+        time_fields: the fields that the library sets at every write.
         shape: a pydantic model with the fields that queries may name: the class itself, unless it shares a collection.
-        variants: the classes that objects may be of; None: they are of ``model``.
-        upgrade: document and primary key values to the document of the declared version, the same one when no upgrade
-            is outstanding; None when the model has no upgrades. DecodeError names the key.
-        touched: by field, the highest version whose upgrade touches it.
-        upgrades_to: the versions that its upgrades lead to.
-        fast_decoding: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
+        variants: the classes that objects may have; None: only ``model``.
+        upgrade: converts a document and primary key values to a document of the declared version, the same document if
+            no upgrade is outstanding; None if the model has no upgrades. DecodeError names the key.
+        touched: for each field, the highest version whose upgrade changes it.
+        upgrades_to: the versions that have an upgrade.
+        fast_decoding: the steps of ``decode`` for a document that needs no others; None if objects may have several
             classes.
-        revise: a stored document and new values to the object and its ``PreparedObject``, validated once; or None where
-            the document must be decoded first.
-        prepare_many: new objects to their ``PreparedBatch``, or None where ``prepare`` must be called for each.
-        compiled: values compiled from the declaration when they are first needed.
+        revise: converts a stored document and new values to the object and its ``PreparedObject``, validated once; None
+            if the document must be decoded first.
+        prepare_many: converts new objects to a ``PreparedBatch``; None if ``prepare`` must be called for each.
+        compiled: values compiled from the declaration at first use.
     """
 
     model: type[Any]
@@ -353,5 +359,5 @@ class ModelSchema:
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:
-        """Return the schema of the very class of an object."""
+        """Return the schema of the exact class of an object."""
         return self if self.variants is None else self.variants.by_class.get(instance.__class__, self)

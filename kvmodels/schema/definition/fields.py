@@ -1,9 +1,9 @@
-"""The closed table of storage forms: how the values of a field's type are written into a document, and read again.
+"""The complete table of storage forms: how values of each type are stored in a document and read again.
 
-Rules of this module: a form is chosen when the class is created, never while writing; ``model_dump``, serializers,
-aliases and ``exclude`` have no effect on it. Forms only translate: validation stays with pydantic, before encoding and
-after decoding. Values that are stored as they are have no functions at all, so that hot paths skip them. A type outside
-the table is a ModelDefinitionError, because a guess would be a stored format without a decision.
+Rules of this module: a form is chosen when the class is created, never during a write; ``model_dump``, serializers,
+aliases and ``exclude`` have no effect on it. Forms only convert: pydantic validates before encoding and after decoding.
+Values that are stored unchanged have no functions, so that hot paths skip them. A type outside the table raises a
+ModelDefinitionError, because a guess would create an undocumented stored format.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {
     "ip6": (IPv6Address, str),
     "ip": (object, str),
 }
-"""Types of the values and of the stored values of each column codec, by its name."""
+"""The types of the values and stored values of each column codec, by its name."""
 _PATTERN: type[Any] = re.Pattern
 _NAIVE_DATETIME: Any = pydantic.NaiveDatetime
 _BY_TEXT = (PurePath, IPv4Network, IPv6Network, IPv4Interface, IPv6Interface)
@@ -88,9 +88,9 @@ class FormBuilder:
     """Chooses the forms of one model's fields.
 
     Attributes:
-        field: name of the present field, for errors.
-        validators: whether a function of the user validates any part of a field so far.
-        conversions: whether ``Stored`` gives a function of the user for any part of a field so far.
+        field: the name of the current field, for errors.
+        validators: whether a user function validates any part of a field so far.
+        conversions: whether ``Stored`` specifies a user function for any part of a field so far.
     """
 
     def __init__(self, model: str) -> None:
@@ -103,8 +103,8 @@ class FormBuilder:
     def form(self, annotation: Any, metadata: Iterable[Any] = ()) -> Form:
         """Return the form of an annotation.
 
-        Raises ModelDefinitionError for a type that is not in the table, and for members of a union that cannot be told
-        apart.
+        Raises ModelDefinitionError for a type outside the table, and for members of a union that cannot be
+        distinguished.
         """
         inner = plain(annotation, metadata)
         self.validators = self.validators or any(map(is_validator, inner.metadata))
@@ -170,7 +170,7 @@ class FormBuilder:
 
     def _class(self, cls: type[Any]) -> Form | None:
         if issubclass(cls, BaseModel):
-            # An object of BaseModel itself does not exist, so the field is for objects of unknown classes.
+            # BaseModel itself has no instances, so the field is for objects of unknown classes.
             return None if "__pydantic_root_model__" in vars(cls) else self._model_form(cls)
         if is_dataclass(cls):
             return self._dataclass_form(cls)
@@ -179,7 +179,7 @@ class FormBuilder:
         if cls is NoneType:
             return Form("None", (NoneType,), frozenset({NoneType}))
         if issubclass(cls, _url_types()):
-            # Reading is left to pydantic, because the model's configuration decides how a URL is parsed.
+            # Reading is left to pydantic, because the model's configuration determines how a URL is parsed.
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str)
         if issubclass(cls, _BY_TEXT):
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str, decode=cls)

@@ -1,19 +1,19 @@
-"""Storage forms of None, containers, unions and nested objects, and the paths and extra fields that their errors name.
+"""Storage forms of None, containers, unions and nested objects, and the paths and extra fields in their errors.
 
-Pydantic accepts an extra field with the name of a declared one where the field has an alias: of
-``{"memberId": 7, "id": 8}`` the field ``id`` becomes 7 and an extra named ``id`` becomes 8. A document stores fields by
-name, so it can hold only one of the two.
+Pydantic accepts an extra field with the name of a declared field that has an alias: from ``{"memberId": 7, "id": 8}``
+the field ``id`` becomes 7 and an extra field named ``id`` becomes 8. A document stores fields by name, so it can hold
+only one of the two.
 
-Rules of this module: a form without functions is an identity, and a container of identities is one too. Functions here
-take values that pydantic has validated; for others they raise TypeError, ValueError or AttributeError, which the record
-codec turns into errors that name the field. An extra with the name of a field is refused and never stored. Paths are
-searched only for an error, so that ordinary writes do not pay for a search.
+Rules of this module: a form without functions stores values unchanged, and so does a container of such forms. Functions
+here expect values that pydantic has validated; for others they raise TypeError, ValueError or AttributeError, which the
+record codec converts to errors that name the field. An extra field with the name of a declared field is refused. Paths
+are computed only for an error, so that ordinary writes do not pay for them.
 
-A nested object is stored by the NAMES of its fields, all of them, whatever aliases, ``exclude`` or serializers say. A
-form exists before its fields are known, so that types may refer to themselves. An object of a subclass is refused:
-storing it by the fields of the declared class would lose the others. The stored value must decide which member of a
-union wrote it: every two members differ in the type of their stored values, or are classes with a Literal field in
-common whose values differ; other unions are refused when the class is created.
+A nested object is stored with the NAMES of all its fields, whatever aliases, ``exclude`` or serializers say. A form
+exists before its fields are known, so that types may refer to themselves. An object of a subclass is refused: storing
+it as the declared class would lose its other fields. The stored value must determine which member of a union wrote it:
+each two members differ in the type of their stored values, or are classes with a common Literal field whose values
+differ. Other unions are refused when the class is created.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from kvmodels.schema.declare.on_write import Automatic
 
 
 def parts_with_paths(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield a value and all objects and containers inside it, breadth first, each with its path and each once."""
+    """Yield a value and all distinct objects and containers inside it, breadth first, each with its path."""
     seen: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", value)]
-    for path, part in waiting:  # which grows while it is walked
+    for path, part in waiting:  # grows during the loop
         if id(part) in seen:
             continue
         seen.add(id(part))
@@ -52,7 +52,7 @@ def parts_with_paths(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def refused_time_path(value: object) -> str | None:
-    """Return the path of the first date and time inside a value that no document can hold, or None."""
+    """Return the path of the first date or time inside a value that no document can hold, or None."""
     for path, part in parts_with_paths(value):
         try:
             if isinstance(part, datetime):
@@ -77,7 +77,7 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
 def require_no_fields(model: str, extra: Iterable[str], fields: Container[str], *, path: str | None = None) -> None:
     """Raise InvalidValueError for an extra field of the class ``model`` that has the name of one of its ``fields``.
 
-    ``path`` is that of the object; None if it is not known, see ``extra_path``.
+    ``path`` is the path of the object; None if unknown, see ``extra_path``.
     """
     for name in extra:
         if name in fields:
@@ -93,7 +93,7 @@ def require_no_fields(model: str, extra: Iterable[str], fields: Container[str], 
 
 
 def extra_path(value: object) -> str | None:
-    """Return the path of the first extra field with the name of a field inside of a value, or None."""
+    """Return the path of the first extra field inside a value that has the name of a declared field, or None."""
     for path, part in parts_with_paths(value):
         if isinstance(part, BaseModel):
             names: Iterable[str] = part.__pydantic_extra__ or ()
@@ -108,18 +108,18 @@ Function: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of one annotation are stored.
+    """The storage form of one annotation.
 
     Attributes:
-        type_name: their description in the catalogue.
-        accepts: Python types of the values.
-        stored: Python types of the stored values; ``object`` stands for any.
-        encode: value to stored value; None: as it is.
-        decode: stored value to pydantic's input; None: as it is.
-        revalidate: value to input that pydantic validates in depth (instances of models pass as they are otherwise);
-            None: pydantic does so by itself.
+        type_name: the description of the type in the catalogue.
+        accepts: the Python types of the values.
+        stored: the Python types of the stored values; ``object`` means any.
+        encode: converts a value to its stored value; None: stored unchanged.
+        decode: converts a stored value to pydantic's input; None: unchanged.
+        revalidate: converts a value to input that pydantic validates in depth (otherwise it accepts instances of models
+            unchecked); None: pydantic validates the value itself in depth.
         mutable: whether a value can be changed in place, so that its identity matters to the caller.
-        tags: for models, the values of their Literal fields as stored, by field name.
+        tags: for models, the stored values of their Literal fields, by field name.
     """
 
     type_name: str
@@ -133,12 +133,12 @@ class Form:
 
     @property
     def is_identity(self) -> bool:
-        """Whether values are stored as they are and validated by pydantic alone."""
+        """Whether values are stored unchanged and validated only by pydantic."""
         return self.encode is None and self.decode is None and self.revalidate is None
 
 
 ANYTHING = Form("any", (object,), frozenset({object}), mutable=True)
-"""Values of ``Any`` and ``object``: everything that the value codec can store."""
+"""Values of ``Any`` and ``object``: all values that the codec can store."""
 
 
 def optional(form: Form) -> Form:
@@ -162,7 +162,7 @@ def _or_none(function: Function | None) -> Function | None:
 
 
 def array_form(kind: type[Any], item: Form) -> Form:
-    """Return the form of a list, set or frozenset, which are stored as themselves."""
+    """Return the form of a list, set or frozenset, which are stored as the same type."""
     return Form(
         type_name=f"{kind.__name__}[{item.type_name}]",
         accepts=(kind,),
@@ -187,7 +187,7 @@ def _over_items(kind: type[Any], function: Function | None) -> Function | None:
 
 
 def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
-    """Return the function with a check that no two members or keys of a set or dict have one stored form."""
+    """Return the function, with a check that all members or keys of a set or dict have different stored forms."""
     if encode is None or kind is list:
         return encode
 
@@ -207,13 +207,13 @@ def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
 def _revalidated(kind: type[Any], function: Function | None) -> Function | None:
     if function is None:
         return None
-    # Any other value is handed on unchanged, for pydantic to convert or to refuse. A set of models becomes
-    # a list on its way, because the dicts that pydantic validates in their place cannot be in a set.
+    # Any other value is passed on unchanged, for pydantic to convert or refuse. A set of models is converted to a list,
+    # because the dicts that pydantic validates instead of them cannot be in a set.
     return lambda values: [function(value) for value in values] if values.__class__ is kind else values
 
 
 def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
-    """Return the form of a tuple, stored as a list; ``variadic`` is ``tuple[T, ...]``, with one form."""
+    """Return the form of a tuple, which is stored as a list; ``variadic`` means ``tuple[T, ...]``, with one form."""
 
     def per_item(values: Any, name: str) -> list[Any]:
         if values.__class__ not in {tuple, list} or not (variadic or len(values) == len(items)):
@@ -241,7 +241,7 @@ def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
 
 
 def dict_form(key: Form, value: Form) -> Form:
-    """Return the form of a dict, stored as a dict with its keys and values in their forms."""
+    """Return the form of a dict, which is stored as a dict with its keys and values in their forms."""
     return Form(
         type_name=f"dict[{key.type_name}, {value.type_name}]",
         accepts=(dict,),
@@ -272,7 +272,7 @@ def _over_values(function: Function | None) -> Function | None:
 
 
 def union_form(members: Sequence[Form]) -> Form | None:
-    """Return the form of a union (None is no member here), or None if stored values could not be told apart.
+    """Return the form of a union without None, or None if stored values could not be distinguished.
 
     Examples:
         >>> text, number = Form("str", (str,), frozenset({str})), Form("int", (int,), frozenset({int}))
@@ -319,7 +319,7 @@ def _common_tag(objects: list[Form]) -> str | None:
 
 
 def _by_type_of_value(members: Sequence[Form], function: str, *, strict: bool) -> Function | None:
-    """Apply the function of the member that has this value's type: exactly, else as a subclass, in order."""
+    """Apply the function of the member with this value's type, or with its first matching base type."""
     if not any(getattr(form, function) for form in members):
         return None
     exact: dict[type[Any], Function | None] = {}
@@ -357,9 +357,9 @@ def _by_stored(members: Sequence[Form], tag: str | None) -> Function | None:
 
 
 def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) -> type[Any]:
-    """Return the type that stands for the type of a stored value.
+    """Return the type under which the type of a stored value is compared.
 
-    Only values of JavaScript have another than their own.
+    It differs from the type itself only for values of JavaScript.
     """
     if kind in known:
         return kind
@@ -369,16 +369,16 @@ def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) ->
 
 
 CONTAINER_FACTORIES: frozenset[Any] = frozenset({list, dict, set, frozenset, tuple})
-"""Default factories whose result is always the same, so that they may fill in missing stored values."""
+"""Default factories with a constant result, so that they may fill in missing stored values."""
 
 BuildForm = Callable[[Any, Iterable[Any]], Form]
 
 
 class NestedFields:
-    """The fields of one nested class; filled in after its form is made, because a class may contain itself.
+    """The fields of one nested class; filled in after its form is created, because a class may contain itself.
 
-    With ``keeps_extra``, undeclared attributes are kept (``extra="allow"``). ``finish`` turns decoded fields into input
-    for pydantic; None: the dict of them.
+    With ``keeps_extra``, undeclared attributes are kept (``extra="allow"``). ``finish`` converts decoded fields to
+    input for pydantic; None: the input is the dict of them.
     """
 
     __slots__ = ("_finish", "_keeps_extra", "cls", "forms", "required")
@@ -408,7 +408,7 @@ class NestedFields:
         return document
 
     def decode(self, stored: Any) -> Any:
-        """Return pydantic's input for an instance, without stored fields that the class does not have."""
+        """Return pydantic's input for an instance, without stored fields that the class does not declare."""
         if stored.__class__ is not dict:
             raise TypeError("expected a stored object")
         values: dict[str, Any] = {}
@@ -424,7 +424,7 @@ class NestedFields:
         return values if self._finish is None else self._finish(values)
 
     def revalidate(self, value: Any) -> Any:
-        """Return input with which pydantic validates the present values of an instance."""
+        """Return input for pydantic to validate the current values of an instance."""
         if type(value) is not self.cls:
             return value
         present = value.__dict__
@@ -440,7 +440,7 @@ class NestedFields:
     def _extra(self, value: Any) -> dict[str, Any]:
         present: dict[str, Any] = value.__dict__
         if not isinstance(value, BaseModel):
-            # A dataclass keeps them beside its fields, like values of a cached_property.
+            # A dataclass keeps extra fields next to its fields, like values of a cached_property.
             return {n: item for n, item in present.items() if n not in self.forms and not hasattr(self.cls, n)}
         extra: dict[str, Any] = value.__pydantic_extra__ or {}
         require_no_fields(self.cls.__name__, extra, self.forms)
@@ -448,13 +448,13 @@ class NestedFields:
 
 
 def model_form(model: type[BaseModel], fields: NestedFields) -> Form:
-    """Return the form of a nested pydantic model, whose field forms are added to ``fields`` later."""
+    """Return the form of a nested pydantic model; its field forms are added to ``fields`` later."""
     hints = {name: info.annotation for name, info in model.model_fields.items()}
     return _object_form(model, fields, hints)
 
 
 def dataclass_form(cls: type[Any], fields: NestedFields) -> Form:
-    """Return the form of a nested dataclass, standard or pydantic's."""
+    """Return the form of a nested standard or pydantic dataclass."""
     return _object_form(cls, fields, get_type_hints(cls))
 
 
@@ -481,23 +481,23 @@ def _tags(hints: Mapping[str, Any]) -> dict[str, frozenset[Any]]:
 
 
 def model_fields(model: type[BaseModel], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Return the forms of the fields of a model, and the names that a stored object must have."""
+    """Return the forms of the fields of a model, and the names that a stored object must contain."""
     infos: Mapping[str, FieldInfo] = model.model_fields
     forms = {name: build(info.annotation, info.metadata) for name, info in infos.items()}
     return forms, frozenset(name for name, info in infos.items() if must_be_stored(info))
 
 
 def must_be_stored(info: FieldInfo) -> bool:
-    """Whether a stored value is needed: the field has no default, or a factory that may differ in every read."""
+    """Return whether a stored value is required: there is no default, or a factory that may vary between reads."""
     if info.default_factory is not None:
         return info.default_factory not in CONTAINER_FACTORIES and not isinstance(info.default_factory, Automatic)
     return info.default is PydanticUndefined
 
 
 def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Return the forms of the fields of a dataclass, and the names that a stored object must have.
+    """Return the forms of the fields of a dataclass, and the names that a stored object must contain.
 
-    Raises ModelDefinitionError for a field that the constructor does not take, or a parameter that is no field.
+    Raises ModelDefinitionError for a field that the constructor does not accept, or a parameter that is not a field.
     """
     hints = get_type_hints(cls, include_extras=True)
     fields = dataclasses.fields(cls)
@@ -520,13 +520,13 @@ def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form],
 
 
 def dataclass_finish(cls: type[Any]) -> Function:
-    """Return a function from a dict to a validated instance; a strict model takes a dataclass only as an instance."""
+    """Return a function from a dict to a validated instance; strict models accept only instances of dataclasses."""
     validate = TypeAdapter(cls).validate_python
     return lambda values: validate(values, by_alias=False, by_name=True)
 
 
 def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
-    """Return the form of a named tuple, stored as the list of its items."""
+    """Return the form of a named tuple, which is stored as the list of its items."""
     hints = get_type_hints(cls, include_extras=True)
     names: tuple[str, ...] = cls._fields
     forms = [build(hints.get(name, Any), ()) for name in names]
@@ -538,7 +538,7 @@ def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
         return [item if f is None else f(item) for f, item in zip(encoders, value, strict=True)]
 
     def decode(stored: Any) -> Any:
-        # Items may have been added since, with defaults: a shorter list is for the constructor to judge.
+        # Items with defaults may have been added since, so the constructor decides about a shorter list.
         return cls(*[item if f is None else f(item) for f, item in zip(decoders, stored, strict=False)])
 
     return Form(
@@ -552,7 +552,7 @@ def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
 
 
 def typed_dict_form(cls: Any, build: BuildForm) -> Form:
-    """Return the form of a typed dict, stored as a dict; undeclared keys are stored as they are."""
+    """Return the form of a typed dict, which is stored as a dict; undeclared keys are stored unchanged."""
     forms = {name: build(_item_type(hint), ()) for name, hint in get_type_hints(cls, include_extras=True).items()}
 
     def over(functions: dict[str, Function]) -> Function | None:

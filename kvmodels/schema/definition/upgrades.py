@@ -1,9 +1,9 @@
-"""Upgrade functions: how a record of an older schema version is read as one of the declared version.
+"""Upgrade functions, which convert records of an older schema version to the declared version when they are read.
 
-Rules of this module: a function takes the stored form of a document and returns that of the next version. It may change
-only the fields that it declares, because index entries are made from the stored form, and an index on other fields
-stays in use. A wrong declaration is refused when the class is created; a fault of a function is a DecodeError that
-names the record, and the record is left as it is.
+Rules of this module: a function takes a stored document and returns that of the next version. It may change only the
+fields that it declares: index entries are made from the stored form, and an index on other fields stays in use. A wrong
+declaration is refused when the class is created. A fault of a function raises a DecodeError that names the record, and
+the record is unchanged.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ UpgradeFunction = Callable[[Document], Document]
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """One step of the stored form of a model, for ``Meta.upgrades``; ``@upgrade`` declares the same on a function.
+    """One upgrade of the stored form of a model, for ``Meta.upgrades``; ``@upgrade`` declares the same on a function.
 
     Args:
-        to: the schema version that the function leads to, 2 or more; it is applied to records of lower versions.
-        function: takes the stored fields of a record by name and returns them as the new version stores them. It must
-            depend on nothing else, because it runs in every read of a record that was not rewritten yet.
-        touches: names of all fields that it reads into, changes, adds or takes away.
+        to: the resulting schema version, 2 or more; the function is applied to records of lower versions.
+        function: takes the stored fields of a record by name and returns them in the form of the new version. It must
+            depend on nothing else, because it runs at every read of a record that was not rewritten yet.
+        touches: the names of all fields that it adds, changes, fills or removes.
 
     Examples:
         >>> def split(document):
@@ -53,17 +53,17 @@ def upgrade(
     [Callable[..., Document] | staticmethod[[Document], Document] | classmethod[Any, [Document], Document]],
     staticmethod[[Document], Document],
 ]:
-    """Declare a function in the body of a model as the step to a schema version; see ``Upgrade``.
+    """Declare a function in the body of a model as an upgrade to a schema version; see ``Upgrade``.
 
     Args:
-        to: the schema version that the function leads to, 2 or more.
-        touches: names of all fields that it changes, adds or takes away.
+        to: the resulting schema version, 2 or more.
+        touches: the names of all fields that it changes, adds or removes.
 
     Returns:
         A decorator for a static or class method; a plain function becomes a static method.
 
     Raises:
-        ModelDefinitionError: when the class is created: the version or the fields cannot be those of an upgrade.
+        ModelDefinitionError: when the class is created: the version or the fields are invalid for an upgrade.
 
     Examples:
         >>> from kvmodels import KvModel, PrimaryKey
@@ -84,7 +84,7 @@ def upgrade(
 
     def mark(function: Any) -> Any:
         inner: Any = getattr(function, "__func__", function)
-        # As given: faults are refused with the class, where the model can be named.
+        # Unchecked here: errors are raised with the class, where they can name the model.
         setattr(inner, _MARK, (to, touches))
         return function if inner is not function else staticmethod(function)
 
@@ -92,9 +92,9 @@ def upgrade(
 
 
 def marked_functions(cls: type[Any]) -> Iterator[tuple[str, tuple[int, Any]]]:
-    """Return the names in a class with an ``@upgrade`` mark, and the marks.
+    """Yield the names of attributes of a class with an ``@upgrade`` mark, and the marks.
 
-    Attributes that pydantic keeps in a class are skipped, because reading them would build missing parts of the class.
+    Attributes that pydantic stores in a class are skipped, because reading them would build missing parts of the class.
     """
     for name, value in vars(cls).items():
         mark = None if name.startswith("__") else _marked(value)
@@ -103,7 +103,7 @@ def marked_functions(cls: type[Any]) -> Iterator[tuple[str, tuple[int, Any]]]:
 
 
 def _marked(value: Any) -> tuple[int, Any] | None:
-    """Return the ``@upgrade`` mark on an attribute of a class, through the decorators around the function."""
+    """Return the ``@upgrade`` mark on an attribute of a class, inside any decorators."""
     while value is not None and not hasattr(value, _MARK):
         value = getattr(value, "__func__", None)
     return getattr(value, _MARK, None)
@@ -112,11 +112,11 @@ def _marked(value: Any) -> tuple[int, Any] | None:
 def declared_upgrades(
     model: type[Any], classes: Iterable[type[Any]], listed: object, inherited: Iterable[Upgrade]
 ) -> tuple[Upgrade, ...]:
-    """Return the upgrades of a class by version: those of ``Meta.upgrades``, and marked functions of the classes.
+    """Return the upgrades of a class by version: ``Meta.upgrades`` and the marked functions of the classes.
 
-    ``classes`` come nearest first. ``inherited`` upgrades are of abstract parents, whose marked functions are found in
-    ``classes`` too. Raises ModelDefinitionError if ``listed`` is no tuple of upgrades, or an upgrade is declared
-    wrongly.
+    ``classes`` are ordered nearest first. ``inherited`` upgrades come from abstract parents, whose marked functions are
+    in ``classes`` too. Raises ModelDefinitionError if ``listed`` is not a tuple of upgrades, or an upgrade is declared
+    incorrectly.
     """
     given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (None,)
     found = [one for one in given if isinstance(one, Upgrade)]
@@ -171,7 +171,7 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
 
 
 def _texts(names: object) -> tuple[str, ...]:
-    """Return the items of an iterable, if all of them are str; a single str is none."""
+    """Return the items of an iterable if all of them are str; a single str does not count."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         return ()
     items = tuple(cast("Iterable[object]", names))
@@ -183,7 +183,7 @@ def _is_field_name(name: str) -> bool:
 
 
 def version_of(document: Mapping[str, Any]) -> int:
-    """Return the schema version of a stored document; 1 when it has none, 0 for an invalid one.
+    """Return the schema version of a stored document; 1 if it has none, 0 if it is invalid.
 
     Examples:
         >>> version_of({"id": 1}), version_of({"id": 1, "$kv": {"v": 3}})
@@ -201,7 +201,7 @@ def _is_document(value: object) -> bool:
 
 
 class Upgrades:
-    """The upgrades of one model, applied in the order of their versions; at least one."""
+    """The upgrades of one model, at least one, applied in the order of their versions."""
 
     __slots__ = ("_latest", "_model", "_steps", "touched", "versions")
 
@@ -214,11 +214,11 @@ class Upgrades:
         self.versions = frozenset(step.to for step in steps)
 
     def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
-        """Return the document of the declared version; the very same one when no upgrade is outstanding.
+        """Return the document of the declared version; the same document if no upgrade is outstanding.
 
-        The stored document is not changed. Values of computed columns are left out, because they were made of the
-        former fields: readers find them missing and make the object. Raises DecodeError, with the field where it is
-        known, if a function raised, returned no document, or changed a field that it does not declare.
+        The stored document is not changed. Values of computed columns are omitted, because they were computed from the
+        former fields: readers find them missing and create the object. Raises DecodeError, with the field if it is
+        known, if a function raises, does not return a document, or changes a field that it does not declare.
         """
         version = version_of(document)
         if not 1 <= version < self._latest:
@@ -234,7 +234,7 @@ class Upgrades:
 
     def _stepped(self, step: Upgrade, touches: frozenset[str], before: Document, key: tuple[Any, ...]) -> Document:
         try:
-            # A copy, so that a change in place is noticed, and does not reach the entries of the record.
+            # A copy, so that a change in place is detected and does not affect the entries of the record.
             after = step.function(deepcopy(before))
         except Exception as error:  # noqa: BLE001 - functions of the user may raise anything
             missing = error.args[0] if isinstance(error, KeyError) and error.args else None
@@ -242,7 +242,7 @@ class Upgrades:
             self._failed(step, key, type(error).__name__, field=field, error=error)
         if not _is_document(after):
             self._failed(step, key, f"it gave {type(after).__name__}")
-        for name in before | after:  # in their order, so that it is always the same one that is named
+        for name in before | after:  # in field order, so that the error always names the same field
             if name in touches:
                 continue
             if name not in after or name not in before or not same_stored(before[name], after[name]):

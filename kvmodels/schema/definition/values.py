@@ -1,13 +1,13 @@
 """Access to the values in a stored document by column and by field, and their comparison.
 
-A column of one value is read as that value, or None. A column of several is read as None, when the list itself (or a
-model on the way to it) is None, or as a list of its elements. Elements that are None do not count: they have no entry
-and match nothing, so that "is None" means the same for an entry, for a stored document and for an object. Stored values
-are compared by type and bits, live values by their content, because ``==`` gets both wrong.
+A column with one value is read as that value, or None. A column with several values is read as None if the list itself
+(or a model on the path to it) is None, and otherwise as a list of its elements. Elements that are None do not count:
+they have no entry and match nothing, so that "is None" means the same for an entry, a stored document and an object.
+Stored values are compared by type and bits, live values by their content, because ``==`` is wrong for both.
 
-Rules of this module: works on stored documents. A document that lacks a column, or holds it in another form than its
-model stores, is a KeyError: the record must then be decoded and encoded again. A single field that is not a column is
-decoded by itself. Comparisons never raise and never call an ``__eq__`` of the user.
+Rules of this module: it reads stored documents. A document that lacks a column, or holds it in another form than its
+model stores, raises KeyError: the record must then be decoded and encoded again. A single field that is not a column is
+decoded separately. Comparisons never raise and never call a user's ``__eq__``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kvmodels.core.ulid import ULID
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 
 RESERVED_FIELD = "$kv"
-"""Key of a document under which the library keeps its own data: ``v``, the schema version when it is above 1, and
-``c``, the values of computed columns."""
+"""The key of the library's own data in a document: ``v``, the schema version if it is above 1, and ``c``, the values of
+computed columns."""
 
 COMPUTED = "c"
-"""Key in the library's own data under which a document holds the values of computed columns."""
+"""The key of the values of computed columns in the library's own data."""
 
 _CONTAINERS: Final = (list, set, frozenset)
 
@@ -48,17 +48,17 @@ def computed_path(stored_as: str) -> tuple[str, ...]:
 
 
 def stored_name(path: tuple[str, ...]) -> str | None:
-    """Return the name under which a computed column is stored, or None for the path of any other column."""
+    """Return the stored name of a computed column, or None for the path of any other column."""
     return path[2] if path[:2] == (RESERVED_FIELD, COMPUTED) else None
 
 
 def reader_of(column: Column) -> Reader:
-    """Return a function that reads a column out of a document; see ``reader``."""
+    """Return a function that reads a column from a document; see ``reader``."""
     return reader(column.path or (column.field,), many=column.many)
 
 
 def reader(path: tuple[str, ...], *, many: bool) -> Reader:
-    """Return a function that reads the value or values at a path of a document; it raises KeyError without them.
+    """Return a function that reads the value or values at a path of a document, or raises KeyError.
 
     Examples:
         >>> city = reader(("address", "city"), many=False)
@@ -99,7 +99,7 @@ def _one(document: Document, path: tuple[str, ...]) -> Any:
 
 
 def _several(document: Document, path: tuple[str, ...]) -> list[Any] | None:
-    # The list of a computed column is at the end of its path, and nothing on the way to it is one.
+    # The list of a computed column is at the end of its path; no other value along the path is a list.
     found = _one(document, path) if path[0] == RESERVED_FIELD else _walk(document, path)
     if found is not None and found.__class__ is not list:
         raise KeyError(path[-1])
@@ -108,7 +108,7 @@ def _several(document: Document, path: tuple[str, ...]) -> list[Any] | None:
 
 
 def _walk(value: Any, path: tuple[str, ...]) -> Any:
-    """Return the value at a path, or the list of those in all elements of the containers on the way and at its end."""
+    """Return the value at a path, or the values in all elements of containers along the path and at its end."""
     for position, name in enumerate(path):
         if value is None:
             return None
@@ -133,15 +133,15 @@ def _elements(values: Iterable[Any]) -> list[Any]:
 def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
     """Return a function that reads a field of a stored document.
 
-    It raises KeyError if the document lacks the field, and TypeError, ValueError (pydantic's ValidationError is one) or
-    one of the library's errors if the stored value is not of the field.
+    It raises KeyError if the document lacks the field. If the stored value does not fit the field, it raises TypeError,
+    ValueError (such as pydantic's ValidationError) or an error of the library.
     """
     storage = schema.fields[name]
     if storage.encode is None and storage.decode is None:
-        return itemgetter(name)  # stored as it is
+        return itemgetter(name)  # stored unchanged
     info = cast("FieldInfo", schema.shape.model_fields[name])
-    # A model of this one field, so that it is validated with the settings of the whole one. The copy is for pydantic,
-    # which completes the FieldInfo that it is given.
+    # A model with only this field, so that it is validated with the settings of the complete model. FieldInfo is
+    # copied, because pydantic modifies the one that it receives.
     fields: Any = {name: (info.annotation, copy(info))}
     part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
     validate, decode = part.__pydantic_validator__.validate_python, storage.decode
@@ -157,11 +157,11 @@ def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
 _SCALARS = frozenset({bool, int, float, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, ULID})
 
 _EQUAL_AS_STORED = frozenset({bool, int, str, bytes, type(None), date, timedelta, UUID, ULID})
-"""Types of which equal values are the same value."""
+"""Types whose equal values are identical."""
 
 
 def same_stored(first: Any, second: Any) -> bool:
-    """Whether two stored values have the same bytes; ``1``, ``1.0`` and ``True`` differ, and NaN equals itself.
+    """Return whether two values have the same stored bytes; ``1``, ``1.0`` and ``True`` differ, NaN equals itself.
 
     Examples:
         >>> same_stored([float("nan")], [float("nan")]), same_stored({1}, {True}), same_stored(0.0, -0.0)
@@ -187,7 +187,7 @@ def same_stored(first: Any, second: Any) -> bool:
 
 
 def unchanged(old: Any, new: Any) -> bool:
-    """Whether a value validated again holds what it held before, so that the old one may stay.
+    """Return whether validation has not changed a value, so that the old object may stay.
 
     Examples:
         >>> unchanged([1, ["a"]], [1, ["a"]]), unchanged([1], [True]), unchanged((1,), [1])
@@ -210,7 +210,7 @@ def unchanged(old: Any, new: Any) -> bool:
         return unchanged(old.__dict__, new.__dict__) and unchanged(old.__pydantic_extra__, new.__pydantic_extra__)
     if dataclasses.is_dataclass(old):
         names = {field.name for field in dataclasses.fields(old)}
-        # And its extra fields, but not the values of a cached_property.
+        # Extra fields too, but not the values of a cached_property.
         held = (*getattr(old, "__dict__", ()), *getattr(new, "__dict__", ()))
         names |= {name for name in held if not hasattr(kind, name)}
         return all(unchanged(getattr(old, name, old), getattr(new, name, new)) for name in names)
@@ -218,7 +218,7 @@ def unchanged(old: Any, new: Any) -> bool:
 
 
 def _exact(value: Any) -> Any:
-    """Return a hashable that is equal only for the same type and bits, where ``==`` is more generous."""
+    """Return a hashable that is equal only for the same type and bits, unlike ``==``."""
     kind: type[Any] = value.__class__
     if kind is float:
         return kind, pack(">d", value)

@@ -1,10 +1,10 @@
 """Construction of objects from named values, and the class of an object in a shared collection.
 
-Pydantic ignores a name that its constructor does not take, so a misspelt field would silently keep its default. The
-write methods refuse such a name. A class that keeps extra fields, or whose own code sees the input first, may take any
-name.
+Pydantic ignores names that its constructor does not accept, so a misspelt field would silently keep its default. The
+write methods refuse such a name. A class that keeps extra fields, or whose own code sees the input first, may accept
+any name.
 
-Rules of this module: pure; the constructor itself stays pydantic's. A record of a class that only another program has
+Rules of this module: pure; pydantic's constructor is not changed. A record of a class that only another program knows
 is never overwritten.
 """
 
@@ -24,7 +24,7 @@ _CONSTRUCTOR: Final = "__kv_constructor__"
 
 
 def constructor_of(model: type[BaseModel]) -> Constructor:
-    """Return the constructor of a complete class, with the names that it takes; made once per class."""
+    """Return the constructor of a complete class, with the names that it accepts; created once per class."""
     known: Constructor | None = model.__dict__.get(_CONSTRUCTOR)
     if known is None:
         known = Constructor(model)
@@ -36,9 +36,9 @@ class Constructor:
     """The constructor of one complete class.
 
     Attributes:
-        aliases: by alias, the field that has it.
-        takes: names that the constructor takes: aliases, names of fields, and first names of alias paths.
-        takes_any: whether it may take other names too.
+        aliases: for each alias, its field.
+        takes: the names that the constructor accepts: aliases, names of fields, and first names of alias paths.
+        takes_any: whether it may accept other names too.
     """
 
     __slots__ = ("_field_of", "_fields", "_has_choice", "_model", "_names", "aliases", "takes", "takes_any")
@@ -71,10 +71,10 @@ class Constructor:
                 raise self.unknown(name)
 
     def made(self, values: Mapping[str, Any]) -> Any:
-        """Return a new object of values by the names that the constructor takes.
+        """Return a new object with values by the names that the constructor accepts.
 
-        Raises UnknownFieldError: the constructor would ignore a name; InvalidArgumentError: two of the names are of one
-        field; pydantic.ValidationError: the values do not make a valid object.
+        Raises UnknownFieldError: the constructor would ignore a name; InvalidArgumentError: two names mean the same
+        field; pydantic.ValidationError: the values are invalid.
         """
         if not values.keys() <= self.takes:
             self.require_names(values)
@@ -83,7 +83,7 @@ class Constructor:
         return self._model(**values)
 
     def made_by_fields(self, values: Mapping[str, Any]) -> Any:
-        """Return a new object of values by field names, or names that the constructor takes; raises as ``made``."""
+        """Return a new object with values by names of fields or of the constructor; raises like ``made``."""
         if values.keys() <= self.takes:
             return self.made(values)
         named = {self._taken_for(name): value for name, value in values.items()}
@@ -97,19 +97,19 @@ class Constructor:
         return self._model.model_validate(named, by_alias=True, by_name=True)
 
     def _taken_for(self, name: str) -> str:
-        """Return the name that the constructor takes for a field.
+        """Return the name that the constructor accepts for a field.
 
-        The name itself where it takes none, as for a path.
+        Returns the field name if the constructor accepts no single name, as for an alias path.
         """
         return name if name in self.takes else next(iter(self._names.get(name, ())), name)
 
     def knows(self, name: str) -> bool:
-        """Whether ``made_by_fields`` may take a name."""
+        """Return whether ``made_by_fields`` may accept a name."""
         return name in self.takes or name in self._fields or self.takes_any
 
     def _refuse_second_name(self, values: Mapping[str, Any]) -> None:
         if self.takes_any:
-            return  # an extra field, which has rules of its own, or a matter of the code of the class
+            return  # an extra field with its own rules, or the class has its own code
         first: dict[str, str] = {}
         for name in values:
             given = first.setdefault(self._field_of.get(name, name), name)
@@ -138,7 +138,7 @@ class Constructor:
 
 
 def _aliases(info: FieldInfo) -> tuple[list[str], list[str]]:
-    """Return the plain names of a field in input besides its own, and the first names of its alias paths."""
+    """Return the aliases of a field in input, and the first names of its alias paths."""
     given = info.validation_alias
     choices: Iterable[Any] = given.choices if isinstance(given, AliasChoices) else () if given is None else (given,)
     names: list[str] = []
@@ -153,7 +153,7 @@ def _aliases(info: FieldInfo) -> tuple[list[str], list[str]]:
 
 
 def _has_own_code(model: type[BaseModel]) -> bool:
-    """Whether code of the class sees the input before pydantic does, so that it may take names that are no fields."""
+    """Return whether code of the class sees the input before pydantic, so that it may accept other names."""
     return any(_own_code(model))
 
 
@@ -170,10 +170,10 @@ def _schema_function(model: type[BaseModel]) -> Any:
 
 
 def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool = False) -> Any:
-    """Return a new object of the model, or of its class that the discriminator among the values names.
+    """Return a new object of the model, or of its class that the discriminator in the values selects.
 
-    With ``by_fields``, names of fields are taken too where the constructor takes only their aliases. Raises as
-    ``Constructor.made``, and InvalidArgumentError if the discriminator is needed and missing or names no class.
+    With ``by_fields``, names of fields are accepted even if the constructor accepts only their aliases. Raises like
+    ``Constructor.made``, and InvalidArgumentError if the discriminator is required and missing or unknown.
     """
     constructor = constructor_of(_class_of(schema, values))
     return constructor.made_by_fields(values) if by_fields else constructor.made(values)
@@ -203,7 +203,7 @@ def _class_of(schema: ModelSchema, values: Mapping[str, Any]) -> type[Any]:
 
 
 def require_known_names(schema: ModelSchema, names: Iterable[str]) -> None:
-    """Raise UnknownFieldError for a name that no class of the collection has or takes for a new object."""
+    """Raise UnknownFieldError for a name that is unknown to all classes of the collection."""
     constructors = [
         constructor_of(one) for one in ((schema.model,) if schema.variants is None else schema.variants.by_class)
     ]
@@ -213,9 +213,9 @@ def require_known_names(schema: ModelSchema, names: Iterable[str]) -> None:
 
 
 def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
-    """Raise DecodeError for a record of a class that this program does not have, so that it is not overwritten.
+    """Raise DecodeError for a record of a class that this program does not know, so that it is not overwritten.
 
-    ``collection`` is the schema of the whole collection; a record without a class is unknown too.
+    ``collection`` is the schema of the complete collection; a record without a class counts as unknown.
     """
     variants = collection.variants
     if variants is None:
@@ -226,7 +226,7 @@ def require_known_class(collection: ModelSchema, document: Document, key: tuple[
 
 
 def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
-    """Return the error for an object of another class, or of a class that others only derive from."""
+    """Return the error for an object of another class, or of a class without records."""
     classes = () if schema.variants is None else schema.variants.by_class
     if not any(issubclass(one, instance.__class__) for one in classes):
         return InvalidValueError(
@@ -235,7 +235,7 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
             type=type(instance).__name__,
             hint="Use the repository of the object's own class.",
         )
-    assert schema.variants is not None  # it has classes
+    assert schema.variants is not None  # it has variants
     return InvalidValueError(
         "an object of this class is of no kind, so it cannot be stored",
         model=schema.name,
@@ -246,9 +246,9 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
 
 
 def unknown_class(model: str, discriminator: str, tag: Any, key: tuple[Any, ...]) -> DecodeError:
-    """Return the error for a record of a class that only another program has.
+    """Return the error for a record of a class that this program does not know.
 
-    ``tag`` is the stored value of the discriminator; None: there is none.
+    ``tag`` is the stored value of the discriminator; None if there is none.
     """
     shown = repr(tag) if type(tag) in (str, int, bool, bytes) else type(tag).__name__
     return DecodeError(

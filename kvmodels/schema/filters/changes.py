@@ -1,4 +1,4 @@
-"""New values that are made of the stored ones, such as ``F("n") + 1``, and checks of the changes of a model.
+"""New values computed from stored ones, such as ``F("n") + 1``, and checks of the changes of a model.
 
 Rules of this module: pure. A term is data until it is evaluated for an object; its names are looked up in the model
 before anything is read, so that a misspelt field fails before the first record.
@@ -31,24 +31,24 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 class Term(ABC):
-    """Base of values computed from the stored record: a field, or arithmetic with terms and values.
+    """Base class of values computed from the stored record: a field, or arithmetic with terms and values.
 
-    Arithmetic is Python's, on the values that an object has: whole numbers are exact, ``Decimal``, ``timedelta`` and
-    text work as they do elsewhere.
+    Arithmetic is Python's, on the values of the object: ints are exact, and ``Decimal``, ``timedelta`` and str work as
+    usual.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def of(self, instance: Any, model: str) -> Any:
-        """Return the value for one record; ``model`` is the name for errors.
+        """Return the value for one record; ``model`` is the name used in errors.
 
         Raises InvalidValueError if a field is None, or the operation is not defined for the values.
         """
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """Yield the fields that it reads."""
+        """Yield the names of the fields that the term reads."""
 
     def __bool__(self) -> bool:
         raise TypeError("a Term has no truth value: it has no value before it meets a record")
@@ -92,10 +92,10 @@ class Term(ABC):
 
 @dataclass(frozen=True, slots=True, init=False)
 class F(Term):
-    """The stored value of a field, to compute a new value from: ``update(n=F("n") + 1)``.
+    """The stored value of a field, to compute a new value: ``update(n=F("n") + 1)``.
 
-    It is evaluated on each record in the attempt that writes it, so no change of another writer is lost. All changes
-    of one record see its old values: ``update(a=F("b"), b=F("a"))`` swaps them.
+    It is evaluated for each record in the attempt that writes it, so no change of another writer is lost. All changes
+    of one record use its old values: ``update(a=F("b"), b=F("a"))`` swaps them.
 
     Args:
         field: the name of a field, a path with dots into nested models, or ``User.n``.
@@ -118,7 +118,7 @@ class F(Term):
     field: str
 
     def __init__(self, field: str | FieldRef[Any] | MultiFieldRef[Any]) -> None:
-        # A caller without a type checker may give anything.
+        # Callers without a type checker may pass anything.
         given = cast("object", field)
         if isinstance(given, (FieldRef, MultiFieldRef)):
             given, _ = origin(cast("FieldRef[Any]", given))
@@ -149,13 +149,13 @@ class F(Term):
         return value
 
     def names(self) -> Iterable[str]:
-        """Yield the field that it reads."""
+        """Yield the name of the field."""
         return (self.field,)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldArithmetic(Term):
-    """Two terms, or a term and a value, with an operator of arithmetic between them."""
+    """Two terms, or a term and a value, combined by an arithmetic operator."""
 
     operator: Operator
     left: Any
@@ -179,7 +179,7 @@ class FieldArithmetic(Term):
             ) from error
 
     def names(self) -> Iterable[str]:
-        """Yield the fields that it reads."""
+        """Yield the names of the fields that it reads."""
         return [name for part in (self.left, self.right) if isinstance(part, Term) for name in part.names()]
 
 
@@ -198,13 +198,13 @@ def _shown(part: Any) -> str:
 
 
 _PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types of most values; ``isinstance`` with an abstract class costs as much as the rest."""
+"""The most frequent value types; ``isinstance`` with an abstract class costs as much as the rest."""
 
 
 def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return changes with the values of their terms for an object; all terms see it as it is.
+    """Return changes with terms replaced by their values for an object; all terms use its old values.
 
-    Raises UnknownFieldError if a term names an unknown field, and InvalidValueError as ``Term.of``.
+    Raises UnknownFieldError if a term names an unknown field, and InvalidValueError like ``Term.of``.
     """
     for value in changes.values():
         if type(value) not in _PLAIN and isinstance(value, Term):
@@ -218,10 +218,10 @@ def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) ->
 
 
 def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
-    """Refuse changes that no record of the model can take, before anything is read.
+    """Refuse changes that are invalid for every record of the model, before anything is read.
 
-    Raises UnknownFieldError: a name that is no field, of a change or in a term; PrimaryKeyChangedError: a field of the
-    primary key; InvalidArgumentError: a field that the library sets.
+    Raises UnknownFieldError: a change or a term names an unknown field; PrimaryKeyChangedError: a change of a primary
+    key field; InvalidArgumentError: a field that the library sets.
     """
     keys = {column.field for column in schema.primary_key}
     automatic = {field.name: field for field in schema.time_fields}
@@ -242,9 +242,10 @@ def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
 
 
 def require_fields(schema: ModelSchema, changes: Iterable[str]) -> None:
-    """Raise UnknownFieldError for a field that the model, and every class of its collection, does not have.
+    """Raise UnknownFieldError for a name that is not a field of the model, nor of any class of its collection.
 
-    A class that keeps extra fields takes any name but the alias of a field: the extra would be stored beside the field.
+    A class that keeps extra fields accepts any name except the alias of a field, which would be stored as a second
+    value of the field.
     """
     schemas = (schema,) if schema.variants is None else (schema, *schema.variants.by_class.values())
     for name in changes:
@@ -253,13 +254,13 @@ def require_fields(schema: ModelSchema, changes: Iterable[str]) -> None:
 
 
 def keeps_extra(schema: ModelSchema, name: str) -> bool:
-    """Whether a change of this name, which is no field, is one of an extra field."""
+    """Return whether a change with this name, which is not a field, sets an extra field."""
     model = schema.model
     return model.model_config.get("extra") == "allow" and name not in constructor_of(model).aliases
 
 
 def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
-    """Raise UnknownFieldError for a term of a field that the model does not have."""
+    """Raise UnknownFieldError for a term with a field that the model does not have."""
     for value in changes.values():
         for name in value.names() if isinstance(value, Term) else ():
             head, _, rest = name.partition(".")
@@ -269,7 +270,7 @@ def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
 
 
 def unknown_field(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
-    """Return the error for a change or term of a field that the model does not have."""
+    """Return the error for a change or term with a field that the model does not have."""
     return UnknownFieldError(
         message,
         model=schema.name,

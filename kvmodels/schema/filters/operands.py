@@ -1,11 +1,11 @@
-"""Names in a query, resolved to columns and lookups, and operands, converted to the column's type.
+"""Resolve names in a query to columns and lookups, and convert operands to the type of the column.
 
-``address__city__startswith`` is the lookup ``startswith`` of the path ``address.city``: the longest beginning that
-names something wins, so a field may be called like a lookup.
+``address__city__startswith`` is the lookup ``startswith`` on the path ``address.city``: the longest prefix that names a
+field or path wins, so a field may have the name of a lookup.
 
-Rules of this module: pure; an unknown name is an error with the nearest known one. An operand that the column cannot
-hold is an InvalidValueError that names the field, before anything is planned or read. None is never given to the
-function of a folded field.
+Rules of this module: pure; the error for an unknown name suggests the nearest known one. An operand that the column
+cannot hold raises an InvalidValueError that names the field, before anything is planned or read. None is never passed
+to the function of a folded field.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.definition.variants import constructor_of
 
 PRIMARY_KEY: Final = "pk"
-"""The name that stands for the primary key in lookups and orders, as in Django."""
+"""The name of the primary key in lookups and orders, as in Django."""
 
 _LOOKUPS: Final[Mapping[str, Lookup]] = {lookup: lookup for lookup in get_args(Lookup)}
 _KEY: Final = frozenset({"exact", "in", "not_in"})
@@ -50,7 +50,7 @@ _SEVERAL_OF_FIELD: Final = _SEVERAL | _WHOLE
 
 
 class Keyword(NamedTuple):
-    """The parts of a keyword of ``filter``: the name with dots, the lookup, and whether it is one of any element."""
+    """The parts of a keyword of ``filter``: the name with dots, the lookup, and whether it applies to any element."""
 
     name: str
     lookup: Lookup
@@ -58,7 +58,7 @@ class Keyword(NamedTuple):
 
 
 def known_field(schema: ModelSchema, name: str) -> str:
-    """Return the name of a field, a path, a computed column or ``pk`` for conditions; UnknownFieldError for others."""
+    """Return the name of a field, path, computed column or ``pk`` in a condition. Raises UnknownFieldError."""
     if name in schema.fields or name == PRIMARY_KEY or name in schema.computed:
         return name
     known = _named(schema, name.split("__"))
@@ -70,12 +70,12 @@ def known_field(schema: ModelSchema, name: str) -> str:
 def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
     """Return the parts of a keyword.
 
-    Raises UnknownFieldError if it begins with no name, UnknownLookupError if no lookup follows the name.
+    Raises UnknownFieldError if it does not begin with a known name, UnknownLookupError if no lookup follows the name.
     """
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
     field, _, last = keyword.rpartition("__")
-    if field in schema.column_codecs and last in _LOOKUPS:  # the usual case: a column has nothing inside of it
+    if field in schema.column_codecs and last in _LOOKUPS:  # the usual case: a column has no nested names
         return Keyword(field, _LOOKUPS[last])
     words = keyword.split("__")
     for size in range(len(words), 0, -1):
@@ -86,7 +86,7 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
 
 
 def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
-    """Return the lookups of a field (``source`` None: of a type that has no order), or of its elements."""
+    """Return the lookups of a field (``source`` None: of an unordered type), or of its elements."""
     if name == PRIMARY_KEY:
         return _KEY
     if source is None:
@@ -95,13 +95,13 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
     if element:
         return _TEXT_ELEMENT if text else _ELEMENT
     if source.many:
-        # A path through a list collects values, but is no field with a value as a whole.
+        # A path through a list collects values; there is no field with a single whole value.
         return _SEVERAL_OF_FIELD if name in schema.fields else _SEVERAL
     return _TEXT if text else _VALUE
 
 
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
-    """Return the error for a lookup that the field does not have."""
+    """Return the error for a lookup that the field does not support."""
     names = sorted(known)
     near = spelling.get_close_matches(lookup, names, n=1)
     return UnknownLookupError(
@@ -138,9 +138,9 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
 
 
 def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = None) -> str | None:
-    """Return the field that an unknown name was probably meant for: by its alias, or by a similar spelling.
+    """Return the field that an unknown name probably means, by its alias or by a similar spelling.
 
-    ``known`` holds the names to look among; by default those of the fields.
+    ``known`` holds the candidate names; by default those of the fields.
     """
     aliased = constructor_of(schema.model).aliases.get(name)
     if aliased is not None:
@@ -181,9 +181,9 @@ _CONTAINERS = (list, tuple, set, frozenset)
 
 
 def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
-    """Return the values of a primary key as people give it: the value, or a tuple when it is composite.
+    """Return the values of a primary key in the form that callers pass: the value, or a tuple if it is composite.
 
-    Raises InvalidValueError if it is no tuple of the right length, or a field cannot hold its value.
+    Raises InvalidValueError if it is not a tuple of the right length, or a field cannot hold its value.
     """
     columns = schema.primary_key
     if len(columns) == 1:
@@ -201,14 +201,14 @@ def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
 
 
 def takes_as_given(codec: ColumnCodec) -> bool:
-    """Whether an operand is packed as it is, without parsing of texts or conversion of numbers."""
+    """Return whether operands are packed unchanged, without parsing or conversion of numbers."""
     return codec.from_stored is None and codec.name != DECIMAL.name
 
 
 def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the value as the column holds it: text is parsed (to a UUID, a date), then folded.
+    """Return the value in the form of the column: a str is parsed (to a UUID, a date), then folded.
 
-    Raises InvalidValueError if the column cannot hold it; None never can.
+    Raises InvalidValueError if the column cannot hold it, such as None.
     """
     converted = _converted(schema, source.name, source, value)
     if source.normalise is not None:
@@ -217,10 +217,10 @@ def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
-    """Return a list of values, each packed part once; with ``nulls`` one value may be None.
+    """Return the values of a list, without duplicates of a packed part; with ``nulls`` one value may be None.
 
-    ``written`` is the lookup as people write it after the name of the field. Raises InvalidValueError if the operand is
-    no list, or the column cannot hold a value.
+    ``written`` is the lookup as written after the name of the field. Raises InvalidValueError if the operand is not a
+    list, or the column cannot hold a value.
     """
     given = listed(schema, source.name, written, operand)
     held = (None if value is None and nulls else value_of(schema, source, value) for value in given)
@@ -233,7 +233,7 @@ def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: 
 def comparable(value: Any) -> Any:
     """Return the value with every datetime at a fixed offset, so that equal datetimes are equal instants.
 
-    In its own time zone, Python takes the two instants of a repeated hour for equal, and either for unequal to the same
+    In its own time zone, Python considers the two instants of a repeated hour equal, and either unequal to the same
     instant in another time zone.
 
     Examples:
@@ -252,19 +252,19 @@ def comparable(value: Any) -> Any:
 
 
 def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the operand of ``startswith`` or ``contains``; InvalidValueError if it is not of the column's type."""
+    """Return the operand of ``startswith`` or ``contains``. Raises InvalidValueError if it has the wrong type."""
     check = source.codec.pack_prefix
-    assert check is not None  # the lookup does not exist for other columns
+    assert check is not None  # other columns have no such lookup
     _checked(schema, source.name, check, value)
     return value if source.normalise is None else _normalised(schema, source, value, check)
 
 
 def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[Any, Any, str]:
-    """Return the two ends of a range, and which of them belong to it.
+    """Return the two ends of a range, and which of them are included.
 
     Raises InvalidValueError unless there are two values that the column can hold.
     """
-    # A keyword gives (low, high), with both ends, as Django's range; User.age.between() adds its bounds.
+    # A keyword has (low, high), both included, like Django's range; User.age.between() adds its bounds.
     ends = tuple(operand) if _is_sequence(operand) else ()
     if len(ends) == 2:
         ends = (*ends, "[]")
@@ -275,7 +275,7 @@ def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[
 
 
 def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
-    """Return the operand of ``isnull``; InvalidValueError if it is neither True nor False."""
+    """Return the operand of ``isnull``. Raises InvalidValueError if it is neither True nor False."""
     if not isinstance(operand, bool):
         raise _wrong(
             schema, field, operand, "isnull takes True or False", f"Write {_keyword(field)}__isnull=True, or False."
@@ -284,9 +284,9 @@ def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
 
 
 def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple[Any, ...]:
-    """Return the operand of ``in`` and similar lookups as a list; ``written`` as in ``values_of``.
+    """Return the operand of ``in`` and similar lookups as a tuple; ``written`` as in ``values_of``.
 
-    Raises InvalidValueError for a text or a mapping, and for anything that cannot be iterated.
+    Raises InvalidValueError for a str or a mapping, and for anything that is not iterable.
     """
     if not is_list_of_values(operand):
         hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
@@ -295,7 +295,7 @@ def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple
 
 
 def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
-    """Refuse a field or an expression where a value belongs: two fields of a record cannot be compared."""
+    """Refuse a field or an expression as an operand: two fields of a record cannot be compared."""
     for part in operand if type(operand) in _CONTAINERS else (operand,):
         if isinstance(part, (Comparable, MultiFieldRef, Expression, Order)):
             hint = "Give a value. To compare two fields with each other, declare a computed column of both."
@@ -303,9 +303,9 @@ def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
 
 
 def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the operand of a comparison with a whole field of several values, each folded if the field is.
+    """Return the operand of a comparison with a whole multi-value field, with each element folded if the field is.
 
-    Raises InvalidValueError for one value, which would never be equal, or a list for a set.
+    Raises InvalidValueError for a single value or a list in place of a set, which would never be equal.
     """
     kinds = container_kinds(schema.model, source.name)
     if not isinstance(value, kinds):
@@ -316,7 +316,7 @@ def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def folded_whole(source: ColumnSource | None, value: Any) -> Any:
-    """Return a list, set or tuple with each element given to the function of its folded field."""
+    """Return a list, set or tuple with each element folded by the function of its field."""
     if source is None or source.normalise is None or not _is_container(value):
         return value
     fold, kind = source.normalise, type(value)
@@ -330,19 +330,19 @@ def _converted(schema: ModelSchema, field: str, source: Any, value: Any) -> Any:
             parsed = codec.from_stored(value)
             codec.pack(parsed)
         except (DecodeError, InvalidValueError):
-            parsed = value  # the codec then refuses the value as it was given, with the reason
+            parsed = value  # the codec then refuses the original value, with the reason
         value = parsed
     elif type(value) is int and codec.name == DECIMAL.name:
-        value = Decimal(value)  # exact; a float is not, and is refused
+        value = Decimal(value)  # exact; a float is not exact and is refused
     _checked(schema, field, codec.pack, value)
     return value
 
 
 def _normalised(schema: ModelSchema, source: ColumnSource, value: Any, check: Callable[[Any], object]) -> Any:
-    assert source.normalise is not None  # callers have looked
+    assert source.normalise is not None  # callers have checked it
     try:
         folded = source.normalise(value)
-    except Exception as error:  # a function of the user may raise anything
+    except Exception as error:  # a user function may raise anything
         raise InvalidValueError(
             "the key function of a field failed for an operand",
             model=schema.name,

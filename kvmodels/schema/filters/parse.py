@@ -1,4 +1,4 @@
-"""From keyword lookups and typed expressions to the normal form of a filter, with checked operands.
+"""Parse keyword lookups and typed expressions to the normal form of a filter, with checked operands.
 
 Comparisons with None:
 
@@ -10,8 +10,8 @@ Comparisons with None:
   is returned, as with Django's ``exclude()`` (SQL's ``<>`` would lose it silently).
 
 A field with several values is compared as a whole by ``exact``, ``ne``, ``in``, ``not_in`` and ``isnull``, and by its
-elements with ``contains``, ``contains_any``, ``contains_all`` and ``any__<lookup>``, which a field that is None or
-empty never satisfies, but for ``contains_all`` of nothing. Elements are never None.
+elements with ``contains``, ``contains_any``, ``contains_all`` and ``any__<lookup>``. A field that is None or empty
+never satisfies the element lookups, except ``contains_all`` with no values. Elements are never None.
 
 Rules of this module: pure; every operand is converted and checked here, before anything is planned or read. A field
 whose type cannot be a column is compared with Python's ``==``, and has no order.
@@ -58,29 +58,31 @@ from kvmodels.schema.filters.predicate import (
     conjunction,
 )
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
 _REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}
 _TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "ulid", "date", "timedelta", "ip4"})
-"""Columns that hold every value of their type. A field of another type may hold, while it is not indexed, what has no
-order (NaN, a naive datetime, an int that is no number of JavaScript): there "not greater" is not "less or equal"."""
+"""Columns that hold every value of their type. An unindexed field of another type may hold values without an order
+(NaN, a naive datetime, an int that is not a JavaScript number), for which "not greater" is not "less or equal"."""
 
 
 def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
-    """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they cannot all hold.
+    """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they contradict each other.
 
-    Raises UnknownFieldError: no such field; the nearest name is suggested; UnknownLookupError: no such lookup, or not
-    for this field; InvalidValueError: an operand that the field cannot hold; the field is named.
+    Raises UnknownFieldError, with the nearest name, for an unknown field; UnknownLookupError for a lookup that does not
+    exist or that the field does not support; InvalidValueError, with the field, for an operand that the field cannot
+    hold.
     """
     plain = None if expressions else _plain(schema, keywords)
     return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)]) if plain is None else plain
 
 
 def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | None:
-    """Parse fields with values that their columns take as they are; None for anything else.
+    """Parse fields with values that their columns accept unchanged; None for anything else.
 
-    The facts about a field are looked up once. A refused operand takes the general path, whose error gives the reason.
+    The properties of a field are looked up once. A refused operand takes the general path, whose error gives the
+    reason.
     """
     packers, found = schema.compiled.packers, list[Condition]()
     for name, operand in keywords.items():
@@ -128,7 +130,7 @@ def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:
 
 
 def _said(schema: ModelSchema, expressions: Iterable[object]) -> list[Predicate]:
-    """Return the predicates of expressions; a ``Q`` without conditions has none."""
+    """Return the predicates of expressions; an empty ``Q`` has none."""
     said = [_of_expression(schema, expression) for expression in expressions]
     return [predicate for predicate in said if predicate is not None]
 
@@ -194,7 +196,7 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
 
 
 def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any, *, element: bool) -> Predicate:
-    """Return a comparison of a column with one value, or of one element of a column with several."""
+    """Return a comparison of a column with one value, or of one element of a multi-value column."""
     if lookup in ("in", "not_in"):
         written = f"any__{lookup}" if element else lookup
         values = values_of(schema, source, written, operand, nulls=not element)
@@ -213,14 +215,15 @@ def _listed(field: str, lookup: Lookup, values: tuple[Any, ...], *, element: boo
         return Condition(field, lookup, values, any=element)
     if lookup == "in":
         return NEVER
-    # Any element at all is none of no values: that there is one must still be tested, and no other lookup says so.
+    # Every element satisfies "none of no values". The test that there is an element remains, and no other lookup
+    # expresses it.
     return Condition(field, lookup, values, any=True) if element else ALWAYS
 
 
 def _of_whole_field(
     schema: ModelSchema, name: str, source: ColumnSource | None, lookup: Lookup, operand: Any
 ) -> Predicate:
-    """Return a comparison of a field by Python's ``==``, or a search for its elements."""
+    """Return a comparison of a field with Python's ``==``, or a search in its elements."""
     if source is not None and lookup == "contains":
         return Condition(name, "exact", value_of(schema, source, operand), any=True)
     if source is not None and lookup in ("contains_any", "contains_all"):

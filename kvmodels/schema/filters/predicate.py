@@ -1,18 +1,18 @@
 r"""The normal form of a filter, the key ranges of its conditions, and proofs that it implies a partial index.
 
 Negation is pushed down to the conditions, each of which can be negated, so ``not (a and b)`` is ``not a or not b``.
-``AllOf(())`` holds always, ``AnyOf(())`` never. A filter is a conjunction: a tuple of parts that all hold.
+``AllOf(())`` is always true, ``AnyOf(())`` never. A filter is a conjunction: a tuple of parts that must all hold.
 
-Every key part begins with a byte below ff, and where a packed part is the beginning of another one (``"a"`` is 02 61
-00, ``"a\0"`` is 02 61 00 ff 00), ff follows. So the keys in which a column has the value ``v`` are exactly those from
+Every key part begins with a byte below ff. If a packed part is a prefix of another one (``"a"`` is 02 61 00, ``"a\0"``
+is 02 61 00 ff 00), the next byte is ff. So the keys in which a column has the value ``v`` are exactly those from
 ``pack(v)`` to below ``pack(v) + ff``, and every condition on a column is a sorted list of disjoint spans of bytes. The
-planner cuts the ranges of an index from them, and the test of documents asks whether a value's part lies in them, so
-both have one meaning. A condition on any of several values has the spans of one element that satisfies it.
+planner derives index ranges from these spans, and the test of documents looks up a value's part in them, so both give
+the same results. A condition on any of several values has the spans of one element that satisfies it.
 
-Rules of this module: pure, and the one place where a lookup becomes bytes; ``schema/filters/parse.py`` makes predicates
-of expressions and keyword lookups. Descending columns are the mirror image; None is below every value, or above it in a
-descending column. Spans of one set are sorted and do not touch. A proof may fail where the filter does imply the index,
-and is never wrong when it succeeds.
+Rules of this module: pure, and the only place where a lookup is converted to bytes; ``schema/filters/parse.py``
+converts expressions and keyword lookups to predicates. Descending columns are the mirror image; None sorts below every
+value, or above it in a descending column. The spans of one set are sorted and do not touch. A proof may fail although
+the filter implies the index, but it is never wrong if it succeeds.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ V = TypeVar("V")
 
 
 class Condition(NamedTuple):
-    """One column compared with an operand that was converted and checked.
+    """A comparison of one column with a converted and checked operand.
 
-    ``operand`` is a value; a tuple of distinct values, one at least, for ``in`` and ``not_in``; ``(low, high, bounds)``
-    for ``range``; a bool for ``isnull``. ``exact`` and ``ne`` never hold None. The field ``pk`` with ``in`` or
-    ``not_in`` is a composite primary key, and its operand holds tuples. ``contains_any`` and ``contains_all`` of a
-    field with several values are made of ``exact`` and ``in`` with ``any``; ``contains`` is left for parts of a text.
+    ``operand`` is a value; a tuple of at least one distinct value for ``in`` and ``not_in``; ``(low, high, bounds)``
+    for ``range``; a bool for ``isnull``. ``exact`` and ``ne`` never have None. The field ``pk`` with ``in`` or
+    ``not_in`` is a composite primary key, and its operand contains tuples. ``contains_any`` and ``contains_all`` of a
+    field with several values become ``exact`` and ``in`` with ``any``; ``contains`` remains only for parts of a str.
 
     Attributes:
-        any: at least one value of a column with several satisfies it; without it, such a field is compared as a whole.
-        negated: it does not hold; for a column of one value this is the complement, None included.
+        any: at least one value of a multi-value column must satisfy it; otherwise such a field is compared as a whole.
+        negated: the comparison must not hold; for a column of one value this is the complement, including None.
     """
 
     field: str
@@ -53,14 +53,14 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every part holds; no part is an ``AllOf`` itself."""
+    """All parts hold; no part is itself an ``AllOf``."""
 
     parts: tuple[Condition | AnyOf, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one part holds; no part is an ``AnyOf`` itself."""
+    """At least one part holds; no part is itself an ``AnyOf``."""
 
     parts: tuple[Condition | AllOf, ...]
 
@@ -73,13 +73,13 @@ NEVER: Final = AnyOf(())
 
 
 def all_of(parts: Iterable[Predicate]) -> Predicate:
-    """Return a predicate that holds exactly if every part holds."""
+    """Return a predicate that holds if and only if every part holds."""
     joined = conjunction(parts)
     return joined[0] if len(joined) == 1 else AllOf(joined)
 
 
 def conjunction(parts: Iterable[Predicate]) -> Conjunction:
-    """Return the parts that must all hold: flat, each once; ``(NEVER,)`` if one of them never holds.
+    """Return the distinct parts that must all hold, flattened; ``(NEVER,)`` if one of them never holds.
 
     Examples:
         >>> red = Condition("color", "exact", "red")
@@ -97,7 +97,7 @@ def conjunction(parts: Iterable[Predicate]) -> Conjunction:
 
 
 def any_of(parts: Iterable[Predicate]) -> Predicate:
-    """Return a predicate that holds if at least one part does; several values for one column become one ``in``.
+    """Return a predicate that holds if at least one part does; several values of one column become one ``in``.
 
     Examples:
         >>> any_of([Condition("age", "exact", 3), Condition("age", "in", (3, 4))])
@@ -122,7 +122,7 @@ def conditions_of(predicate: Predicate) -> Iterator[Condition]:
 
 
 def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Condition | AllOf]:
-    """Turn ``a = 1 or a = 2`` into ``a in (1, 2)``, which is one walk of an index instead of two."""
+    """Turn ``a = 1 or a = 2`` into ``a in (1, 2)``, which is one index scan instead of two."""
     joined: dict[Any, Condition | AllOf] = {}
     for number, part in enumerate(parts):
         values = _values_of(part)
@@ -136,7 +136,7 @@ def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Conditio
 
 
 def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:
-    """Return the values of which the column must have one; None for any other part."""
+    """Return the possible values of the column; None for any other part."""
     if not isinstance(part, Condition) or part.negated:
         return None
     if part.lookup == "isnull":
@@ -147,7 +147,7 @@ def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:
 
 
 def _distinct(values: Iterable[V]) -> tuple[V, ...]:
-    """Return each once, in order; unhashable operands, such as lists, are kept as they are."""
+    """Return the distinct values in order; unhashable operands, such as lists, are returned as they are."""
     seen: set[Any] = set()
     kept: list[V] = []
     for value in values:
@@ -165,7 +165,7 @@ _END: Final = b"\xff"
 
 
 class Span(NamedTuple):
-    """Packed parts with ``start <= part < end``; ``point`` when it is all keys of one value."""
+    """Packed parts with ``start <= part < end``; with ``point``, all keys of one value."""
 
     start: bytes
     end: bytes
@@ -178,16 +178,16 @@ EVERYTHING: Final[Spans] = (Span(b"", _END),)
 
 
 def ascending_column(source: ColumnSource, *, is_nullable: bool) -> Column:
-    """Return the ascending column of a source, by which its values are compared."""
+    """Return the ascending column of a source, used to compare its values."""
     codec = _nullable(source.codec) if is_nullable else source.codec
     return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)
 
 
 def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
-    """Whether the parts of the column that satisfy the condition on its field are spans.
+    """Return whether the matching parts of the column form spans.
 
-    They are not for a part of a text, and for a column with several values only if the condition is on any of them, or
-    on None instead of values.
+    They do not for a part of a str. For a column with several values, they do only if the condition is on any of them,
+    or on None instead of values.
     """
     if condition.lookup == "contains":
         return False
@@ -199,23 +199,23 @@ def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
 
 
 def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
-    """Return the parts of a column of one value that satisfy all conditions on its field that have spans.
+    """Return the parts of a single-value column that satisfy all conditions on its field that have spans.
 
-    Empty when they contradict each other.
+    Empty if they contradict each other.
     """
     found = (parts_of(condition, column) for condition in conditions if has_spans(condition, column))
     return reduce(intersection, found, EVERYTHING)
 
 
 def parts_of(condition: Condition, column: Column) -> Spans:
-    """Return the sorted parts of a column that satisfy one checked condition on its field, which has spans.
+    """Return the sorted parts of a column that satisfy one checked condition on its field; it must have spans.
 
-    Of a column with several values, these are the parts of the elements that satisfy the condition.
+    For a column with several values, these are the parts of the elements that satisfy the condition.
     """
     if condition.negated:
         return _complement(parts_of(condition._replace(negated=False), column))
     spans = _parts_of(condition, column)
-    # An entry with None stands for a field that is None, which has no element.
+    # An entry with None represents a field that is None, which has no elements.
     return intersection(spans, (_values(column),)) if condition.any and column.nullable else spans
 
 
@@ -239,7 +239,7 @@ def _parts_of(condition: Condition, column: Column) -> Spans:
 
 
 def intersection(left: Spans, right: Spans) -> Spans:
-    """Return the parts in both; linear in the number of spans."""
+    """Return the intersection of spans; linear in their number."""
     if left is EVERYTHING or right is EVERYTHING:
         return right if left is EVERYTHING else left
     found: list[Span] = []
@@ -257,15 +257,15 @@ def intersection(left: Spans, right: Spans) -> Spans:
 
 
 def contains(spans: Sequence[Span], part: bytes) -> bool:
-    """Whether a packed part lies in one of the sorted spans, logarithmic in their number."""
+    """Return whether a packed part is in one of the sorted spans; logarithmic in their number."""
     at = bisect_right(spans, part, key=lambda span: span.start) - 1
     return at >= 0 and part < spans[at].end
 
 
 def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
-    """Whether every part in ``inner`` is in ``outer``, by comparing the edges of sorted spans.
+    """Return whether ``outer`` contains every part in ``inner``, comparing the edges of sorted spans.
 
-    The answer may be False where a gap holds no part at all, and is never wrongly True. Cost: linear.
+    The result may be False if a gap contains no possible part, but is never wrongly True. Cost: linear.
     """
     remaining = iter(_joined(outer))
     end = start = b""
@@ -281,7 +281,7 @@ def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -
 
 
 def _joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
-    """Return the spans, those that touch as one."""
+    """Return the spans, joined if they touch."""
     pending: tuple[bytes, bytes] | None = None
     for start, end in ((span[0], span[1]) for span in spans):
         if pending is not None and start <= pending[1]:
@@ -299,14 +299,14 @@ def _points(parts: Iterable[bytes]) -> Spans:
 
 
 def _complement(spans: Spans) -> Spans:
-    """Return the gaps; a gap may hold no part at all, which costs a range and is otherwise harmless."""
+    """Return the gaps; a gap may contain no possible part, which costs a range but is otherwise harmless."""
     starts = [b"", *(span.end for span in spans)]
     ends = [*(span.start for span in spans), _END]
     return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True) if start < end)
 
 
 def _values(column: Column) -> Span:
-    """Return all parts but that of None."""
+    """Return all parts except that of None."""
     if not column.nullable:
         return EVERYTHING[0]
     null = column.codec.pack(None)
@@ -314,7 +314,7 @@ def _values(column: Column) -> Span:
 
 
 def _ordered(condition: Condition, column: Column, pack: Callable[[object], bytes]) -> Spans:
-    """Return the parts between two ends, of which a comparison has one and a range two."""
+    """Return the parts between two ends; a comparison has one end, a range two."""
     low: tuple[object, bool] | None = None
     high: tuple[object, bool] | None = None
     if condition.lookup == "range":
@@ -337,7 +337,7 @@ def _ordered(condition: Condition, column: Column, pack: Callable[[object], byte
 
 def _beginning(column: Column, prefix: str | bytes) -> Spans:
     pack_prefix = column.codec.pack_prefix
-    assert pack_prefix is not None  # predicates refuse the lookup for other columns
+    assert pack_prefix is not None  # parse refuses the lookup for other columns
     start = pack_prefix(prefix)
     return (Span(start, _above(start)),)
 
@@ -345,30 +345,30 @@ def _beginning(column: Column, prefix: str | bytes) -> Spans:
 def _above(prefix: bytes) -> bytes:
     """Return the lowest byte string above all that begin with ``prefix``; the tag, its first byte, is never ff.
 
-    ``prefix + ff`` would be wrong here: the prefix ends inside a part, where the next byte may be ff.
+    ``prefix + ff`` would be wrong: the prefix ends inside a part, where the next byte may be ff.
     """
     shortened = prefix.rstrip(b"\xff")
     return shortened[:-1] + bytes((shortened[-1] + 1,))
 
 
 MOST_BRANCHES: Final = 1_000
-"""Combinations of "any of" parts of one filter that are tried before the answer is "no"."""
+"""The maximum number of combinations of "any of" parts of one filter that a proof tries before it fails."""
 
 
 def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -> bool:
-    """Whether every record that a filter matches is in a partial index.
+    """Return whether every record that a filter matches is in a partial index.
 
-    The filter is written out as alternatives. The conditions of each must contradict each other, or leave nothing
-    outside of the spans of any column of one alternative of the index.
+    The filter is expanded to alternatives. The conditions of each must contradict each other, or must leave nothing
+    outside the spans of any column of one alternative of the index.
 
-    Cost: linear in the conditions times the alternatives, for each combination of the "any of" parts that compare a
-    column of the index; no more than 1,000 of them.
+    Cost: for each combination of the "any of" parts on a column of the index, at most 1,000, linear in the conditions
+    times the alternatives.
     """
     return _Proof(schema, partial).holds((), tuple(where))
 
 
 class _Proof:
-    """One proof, with the rest of its bound."""
+    """One proof, with its remaining budget."""
 
     def __init__(self, schema: ModelSchema, partial: Partial) -> None:
         self._schema = schema
@@ -377,7 +377,7 @@ class _Proof:
         self._left = MOST_BRANCHES
 
     def holds(self, known: Sequence[Condition], parts: Iterable[Predicate]) -> bool:
-        """Whether the index holds every record of which all these parts hold."""
+        """Return whether the index contains every record that satisfies all these parts."""
         conditions, choices = list(known), list[AnyOf]()
         for part in conjunction(parts):
             if isinstance(part, AnyOf):
@@ -403,15 +403,15 @@ class _Proof:
         source = self._schema.source(theirs.field)
         if source is None or source.many or source.codec.name != theirs.codec.name or source.path != theirs.path:
             return False
-        # The column of the model and not that of the index: a catalogue knows no Enum. Their parts are the same.
+        # The column of the model, not that of the index, because a catalogue knows no Enum; their parts are the same.
         column = ascending_column(source, is_nullable=theirs.nullable)
         spans = matching_parts([condition for condition in conditions if condition.field == theirs.field], column)
         if column.nullable:
-            spans = intersection(spans, (Span(column.codec.pack(None), b"\xff"),))  # no part is below that of None
+            spans = intersection(spans, (Span(column.codec.pack(None), b"\xff"),))  # no part sorts before that of None
         return covers(test.spans, spans)
 
     def _contradict(self, conditions: Iterable[Condition]) -> bool:
-        """Whether no value of some column satisfies its conditions."""
+        """Return whether the conditions on some column contradict each other."""
         by_field: dict[str, list[Condition]] = {}
         for condition in conditions:
             by_field.setdefault(condition.field, []).append(condition)
