@@ -1,1 +1,1 @@
-"""Codecs: how values become bytes and come back."""
+"""Codecs: conversion of values to bytes and back."""

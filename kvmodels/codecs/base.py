@@ -1,9 +1,9 @@
-"""The interface of value codecs, and the parts that all share: KvU64, bytes, containers by identity.
+"""The interface of value codecs, and the parts that all share: KvU64, bytes, containers compared by identity.
 
-Containers that are keys of a Map or members of a Set hash and compare by identity, as JavaScript's do.
+Containers that are keys of a Map or members of a Set hash and compare by identity, as in JavaScript.
 
-Rules of this module: the numbers of encodings are those that are stored; 1 to 3 are Deno's. Only a reader makes
-containers by identity; everywhere else a container is a plain dict, list or set.
+Rules of this module: encoding numbers are stored; 1 to 3 are Deno's. Only a reader creates containers that compare by
+identity; everywhere else a container is a plain dict, list or set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvmodels.errors import DecodeError, InvalidKeyError
 
 
 class IdentityDict(dict[Any, Any]):
-    """A JavaScript object that is a key or a member."""
+    """A JavaScript object used as a key or member."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class IdentityDict(dict[Any, Any]):
 
 
 class IdentityMap(KvMap):
-    """A Map that is a key or a member."""
+    """A Map used as a key or member."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class IdentityMap(KvMap):
 
 
 class IdentityList(KvArray):
-    """An array that is a key or a member."""
+    """An array used as a key or member."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class IdentityList(KvArray):
 
 
 class IdentitySet(set[Any]):
-    """A Set that is a key or a member."""
+    """A Set used as a key or member."""
 
     __slots__ = ()
 
@@ -85,9 +85,9 @@ _U64_BYTES: Final = 8
 
 
 def encode_raw(value: Any) -> tuple[bytes, int] | None:
-    """Encode a value that is bytes as a whole; None for every other value.
+    """Return the encoding of a value that consists only of bytes or is a KvU64; None for every other value.
 
-    Only the window of a memoryview is stored: the rest of its buffer belongs to other code.
+    Of a memoryview, only its window is stored: the rest of its buffer belongs to other code.
     """
     kind = cast("type[object]", type(value))
     if kind is KvU64:
@@ -100,7 +100,7 @@ def encode_raw(value: Any) -> tuple[bytes, int] | None:
 
 
 def decode_raw(data: bytes, encoding: int, key: bytes) -> bytes | KvU64:
-    """Decode a value of ``encode_raw``; DecodeError for a KvU64 of a wrong size or an encoding of another codec."""
+    """Decode a value of ``encode_raw``. Raises DecodeError for a KvU64 of the wrong size, or an unknown encoding."""
     if encoding == BYTES_ENCODING:
         return data
     if encoding != U64_ENCODING:
@@ -127,7 +127,7 @@ def require_document(value: Any, key: bytes) -> dict[str, Any]:
 
 
 def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoReturn:
-    """Raise the error for a value that cannot be read; ``reason`` describes it without any of its data."""
+    """Raise the error for a value that cannot be read; ``reason`` must not contain any of its data."""
     raise DecodeError(
         "a stored value is damaged",
         key=_key_of(key),

@@ -4,10 +4,10 @@
     encoding 3   bytes, as they are (as in Deno)
     encoding 4   every other value, msgpack
 
-Rules of this module: a value is read as it was written and has its type; equal values without dicts in another order
-have equal bytes. InvalidValueError, with the path, refuses a value that cannot be stored, DecodeError bytes that cannot
-be read; nothing else is ever raised. A sum keeps the type of the stored number: an int is a bigint, a float a number,
-and a ``KvU64`` wraps at 2**64.
+Rules of this module: a value is read back with its type; equal values have equal bytes if their dicts have the same
+order. A value that cannot be stored raises InvalidValueError with the path, bytes that cannot be read raise
+DecodeError; no other error is ever raised. A sum keeps the type of the stored number: an int is a bigint, a float a
+number, and a ``KvU64`` wraps at 2**64.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from kvmodels.core.values import MAX_U64, KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 
 FIRST_EXTENSION: Final = b"\xc7"
-"""The lowest first byte of an extension in msgpack."""
+"""The lowest first byte of a msgpack extension."""
 
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
-"""All that the decoder raises for bytes that are no value; MalformedError is a ValueError."""
+"""All exceptions that the decoder raises for invalid bytes; MalformedError is a ValueError."""
 
 
 _FIRST: Final = itemgetter(0)
@@ -59,11 +59,11 @@ _OF_MAPS: Final = frozenset({MSGPACK_ENCODING})
 
 
 class ValueCodec(Protocol):
-    """Turns values into stored bytes and back."""
+    """Converts values to stored bytes and back."""
 
     @property
     def name(self) -> str:
-        """The name by which ``open_kv(codec=...)`` finds it."""
+        """The name of the codec in ``open_kv(codec=...)``."""
         ...
 
     def encode(self, value: Any) -> tuple[bytes, int]:
@@ -71,34 +71,34 @@ class ValueCodec(Protocol):
         ...
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Return the value again; ``key`` is the packed key that the error names."""
+        """Return the decoded value; ``key`` is the packed key for error messages."""
         ...
 
     def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
-        """Encode a freshly built document, in which nothing is shared."""
+        """Encode a document that was built for this call, so that no containers are shared."""
         ...
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Return the document again."""
+        """Return the decoded document."""
         ...
 
     def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Return the document, or another value if the bytes are no document."""
+        """Return the decoded document, or another value if the bytes are not a document."""
         ...
 
     def decode_operand(self, data: bytes, encoding: int) -> Any:
-        """Return the value for a sum: a number that is wrapped in an object stays an object."""
+        """Return the value for a sum; a number wrapped in an object stays an object."""
         ...
 
 
 class MsgpackCodec:
-    r"""Values as msgpack; safe to share between threads.
+    r"""Encodes values as msgpack; safe to share between threads.
 
     Storable are None, ``UNDEFINED``, bool, int of any size, float, str, bytes, list, dict with any hashable keys, set,
     frozenset, datetime and re.Pattern, with shared containers and cycles, and ``KvU64`` as a whole value. ``bytearray``
-    and ``memoryview`` come back as bytes, a timezone as its fixed offset. A tuple is storable only where a list cannot
-    stand, as a dict key or a member of a set. Subclasses (OrderedDict, StrEnum, a named tuple) are refused: they would
-    come back as something else.
+    and ``memoryview`` are read back as bytes, a timezone as its fixed offset. A tuple is storable only as a dict key or
+    a member of a set, where a list is impossible. Subclasses (OrderedDict, StrEnum, a named tuple) are refused: they
+    would be read back as another type.
 
     Examples:
         >>> from kvmodels.core.values import KvU64
@@ -115,8 +115,8 @@ class MsgpackCodec:
     def encode(self, value: Any) -> tuple[bytes, int]:
         """Encode any storable value; linear in its size.
 
-        Returns the bytes and the number of their encoding. Raises InvalidValueError: something in it cannot be stored;
-        ``path`` says where, as in ``$.a[0]``.
+        Returns the bytes and the number of their encoding. Raises InvalidValueError if a part cannot be stored;
+        ``path`` is its position, such as ``$.a[0]``.
         """
         raw = encode_raw(value)
         if raw is not None:
@@ -127,19 +127,19 @@ class MsgpackCodec:
         return _pack(value), MSGPACK_ENCODING
 
     def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
-        """Encode a document that was built for this call, so that nothing in it is shared and no pass looks for it.
+        """Encode a document that was built for this call, without the search for shared containers.
 
-        A container that is shared nevertheless is stored once per place. Cost: about 0.6 us for six plain fields.
-        Raises as ``encode``.
+        A container that is shared nevertheless is stored once per occurrence. Cost: about 0.6 us for six plain fields.
+        Raises like ``encode``.
         """
         return _pack(document), MSGPACK_ENCODING
 
     def encode_list(self, values: list[Any]) -> tuple[bytes, int]:
-        """Encode a list that was built for this call, as ``encode_document``."""
+        """Encode a list that was built for this call, like ``encode_document``."""
         return _pack(values), MSGPACK_ENCODING
 
     def encode_many(self, values: Sequence[dict[str, Any]] | Sequence[list[Any]]) -> tuple[list[bytes], int]:
-        """Encode documents or lists as ``encode_document`` does; one number of encoding holds for all."""
+        """Encode documents or lists like ``encode_document``; all have the same encoding number."""
         pack_next = new_packer()
         try:
             return list(map(pack_next, values)), MSGPACK_ENCODING
@@ -147,9 +147,9 @@ class MsgpackCodec:
             return list(map(_pack, values)), MSGPACK_ENCODING
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Decode what ``encode`` returned.
+        """Decode the result of ``encode``.
 
-        Raises DecodeError: the bytes are damaged, or of an encoding that this codec does not read.
+        Raises DecodeError if the bytes are damaged, or have an encoding that this codec does not read.
         """
         if encoding == BYTES_ENCODING:
             return data
@@ -166,9 +166,9 @@ class MsgpackCodec:
         return decode_raw(data, encoding, key)
 
     def decode_many(self, values: Sequence[bytes], encodings: AbstractSet[int]) -> list[Any] | None:
-        """Decode many maps at once, as ``decode`` does; None where one may be something else, or damaged.
+        """Decode many maps at once, like ``decode``; None if one may be another value, or damaged.
 
-        ``values`` holds one value at least, ``encodings`` the number that was stored with each.
+        ``values`` holds at least one value, ``encodings`` the encoding number of each.
         """
         try:
             if encodings != _OF_MAPS or not _SMALL_MAPS.issuperset(map(_FIRST, values)):
@@ -179,13 +179,13 @@ class MsgpackCodec:
                 unpackb(data, ext_hook=unpack_extension, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
                 for data in values
             ]
-        except (*_UNREADABLE, IndexError):  # without a first byte
+        except (*_UNREADABLE, IndexError):  # for empty bytes
             return None
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Decode the bytes of ``encode_document``.
+        """Decode the result of ``encode_document``.
 
-        Raises as ``decode``, and DecodeError if the value is no document.
+        Raises like ``decode``, and DecodeError if the value is not a document.
         """
         return require_document(self.decode(data, encoding, key), key)
 
@@ -200,7 +200,7 @@ def _pack(value: Any) -> bytes:
 
 
 def _pack_slowly(value: Any) -> bytes:
-    """Pack a value that the packer refuses: find the path of the fault, take tuples as keys, go any depth."""
+    """Pack a value that the fast packer refuses: report the path of the fault, accept tuples as keys, and any depth."""
     try:
         return pack_tree(value)
     except ValueError:
@@ -222,17 +222,17 @@ Number = int | float
 Stored = tuple[bytes, int]
 
 _NAMES: Final[Mapping[type, str]] = {int: "BigInt", float: "Number", KvU64: "KvU64"}
-"""Names of the types in Deno's errors."""
+"""The names of the types in Deno's errors."""
 
 
 class Bounds:
-    """The range for the result of a sum; with ``clamp`` a result outside becomes the nearer bound, else it is refused.
+    """The allowed range of a sum; with ``clamp``, a result outside becomes the nearer bound instead of an error.
 
-    The operand fixes the type of the bounds.
+    The bounds must have the type of the operand.
 
     Raises:
-        InvalidValueError: a bound of another type than the operand.
-        InvalidArgumentError: a minimum above the maximum, a bound that is NaN, or a clamp without bounds.
+        InvalidValueError: a bound has another type than the operand.
+        InvalidArgumentError: the minimum is above the maximum, a bound is NaN, or ``clamp`` has no bounds.
     """
 
     __slots__ = ("clamp", "maximum", "minimum")
@@ -261,7 +261,7 @@ class Bounds:
         self.clamp = clamp
 
     def hold(self, result: Number, place: str) -> Number:
-        """Return the result or, with ``clamp``, the nearer bound; raise InvalidValueError outside.
+        """Return the result or, with ``clamp``, the nearer bound; raise InvalidValueError for a result outside.
 
         A NaN is always outside.
         """
@@ -284,25 +284,25 @@ class Bounds:
 
 
 def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, place: str) -> Callable[[Stored | None], Stored]:
-    """Return the pure function that adds ``operand`` to a stored number of its type; an absent key gets the operand.
+    """Return the function that adds ``operand`` to a stored number of its type; an absent key is set to the operand.
 
-    As in Deno, bounds hold for a sum and not for the operand that an absent key gets. An int without bounds that fits
-    in 64 bits is also added to a stored ``KvU64``, modulo 2**64. ``place`` is the key, for errors: the function raises
-    InvalidValueError for a stored value of another type or a result outside the bounds, DecodeError for an unreadable
-    one.
+    As in Deno, bounds apply to a sum and not to the operand that is stored in an absent key. An int without bounds that
+    fits in 64 bits can also be added to a stored ``KvU64``, modulo 2**64. ``place`` is the key for errors: the function
+    raises InvalidValueError for a stored value of another type or a result outside the bounds, DecodeError for an
+    unreadable value.
     """
 
     def add(stored: Stored | None) -> Stored:
         if stored is None:
-            return codec.encode(operand)  # whatever the bounds, as in Deno
+            return codec.encode(operand)  # unchecked against the bounds, as in Deno
         present: object = codec.decode_operand(*stored)
         if isinstance(present, KvU64) and isinstance(operand, int):
             return codec.encode(_wrapped_sum(present, operand, bounds, place))
-        # A bool is an int for isinstance, and no number that is summed.
+        # isinstance accepts a bool as an int, but bools are not summed.
         if type(present) is not type(operand) or not isinstance(present, (int, float)):
             raise _mismatch(present, operand, place)
         result = present + operand
-        # JavaScript has one NaN; the sign that Python's arithmetic leaves on it would be stored.
+        # JavaScript has only one NaN; the sign of Python's NaN would be stored.
         return codec.encode(bounds.hold(math.nan if result != result else result, place))
 
     return add

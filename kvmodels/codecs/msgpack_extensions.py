@@ -3,10 +3,11 @@
     extension 10: an array of nodes, the first is the value itself
     a node: an array, a map or a set, in which every container is extension 9, four bytes with the index of its node
 
-Rules of this module: the numbers and payloads are a promise, listed in ``docs/design/0001-value-encoding.md`` and held
-by golden tests. A payload has one form only, so that equal values have equal bytes; every other form is refused.
-Nesting is bounded, because every level of extension costs 40 KiB of C stack in the decoder. A graph is encoded without
-recursion, so its depth costs memory only; list, dict and set keep their identity, immutable values do not.
+Rules of this module: the numbers and payloads are a promise, listed in ``docs/design/0001-value-encoding.md`` and
+checked by golden tests. A payload has exactly one form, so that equal values have equal bytes; every other form is
+refused. Nesting is bounded, because every level of extensions costs 40 KiB of C stack in the decoder. A graph is
+encoded without recursion, so its depth costs only memory; list, dict and set keep their identity, immutable values do
+not.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ UNDEFINED_TYPE, BIG_INT, TUPLE, SET, FROZENSET = 1, 2, 3, 4, 5
 NAIVE_DATETIME, AWARE_DATETIME, PATTERN, REFERENCE, GRAPH = 6, 7, 8, 9, 10
 
 MAX_MEMBER_DEPTH: Final = 16
-"""How deep sets, frozensets and tuples nest, the outermost included."""
+"""The maximum nesting of sets, frozensets and tuples, including the outermost."""
 
 CONTAINERS: Final[frozenset[type]] = frozenset({list, dict, set})
-"""The types with an identity, which shared references and cycles keep."""
+"""The types whose identity is preserved by shared references and cycles."""
 
 _PATTERN_FLAGS: Final = int(re.ASCII | re.IGNORECASE | re.LOCALE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
 _DAY_ONE: Final = datetime(1, 1, 1)
@@ -40,22 +41,22 @@ TIMESTAMP_AS_DATETIME: Final = 3
 
 
 class MalformedError(ValueError):
-    """Bytes that this codec did not write; the codec, which knows the key, turns it into a DecodeError."""
+    """Bytes that this codec never writes; the codec, which knows the key, converts it to a DecodeError."""
 
 
 def pack(value: object) -> bytes:
     """Pack with extension types.
 
-    A packer for each call: keeping one for each thread saves 0.15 us, but a signal handler or finaliser that packs
+    Each call creates a packer: one packer per thread would save 0.15 us, but a signal handler or finalizer that packs
     while the outer call is in ``pack_extension`` would empty its buffer, and wrong bytes would be stored. Raises
-    InvalidValueError: something without an encoding; without its path, which the packer does not know; ValueError:
-    nested too deeply for the packer, or a UnicodeEncodeError for a lone surrogate.
+    InvalidValueError, without a path, for a value without an encoding; ValueError if the value is nested too deeply for
+    the packer; UnicodeEncodeError, which is a ValueError, for a lone surrogate.
     """
     return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack(value)
 
 
 def new_packer() -> Callable[[object], bytes]:
-    """Return a packer that packs as ``pack``, one value after the other, for a single caller."""
+    """Return a packer that packs like ``pack``, one value after the other, for a single caller."""
     return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack
 
 
@@ -63,7 +64,7 @@ def new_packer() -> Callable[[object], bytes]:
 
 
 def pack_extension(value: object) -> ExtType:
-    """Return the extension of a value that msgpack does not take itself; a tuple has none, see ``pack_member``."""
+    """Return the extension for a value that msgpack does not support; a tuple has none, see ``pack_member``."""
     payload_of = _PAYLOADS.get(type(value))
     if payload_of is None:
         raise unstorable(value)
@@ -71,7 +72,7 @@ def pack_extension(value: object) -> ExtType:
 
 
 def pack_member(value: object, depth: int = 0) -> bytes:
-    """Pack a dict key or a member of a set, where tuples are allowed as well."""
+    """Pack a dict key or a member of a set; tuples are allowed too."""
     if type(value) is tuple:
         return pack(_pack_members(TUPLE, cast("tuple[object, ...]", value), depth))
     if type(value) is frozenset:
@@ -88,12 +89,12 @@ def _pack_members(code: int, members: Collection[object], depth: int) -> ExtType
         )
     packed = [pack_member(member, depth + 1) for member in members]
     if code != TUPLE:
-        packed.sort()  # because the order of a set differs from one process to the next
+        packed.sort()  # because the order of a set differs between processes
     return ExtType(code, Packer(buf_size=_BUFFER_BYTES).pack_array_header(len(packed)) + b"".join(packed))
 
 
 def unstorable(value: object) -> InvalidValueError:
-    """Return the error for a value that no codec stores; its path is not known here."""
+    """Return the error for a value that no codec can store, without its path."""
     name = type(value).__name__
     if type(value) is KvU64:
         return InvalidValueError(
@@ -166,16 +167,16 @@ _PAYLOADS: Final[dict[type, Callable[[Any], ExtType]]] = {
 
 
 def unpack(data: bytes, ext_hook: Callable[[int, bytes], Any]) -> Any:
-    """Unpack one value; ValueError, TypeError or OverflowError for other bytes."""
+    """Unpack one value. Raises ValueError, TypeError or OverflowError for invalid bytes."""
     if len(data) > LARGE_BYTES:
         require_complete(data)
     return unpackb(data, ext_hook=ext_hook, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
 
 
 def require_complete(data: bytes) -> None:
-    """Refuse headers that promise more than there is, before the decoder reserves memory for 1,024 levels of them.
+    """Refuse headers that declare more than the data contains, before the decoder reserves memory for 1,024 levels.
 
-    Only for long data, where the pass is a small part of the decoding; short data cannot promise much.
+    Only for long data, where the check is a small part of the decoding; short data cannot declare much.
     """
     unpacker = Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
@@ -186,7 +187,7 @@ def require_complete(data: bytes) -> None:
 
 
 def unpack_extension(code: int, payload: bytes) -> Any:
-    """Return the value of an extension that is not inside another."""
+    """Return the value of an extension that is not nested in another one."""
     return _unpack_extension(code, payload, 0)
 
 
@@ -249,12 +250,12 @@ def _unpack_pattern(payload: bytes) -> re.Pattern[Any]:
     parts = cast("list[object]", value) if type(value) is list else []
     if [type(part) for part in parts] not in ([str, int], [bytes, int]):
         raise MalformedError("a pattern in another form")
-    pattern, flags = cast("tuple[str, int]", tuple(parts))  # or bytes, which re.compile takes alike
+    pattern, flags = cast("tuple[str, int]", tuple(parts))  # or bytes, which re.compile accepts too
     if flags & ~_PATTERN_FLAGS:
         raise MalformedError("a pattern with unknown flags")
     try:
         return re.compile(pattern, flags)
-    except (re.error, RecursionError, Warning):  # a doubtful pattern warns, and a warning may be made an error
+    except (re.error, RecursionError, Warning):  # a doubtful pattern emits a warning, which may be turned into an error
         raise MalformedError("a pattern that does not compile") from None
 
 
@@ -270,15 +271,15 @@ _NATIVE: Final[frozenset[type]] = frozenset({type(None), bool, float, bytes})
 _BYTES_LIKE: Final[frozenset[type]] = frozenset({bytearray, memoryview})
 _INDEX_BYTES: Final = 4
 _CODE_POSITION: Final = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
-"""Where the number of an extension stands, by the first byte of its header."""
+"""The position of the number of an extension, by the first byte of its header."""
 
 
 def has_shared_containers(value: object) -> bool:
-    """Whether some list, dict or set is reached twice, as in a cycle; linear in the number of elements."""
+    """Return whether some list, dict or set is reached twice, also by a cycle; linear in the number of elements."""
     if type(value) is list:
         listed = cast("list[object]", value)
         if len(listed) == 1 and type(listed[0]) not in CONTAINERS:
-            return False  # the primary key in a slot, once for each unique value that is written
+            return False  # the primary key in a slot, once per written unique value
     seen: set[int] = set()
     pending: list[Any] = [value]
     while pending:
@@ -294,20 +295,20 @@ def has_shared_containers(value: object) -> bool:
 
 
 def pack_tree(value: object) -> bytes:
-    """Pack a tree whose dict keys may be tuples, or find the path of a value that cannot be stored.
+    """Pack a tree whose dict keys may be tuples, or report the path of a value that cannot be stored.
 
-    Raises InvalidValueError: with that path; ValueError: nested too deeply for a tree.
+    Raises InvalidValueError with that path; ValueError if the value is nested too deeply for a tree.
     """
     return pack(_Lowering(as_nodes=False).lower(value))
 
 
 def pack_graph(value: object) -> bytes:
-    """Pack containers with their identity, at any depth; InvalidValueError names the path of an unstorable value."""
+    """Pack containers with their identity, at any depth. Raises InvalidValueError with the path of the value."""
     return pack(ExtType(GRAPH, pack(_Lowering(as_nodes=True).lower(value))))
 
 
 class _Lowering:
-    """One pass that copies a value for the packer, without recursion, and knows the path of each part."""
+    """One pass that copies a value for the packer, without recursion, and tracks the path of each part."""
 
     def __init__(self, *, as_nodes: bool) -> None:
         self._as_nodes = as_nodes
@@ -317,7 +318,7 @@ class _Lowering:
 
     def lower(self, value: object) -> Any:
         root = self._place(value, _ROOT)
-        # The list grows while it is walked: every container puts those inside it at the end.
+        # The list grows during the loop: every container appends the containers inside it.
         for index, (source, path) in enumerate(self._sources):
             copy = self._copies[index]
             if type(source) is list:
@@ -344,7 +345,7 @@ class _Lowering:
         if type(value) in _NATIVE or (type(value) is int and -(1 << 63) <= value < 1 << 64):
             return value
         if type(value) in _BYTES_LIKE:
-            return bytes(value)  # the packer takes it as well, unless it is a view with gaps
+            return bytes(value)  # the packer accepts it too, unless it is a view with gaps
         try:
             if type(value) is not str:
                 return pack_extension(value)
@@ -355,8 +356,8 @@ class _Lowering:
 
     def _key(self, key: Any, path: _Path) -> Any:
         try:
-            # The packer would hand a tuple to its hook, which refuses it, because a hook cannot see whether the tuple
-            # is a key; so the key is packed here and put in as a finished extension.
+            # The packer would pass a tuple to its hook, which refuses it because it cannot know that the tuple is a
+            # key. So the key is packed here and inserted as a finished extension.
             packed = pack_member(key)
         except (InvalidValueError, UnicodeEncodeError) as error:
             _refuse(error, _text_of(path) + "{key}")
@@ -364,7 +365,8 @@ class _Lowering:
 
 
 _Path = tuple[Any, Any] | None
-"""Parent path and the position or key in it; joined to text only for an error: the paths of a chain add up."""
+"""The parent path and the position or key in it; joined to text only for an error, because the paths of a long chain
+add up."""
 
 _ROOT: Final[_Path] = None
 
@@ -402,7 +404,7 @@ class _Reference:
 
 
 def is_graph(data: bytes) -> bool:
-    """Whether packed data is a graph, by its first bytes."""
+    """Return whether packed data is a graph, by its first bytes."""
     position = _CODE_POSITION.get(data[0]) if data else None
     return position is not None and data[position : position + 1] == bytes((GRAPH,))
 
@@ -416,7 +418,7 @@ def _unpack_in_node(code: int, payload: bytes) -> Any:
 
 
 def unpack_graph(data: bytes) -> Any:
-    """Read a graph and connect its nodes; ValueError, TypeError or OverflowError for other data."""
+    """Read a graph and connect its nodes. Raises ValueError, TypeError or OverflowError for invalid data."""
     value = unpack(data, lambda _code, payload: unpack(payload, _unpack_in_node))
     if type(value) is not list or not value:
         raise MalformedError("a graph without nodes")

@@ -14,8 +14,8 @@
     {"$graph": [node, ...]}                 shared containers, cycles and deep nesting: the first node is the value,
                                             and {"$ref": n} stands for a container inside a node
 
-Rules of this module: a value is read as it was written, with its types and its sharing, also after a program that
-knows one kind of number has passed it on; equal values have equal texts; every fault is a ValueError.
+Rules of this module: a value is read back with its types and its sharing, even after a program with only one kind of
+number has rewritten the JSON. Equal values have equal texts; every fault is a ValueError.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kvmodels.core.values import UNDEFINED, KvArray, KvMap, KvU64, UndefinedType
 from kvmodels.errors import KvModelsError
 
 MAX_TREE_DEPTH: Final = 64
-"""Deeper values are written as graphs, so that no reader of JSON runs out of stack."""
+"""Deeper values are written as graphs, so that no JSON reader runs out of stack."""
 
 _SHORT_OFFSET: Final = re.compile(r"([+-])00:00:00\.(\d{6})\Z")
 """The end of a datetime whose offset is less than a second."""
@@ -75,7 +75,7 @@ _KEY_PARTS: Final = (bytes, str, int, float, bool)
 
 
 def value_to_json(value: object) -> Any:
-    """Return a form of a value for ``json.dumps``; linear in its size, sets in n log n."""
+    """Return a form of a value for ``json.dumps``; linear in its size, n log n for sets."""
     if type(value) in _CONTAINERS and not _is_low_tree(value):
         return {"$graph": _nodes(value)}
     return _form(value, _tree)
@@ -87,7 +87,7 @@ def key_to_json(key: Key) -> list[Any]:
 
 
 def is_graph_form(form: Any) -> bool:
-    """Whether the text of a value is a graph, in which containers may be shared."""
+    """Return whether the JSON form of a value is a graph, in which containers may be shared."""
     return _kind_of(form) is dict and "$graph" in form
 
 
@@ -96,7 +96,7 @@ def _kind_of(value: object) -> type[object]:
 
 
 def _is_low_tree(value: object) -> bool:
-    """Whether no container is reached twice, and none lies too deep."""
+    """Return whether no container is reached twice, and none is nested too deeply."""
     seen: set[int] = set()
     pending: list[tuple[Any, int]] = [(value, 1)]
     while pending:
@@ -135,7 +135,7 @@ def _nodes(value: object) -> list[Any]:
         return {"$ref": index}
 
     reference(value)
-    # The list grows while it is walked: every container puts those inside it at the end.
+    # The list grows during the loop: every container appends the containers inside it.
     return [_container(source, reference) for source in sources]
 
 
@@ -161,7 +161,7 @@ def _container(source: Any, child: Child) -> Any:
 
 
 def _members(source: Iterable[object], child: Child) -> list[Any]:
-    # In a fixed order, because that of a set differs from one process to the next.
+    # In a fixed order, because the order of a set differs between processes.
     return sorted((_form(item, child) for item in source), key=json.dumps)
 
 
@@ -188,7 +188,7 @@ def _write_int(value: int) -> Any:
 def _write_float(value: float) -> Any:
     if value != value:
         return {"$float": f"nan:{struct.pack('>d', value).hex()}"}
-    # An integral float would come back as an int from a program that has only one kind of number.
+    # An integral float would be read back as an int after a program with only one kind of number.
     return {"$float": repr(value)} if math.isinf(value) or value.is_integer() else value
 
 
@@ -216,7 +216,7 @@ _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def parse_line(text: str | bytes) -> Any:
-    """Parse one line of JSON; ValueError if it is none, or nested too deeply."""
+    """Parse one line of JSON. Raises ValueError for other text, and for too deep nesting."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -224,12 +224,12 @@ def parse_line(text: str | bytes) -> Any:
 
 
 def value_from_json(form: Any) -> Any:
-    """Return the value of a form of ``value_to_json``; ValueError for any other form."""
+    """Return the value for the result of ``value_to_json``. Raises ValueError for any other form."""
     return _checked(lambda: _graph(form["$graph"]) if is_graph_form(form) else _read(form, _no_reference))
 
 
 def key_from_json(form: Any) -> Key:
-    """Return the key of a form of ``key_to_json``; ValueError for any other form."""
+    """Return the key for the result of ``key_to_json``. Raises ValueError for any other form."""
     if _kind_of(form) is not list:
         raise MalformedError("a key that is no array")
     key = _checked(lambda: tuple(_read(part, _no_reference) for part in form))
@@ -246,7 +246,7 @@ def _checked(read: Callable[[], Any]) -> Any:
         return read()
     except RecursionError:
         raise MalformedError("nested too deeply") from None
-    except (re.error, Warning):  # a doubtful pattern warns, and a warning may be made an error
+    except (re.error, Warning):  # a doubtful pattern emits a warning, which may be turned into an error
         raise MalformedError("a pattern that does not compile") from None
     except (TypeError, LookupError, OverflowError, AttributeError, KvModelsError) as error:
         raise MalformedError(f"a form that nothing is written in ({type(error).__name__})") from error
@@ -297,7 +297,7 @@ def _read(form: Any, node: Child) -> Any:
 
 
 class _Shape(NamedTuple):
-    """The type of a container, its items, and its pairs of keys and values, all still forms."""
+    """The type of a container, and its items and key-value pairs in JSON form."""
 
     kind: Callable[[], Any]
     items: list[Any]
@@ -385,7 +385,7 @@ def _read_datetime(payload: Any) -> datetime:
     short = _SHORT_OFFSET.search(text)
     if short is None:
         return datetime.fromisoformat(text).replace(fold=fold)
-    # fromisoformat reads an offset of less than a second as none at all (CPython 3.11).
+    # fromisoformat ignores an offset of less than a second (CPython 3.11).
     offset = timedelta(microseconds=int(short[1] + short[2]))
     return datetime.fromisoformat(text[: short.start()]).replace(fold=fold, tzinfo=timezone(offset))
 
@@ -397,7 +397,7 @@ def _read_pattern(payload: Any) -> re.Pattern[Any]:
         raise MalformedError("a pattern in another form")
     if flags & re.DEBUG:
         raise MalformedError("a pattern that prints what it compiles")
-    text, number = cast("tuple[str, int]", (source, flags))  # or bytes, which it takes alike
+    text, number = cast("tuple[str, int]", (source, flags))  # or bytes, which are handled alike
     return re.compile(text, number)
 
 
@@ -405,7 +405,7 @@ def _read_view(payload: Any) -> memoryview:
     code, text = payload
     if code not in VIEW_FORMATS:
         raise MalformedError("a typed array of unknown elements")
-    view: Any = memoryview(_read_bytes(text))  # its cast takes a literal only
+    view: Any = memoryview(_read_bytes(text))  # its cast accepts only literals
     typed: memoryview = view.cast(code)
     return typed
 

@@ -1,4 +1,4 @@
-"""Column codecs: how one indexed value becomes a key part that sorts correctly."""
+"""Column codecs: conversion of one indexed value to a key part that sorts correctly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Column codecs, the parts that all of them share, and the two ways to change one: with None, and descending.
+"""Column codecs, their common parts, and the two modifications of a codec: nullable and descending.
 
-Rules of this module: equal Python values have one encoding; packed values sort as the values do, ascending and,
-complemented, descending; None sorts below every value and is ``b""``.
+Rules of this module: equal Python values have one encoding; packed values sort like the values, ascending or,
+complemented, descending; None is ``b""`` and sorts below every value.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ PACKED_NONE: Final = b"\x01\x00"
 
 @dataclass(frozen=True, slots=True)
 class ColumnCodec:
-    """How one type becomes a key part, and how its value is stored in a document.
+    """The conversion of one type to a key part, and to its stored value in a document.
 
     Attributes:
-        name: a stable name for the catalogue; two codecs of one name write the same bytes.
-        lossless: the Python value can be taken back from the key (not so: -0.0, exponents of Decimal, offsets of
+        name: a stable name for the catalogue; codecs with the same name write the same bytes.
+        lossless: whether the key contains the exact Python value (false for -0.0, exponents of Decimal, offsets of
             datetime).
-        to_stored: Python value to the value in the stored document; None: as it is.
-        from_stored: the reverse; None: as it is.
-        pack: Python value to one packed key part; InvalidValueError for a wrong type and a value that no column holds.
-        pack_stored: the value as stored in the document to the same bytes.
-        unpack: the decoded key part to the Python value; DecodeError for a part of another column.
-        pack_prefix: for str and bytes: the packed beginning, with which a packed value begins exactly if the value
-            begins with the prefix; None for other columns.
+        to_stored: converts a Python value to the value in the stored document; None: stored unchanged.
+        from_stored: the inverse; None: unchanged.
+        pack: converts a Python value to one packed key part; raises InvalidValueError for a wrong type and a value that
+            no column can hold.
+        pack_stored: converts the stored value in the document to the same bytes.
+        unpack: converts the decoded key part to the Python value; raises DecodeError for a part of another column.
+        pack_prefix: for str and bytes: packs a prefix, so that a packed value begins with the result if and only if the
+            value begins with the prefix; None for other columns.
     """
 
     name: str
@@ -47,14 +48,14 @@ class ColumnCodec:
 
 
 def wrong_type(value: object, expected: str) -> NoReturn:
-    """Refuse a value that is not of the type of its column; ``expected`` names that in words."""
+    """Refuse a value that does not have the type of its column; ``expected`` describes the type."""
     raise InvalidValueError(
         "this value has the wrong type for its column", type=type(value).__name__, hint=f"The column takes {expected}."
     )
 
 
 def not_of_column(reason: str) -> DecodeError:
-    """Return the error for a key part or stored value that its column did not write."""
+    """Return the error for a key part or stored value that its column never writes."""
     return DecodeError(
         "this is not what its column writes",
         reason=reason,
@@ -63,7 +64,7 @@ def not_of_column(reason: str) -> DecodeError:
 
 
 def instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
-    """Return a function that returns a value of the type and refuses all others."""
+    """Return a function that returns values of the type and refuses all others."""
 
     def checked(value: Any) -> Any:
         return value if isinstance(value, kind) else wrong_type(value, expected)
@@ -72,7 +73,7 @@ def instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
 
 
 def part_of(kind: type) -> Callable[[Any], Any]:
-    """Return a decoder of key parts that are the value itself."""
+    """Return a decoder for key parts that are the value itself."""
 
     def unpack(part: Any) -> Any:
         if type(part) is not kind:
@@ -83,7 +84,7 @@ def part_of(kind: type) -> Callable[[Any], Any]:
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """Return a decoder of text, stored or in a key; ``parse`` raises ValueError or InvalidOperation."""
+    """Return a decoder for text, stored or in a key; ``parse`` raises ValueError or InvalidOperation."""
 
     def unpack(text: Any) -> Any:
         if type(text) is not str:
@@ -97,9 +98,9 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def nullable(codec: ColumnCodec) -> ColumnCodec:
-    """Return the codec with None, which is ``b""`` and sorts before every value.
+    """Return the nullable form of the codec; None is ``b""``, which sorts before every value.
 
-    No other value is ``b""``: bytes columns carry a first byte 01, nullable or not, so that making a field optional
+    No other value is ``b""``: parts of bytes columns begin with 01, nullable or not, so that making a field optional
     does not change its encoding.
 
     Examples:
@@ -128,16 +129,16 @@ def nullable(codec: ColumnCodec) -> ColumnCodec:
 
 
 def descending_part(part: bytes) -> bytes:
-    """Return the part of a descending column for the part of the ascending one; see ``descending``."""
+    """Return the part of a descending column for a part of the ascending column; see ``descending``."""
     return b"\x01" + escape(part.translate(_COMPLEMENT)) + b"\xff\x00"
 
 
 def descending(codec: ColumnCodec) -> ColumnCodec:
     r"""Return the codec with its order reversed; apply it after ``nullable``, so that None comes last.
 
-    The packed part is followed by one 00 byte, which ends it, then all is complemented and stored as a bytes part.
-    Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\0"`` (02 61 00 ff 00) and sort before it in
-    both directions.
+    The packed part is terminated by one 00 byte; then all bytes are complemented and stored as a bytes part. Without
+    the terminator, ``"a"`` (02 61 00) would be a prefix of ``"a\0"`` (02 61 00 ff 00) and sort before it in both
+    directions.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec

@@ -1,14 +1,14 @@
 """The column codec of an annotation, the batch encoding of a column, and the order of values in memory.
 
-Sorts, groups and extremes of fields without an index order values in memory. Every value becomes a byte string that
-compares as the value does in Python: its key part, if a column can hold it, else a part below, above or between all key
-parts.
+Sorts, groups and extremes of fields without an index order values in memory. Every value is converted to a byte string
+that compares like the value does in Python: its key part, if a column can hold it; otherwise a part below, above or
+between all key parts.
 
-Rules of this module: the list of types that a key or an index can hold is closed; the schema layer refuses any other
-when the class is created. InvalidValueError refuses a value that a column cannot hold before anything is written.
-Batches give the bytes of ``ColumnCodec.pack_stored``. In the order, a part never begins another one, or ff follows
-there, so that parts can be joined. Values that Python cannot compare are refused, and NaN, which has no place in any
-order.
+Rules of this module: the list of types that a key or an index can hold is complete; the schema layer refuses any other
+type when the class is created. A value that a column cannot hold raises InvalidValueError before anything is written.
+Batches return the bytes of ``ColumnCodec.pack_stored``. In the order, a part is never a prefix of another one unless ff
+follows there, so that parts can be concatenated. Values that Python cannot compare are refused, and so is NaN, which
+has no place in any order.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ _CODECS: Final[dict[Any, ColumnCodec]] = {
     IPv4Address: IP4,
     IPv6Address: IP6,
 }
-# By name, because the module that holds them takes as long to load as a third of this library.
+# By name, because the module that defines them takes as long to load as a third of this library.
 _OF_PYDANTIC: Final = {("pydantic.networks", "EmailStr"): STR, ("pydantic.networks", "IPvAnyAddress"): IP}
 
 _BY_NAME: Final[dict[str, ColumnCodec]] = {codec.name: codec for codec in (*_CODECS.values(), IP, NUMBER)}
 
 
 def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec | None:
-    """Return the codec of a field's type, or None when the type cannot be a column.
+    """Return the codec of a field's type, or None if the type cannot be a column.
 
-    ``annotation`` is the type without ``Optional`` and ``Annotated``; of ``metadata`` only ``KeyNumber()`` counts here.
-    Raises ModelDefinitionError for ``KeyNumber`` on another type than int, and for an Enum or Literal with values of
-    several types.
+    ``annotation`` is the type without ``Optional`` and ``Annotated``; of ``metadata``, only ``KeyNumber()`` matters
+    here. Raises ModelDefinitionError for ``KeyNumber`` on another type than int, and for an Enum or Literal with values
+    of several types.
 
     Examples:
         >>> column_codec(int).pack(7).hex(), column_codec(int, [KeyNumber()]).pack(7).hex()
@@ -99,9 +99,9 @@ def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec |
 
 
 def column_codec_named(name: str) -> ColumnCodec | None:
-    """Return the codec of a name in the catalogue, or None for one that this release does not know.
+    """Return the codec with a name from the catalogue, or None if this release does not have it.
 
-    It packs stored values; for an Enum it takes and gives values, because the store does not know the members.
+    It packs stored values; for an Enum it uses values, because the store does not know the members.
 
     Example:
         >>> column_codec_named("number").pack_stored(7) == column_codec(int, [KeyNumber()]).pack(7)
@@ -120,7 +120,7 @@ def _codec_of(annotation: Any) -> ColumnCodec | None:
         return _enum_codec(annotation, [member.value for member in annotation])
     try:
         known = _CODECS.get(annotation)
-    except TypeError:  # an annotation that is not hashable is no type of the list
+    except TypeError:  # an unhashable annotation is not in the list of types
         return None
     if known is None and isinstance(annotation, type):
         return _OF_PYDANTIC.get((annotation.__module__, annotation.__qualname__))
@@ -150,7 +150,7 @@ def _enum_codec(enum: type[Enum], values: Sequence[Any]) -> ColumnCodec | None:
     base = codec
 
     def value_of(member: Any) -> Any:
-        # A raw value is taken as well, because use_enum_values=True leaves raw values in the fields.
+        # Raw values are accepted too, because use_enum_values=True leaves raw values in the fields.
         if isinstance(member, enum):
             return member.value
         try:
@@ -190,23 +190,24 @@ def _after(outer: Callable[[Any], Any] | None, inner: Callable[[Any], Any] | Non
 
 
 _BELOW: Final = b"\x01\x80"
-"""Begins parts below all key parts of ints, times and dates, and above that of None."""
+"""The first bytes of parts below all key parts of ints, times and dates, and above that of None."""
 _ABOVE: Final = b"\xfd"
-"""Begins parts above all key parts."""
+"""The first byte of parts above all key parts."""
 _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 
 _Unusual = tuple[bytes, bool]
-"""A part of a value that the column cannot hold, and whether Python cannot compare it with the values that it can."""
+"""The part of a value that the column cannot hold, and whether Python cannot compare it with values that it can
+hold."""
 
 
 class ColumnOrder:
-    """The order of the values of one column, for one pass over them.
+    """The order of the values of one column during one pass over them.
 
-    Parts ascend with None below every value, unless the codec is descending. ``model`` and ``field`` are for errors.
-    With ``mixes``, values that Python cannot compare are grouped by kind instead of being refused.
+    Parts ascend with None below every value, unless the codec is descending. ``model`` and ``field`` are used in
+    errors. With ``mixes``, values that Python cannot compare are grouped by kind instead of being refused.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
@@ -244,9 +245,9 @@ class ColumnOrder:
         return part if self._type is None else self._checked(part, apart=False)
 
     def of_stored(self, stored: Any) -> bytes | None:
-        """Return the part of a stored value; None for NaN, and for a value that is not of the column's type.
+        """Return the part of a stored value; None for NaN, and for a value with another type than the column.
 
-        Raises as ``of_value``, and DecodeError for a text that does not parse.
+        Raises like ``of_value``, and DecodeError for text that cannot be parsed.
         """
         if stored is None:
             return PACKED_NONE
@@ -294,7 +295,7 @@ def _datetime(value: Any) -> _Unusual | None:
         return None
     if value.utcoffset() is None:
         return _ABOVE + value.isoformat(timespec="microseconds").encode(), True
-    microseconds = (value - _EPOCH) // _MICROSECOND  # beyond the years 1 to 9999 in UTC
+    microseconds = (value - _EPOCH) // _MICROSECOND  # outside the years 1 to 9999 in UTC
     part = abs(microseconds).to_bytes(8, "big")
     return (_ABOVE + part if microseconds > 0 else _BELOW + part.translate(_COMPLEMENT)), False
 
@@ -323,16 +324,18 @@ _UNUSUAL: Final[Mapping[str, Callable[[Any], _Unusual | None]]] = {
     "ip": _ip,
     "ip6": _ip,
 }
-"""By the name of a codec: parts of the values that its column cannot hold, None for a value without order."""
+"""For each codec name, a function for values that its column cannot hold: returns their part, None for a value without
+order."""
 
 _WITH_TIME_ZONES: Final = frozenset({"datetime", "time"})
-"""Codecs of types whose values are comparable only among those with, or those without, a time zone."""
+"""Codecs of types whose values with and without a time zone cannot be compared with each other."""
 
 Packed = Callable[[Sequence[Any]], list[bytes]]
-"""The stored values of a column to their key parts."""
+"""A function from the stored values of a column to their key parts."""
 
 Matched = Callable[[Sequence[Any], Sequence[bytes], int], bool]
-"""Whether each key, from a place on, is the key part of the stored value beside it, and nothing more."""
+"""A function that returns whether each key, from a position on, is exactly the key part of the corresponding stored
+value."""
 
 _TEXTS: Final = {str}
 _NUMBERS: Final = {int}
@@ -341,11 +344,11 @@ _WIDTH: Final = 8
 _TAGS: Final[tuple[bytes, ...]] = tuple(
     INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9)
 )
-"""First byte of the key part of a positive number, by its number of bytes."""
+"""The first byte of the key part of a positive number, by its number of bytes."""
 
 
 def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
-    r"""Return a function from stored values to the key part of each; it raises as ``pack_stored``.
+    r"""Return a function from stored values to their key parts; it raises like ``pack_stored``.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
@@ -360,9 +363,9 @@ def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
 
 
 def column_matcher(pack_stored: Callable[[Any], bytes]) -> Matched:
-    r"""Return a function that says of all values, keys and one place whether the keys end in the values from there on.
+    r"""Return a function that checks whether all keys, from a position on, are the parts of the corresponding values.
 
-    It raises as ``pack_stored``.
+    It raises like ``pack_stored``.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
@@ -381,9 +384,9 @@ def column_matcher(pack_stored: Callable[[Any], bytes]) -> Matched:
 
 
 def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> bool:
-    """Compare numbers with keys in a third of the time: C makes one number after the other to bytes.
+    """Compare numbers with keys in a third of the time, by converting all numbers to bytes in C.
 
-    False where it cannot decide: numbers that are not positive, or keys not ordered by their length.
+    False if it cannot decide: numbers that are not positive, or keys that are not ordered by length.
     """
     if set(map(type, values)) != _NUMBERS:
         return False
@@ -395,7 +398,7 @@ def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> 
         if lengths[at:after] != [length] * (after - at):
             return False
         some, joined = values[at:after], b"".join(keys[at:after])
-        # The least and the largest number take so many bytes, no fewer and no more; so do all between them.
+        # The smallest and the largest number have exactly this many bytes, and so have all between them.
         if not 0 < size <= _WIDTH or min(some) >> 8 * (size - 1) <= 0 or max(some) > min(_LARGEST, (1 << 8 * size) - 1):
             return False
         if joined[start::length] != _TAGS[size] * len(some):
@@ -404,7 +407,7 @@ def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> 
         if sys.byteorder == "little":
             numbers.byteswap()
         packed = numbers.tobytes()
-        # By columns: the first bytes of all keys after their tags, then the second ones.
+        # By columns: the first bytes of all keys after their tags, then the second bytes, and so on.
         if any(joined[start + 1 + byte :: length] != packed[_WIDTH - size + byte :: _WIDTH] for byte in range(size)):
             return False
         at = after

@@ -4,11 +4,11 @@
     zero               02
     positive decimal   03, exponent + 8192 in two bytes, then pairs of digits, each pair + 1 in a byte
 
-The exponent is that of the first significant digit; digits lose their zeros at both ends, and an odd last digit counts
-as followed by 0.
+The exponent is that of the first significant digit; leading and trailing zeros are removed, and an odd number of digits
+is padded with 0.
 
-Rules of this module: one codec per type, strict about types (a bool is no int, a datetime no date); text is used where
-the standard text of a type already sorts as its values do. Equal decimals have one encoding (``1.0`` and ``1.00``);
+Rules of this module: one codec per type, strict about types (a bool is not an int, a datetime not a date). Text is used
+if the standard text of a type already sorts like its values. Equal decimals have one encoding (``1.0`` and ``1.00``);
 digits are read with ``as_tuple``, because ``normalize`` rounds to the precision of the context.
 """
 
@@ -38,7 +38,7 @@ _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 
 
 def encode_decimal(value: Decimal) -> bytes:
-    """Encode a finite decimal, order preserved.
+    """Encode a finite decimal; the bytes sort like the numbers.
 
     Raises InvalidValueError for NaN, infinity, more than 100 significant digits, or a first digit beyond 10**±6144.
 
@@ -65,9 +65,9 @@ def encode_decimal(value: Decimal) -> bytes:
 
 
 def order_decimal(value: Decimal) -> bytes:
-    """Encode every Decimal but NaN for comparisons; the bytes cannot be decoded.
+    """Encode any Decimal except NaN for comparisons; the bytes cannot be decoded.
 
-    An exponent beyond that of a column is written after two bytes below or above all of the others.
+    An exponent outside the range of a column is written after two bytes that sort below or above all others.
 
     Examples:
         >>> order_decimal(Decimal("1e7000")) > order_decimal(Decimal("9e6144")) == encode_decimal(Decimal("9e6144"))
@@ -88,7 +88,7 @@ def order_decimal(value: Decimal) -> bytes:
 
 
 def _significant(value: Decimal) -> tuple[int, str, int]:
-    """Return the sign, the digits without zeros at either end, and the exponent of the first of them."""
+    """Return the sign, the digits without leading and trailing zeros, and the exponent of the first digit."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "only NaN and infinities have another"
     text = "".join(map(str, digits)).lstrip("0")
@@ -103,7 +103,7 @@ def _encoded(sign: int, exponent: bytes, text: str) -> bytes:
 
 
 def decode_decimal(data: bytes) -> Decimal:
-    """Return the number without the zeros at its end; DecodeError for bytes that are no encoded decimal."""
+    """Return the number without trailing zeros. Raises DecodeError for invalid bytes."""
     sign, body = data[:1], data[1:]
     if sign == _ZERO and not body:
         return Decimal(0)
@@ -121,7 +121,7 @@ def decode_decimal(data: bytes) -> Decimal:
 
 
 MAX_SAFE_INTEGER: Final = (1 << 53) - 1
-"""The largest integer up to which a float, and JavaScript, counts without gaps."""
+"""The largest integer up to which every integer is exact in a float and in JavaScript."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -143,11 +143,11 @@ def _pack_bool(value: Any) -> bytes:
 
 
 _POSITIVE_HEADS: Final = tuple(encode_part(1 << 8 * size >> 1)[:1] for size in range(9))
-"""The tag of a positive int by the bytes of its magnitude."""
+"""The tag of a positive int by the number of bytes of its magnitude."""
 
 
 def _pack_int(value: Any) -> bytes:
-    if type(value) is int and 0 < value < 1 << 63:  # as nearly all keys are
+    if type(value) is int and 0 < value < 1 << 63:  # the case of nearly all keys
         size = (value.bit_length() + 7) >> 3
         return _POSITIVE_HEADS[size] + value.to_bytes(size, "big")
     if not isinstance(value, int) or isinstance(value, bool):
@@ -257,9 +257,9 @@ def _pack_date(value: Any) -> bytes:
 
 
 def stored_datetime(value: Any) -> str | datetime:
-    """Return the stored form of a datetime: its ISO 8601 text, or itself where the text would lose ``fold``.
+    """Return the stored form of a datetime: its ISO 8601 text, or the datetime itself if the text would lose ``fold``.
 
-    Raises InvalidValueError for an offset that text does not hold, or a time zone without one.
+    Raises InvalidValueError for an offset that text cannot hold, or a time zone without an offset.
     """
     offset = _checked_datetime(value).utcoffset()
     if offset is None and value.tzinfo is not None:
@@ -277,7 +277,7 @@ def stored_datetime(value: Any) -> str | datetime:
 
 def _require_whole_seconds(offset: timedelta | None, kind: str) -> None:
     if offset is not None and offset.microseconds:
-        # fromisoformat reads an offset of less than a second as none at all (CPython 3.11), which moves the time.
+        # fromisoformat ignores an offset of less than a second (CPython 3.11), which would change the time.
         raise InvalidValueError(
             "a time zone whose offset has a fraction of a second cannot be stored",
             type=kind,
@@ -312,7 +312,7 @@ def _pack_time(value: Any) -> bytes:
 def stored_time(value: Any) -> str:
     """Return the stored form of a time: its ISO 8601 text.
 
-    Raises InvalidValueError for a time zone whose offset depends on the day, an offset that text does not hold, or
+    Raises InvalidValueError for a time zone whose offset depends on the date, an offset that text cannot hold, or
     ``fold``.
     """
     offset = _checked_time(value).utcoffset()
@@ -449,7 +449,7 @@ _datetime_of_text = parsed(datetime.fromisoformat)
 
 
 def _read_datetime(stored: Any) -> datetime:
-    # A datetime is stored as itself where text would lose its fold, and by Deno, as a Date.
+    # A datetime is stored as a datetime if text would lose its fold, and by Deno, as a Date.
     if isinstance(stored, datetime):
         return stored
     value: datetime = _datetime_of_text(stored)

@@ -1,23 +1,24 @@
-"""The value codec ``v8``: the encoding of Deno KV, so that Deno and this library read each other's values.
+"""The value codec ``v8``: the encoding of Deno KV, so that Deno and this library can read each other's values.
 
     encoding 1   V8's serialisation, version 15, which Deno and Node read
     encoding 2   KvU64, eight bytes, little endian
     encoding 3   bytes, as they are
 
-JavaScript has one type where Python has two, and V8 skips padding (a zero byte) before every tag but writes it only
-before two-byte strings. So one byte of padding marks the second of the two, and JavaScript sees no difference:
+If JavaScript has one type for two Python types, a padding byte distinguishes them. V8 skips padding (a zero byte)
+before every tag but writes it only before two-byte strings. So one byte of padding marks the second Python type, and
+JavaScript sees no difference:
 
     00 '    a Set that is a frozenset
     00 A    an array that is a tuple (a key or member)
     00 ;    a Map that is a plain dict, not a KvMap
     00 N    in documents, a number that is a float although it is integral
 
-Each container is a coroutine that writes itself and yields its items; one loop drives them all.
+Each container is a coroutine that writes itself and yields its items; a single loop drives all of them.
 
-Rules of this module: a number is a float and a bigint an int, exactly; only in documents an int that JavaScript can
-hold is a number. Objects are numbered as V8 numbers them, and a list, dict or set that comes again is a reference.
-Nothing recurses but the members of sets, which are sorted, so that equal values have equal bytes. Imported only when
-the codec is chosen, because it needs the extra ``v8``.
+Rules of this module: a number is a float and a bigint an int, exactly; only in documents, an int that JavaScript can
+hold is a number. Objects are numbered as in V8, and a repeated list, dict or set is a reference. Only members of sets
+are processed recursively; they are sorted, so that equal values have equal bytes. The module is imported only if the
+codec is selected, because it needs the extra ``v8``.
 """
 
 from __future__ import annotations
@@ -50,24 +51,24 @@ from kvmodels.errors import InvalidValueError
 
 _DIGIT_BITS: Final = 64
 _BIGINT_BITS: Final = 1 << 30
-"""The most that a bigint of V8 can have."""
+"""The maximum number of bits of a V8 bigint."""
 
 _MAX_LENGTH: Final = (1 << 29) - 24
-"""The characters of V8's longest string."""
+"""The maximum number of characters of a V8 string."""
 
 _KEY, _MEMBER, _NO_STEP = object(), object(), object()
-"""Steps of a path without a name: into a key, into a member of a set or tuple, not into anything yet."""
+"""Steps of a path without a name: into a key, into a member of a set or tuple, and none yet."""
 
 _Inside = Iterator[tuple[Any, Any]]
 _FROZEN: Final = (tuple, frozenset)
 
 
 class V8Codec:
-    r"""Values as V8 serialises them; safe to share between threads.
+    r"""Encodes values like V8; safe to share between threads.
 
-    It stores the values of the default codec, ``KvMap`` and ``KvArray``; but a datetime must have a timezone and
-    comes back in UTC, a pattern must be one that JavaScript has too, and a ``memoryview`` of numbers is a typed array.
-    docs/concepts/deno-values.md has the table of both directions.
+    It stores the values of the default codec, ``KvMap`` and ``KvArray``. But a datetime must have a timezone and is
+    read back in UTC, a pattern must be valid in JavaScript too, and a ``memoryview`` of numbers is a typed array. The
+    tables in docs/concepts/deno-values.md show both directions.
 
     Examples:
         >>> codec = V8Codec()
@@ -80,50 +81,50 @@ class V8Codec:
     name = "v8"
 
     def encode(self, value: Any) -> tuple[bytes, int]:
-        """Encode any storable value; linear in its size, sets in n log n.
+        """Encode any storable value; linear in its size, n log n for sets.
 
         Returns:
             The bytes and the number of their encoding.
 
         Raises:
-            InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
+            InvalidValueError: a part cannot be stored; ``path`` is its position, such as ``$.a[0]``.
         """
         raw = None if type(value) is memoryview and value.format in VIEW_TAGS else encode_raw(value)
         return raw or (write_value(value, as_document=False), V8_ENCODING)
 
     def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
-        """Encode a document: ints within 2**53 as numbers; raises as ``encode``."""
+        """Encode a document, with ints within 2**53 as numbers; raises like ``encode``."""
         return write_value(document, as_document=True), V8_ENCODING
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Decode what ``encode`` returned, or what Deno stored.
+        """Decode the result of ``encode``, or bytes that Deno stored.
 
         Args:
             data: the stored bytes.
-            encoding: the number stored with them.
-            key: the packed key they were found under, for the error.
+            encoding: the number that is stored with the bytes.
+            key: the packed key of the bytes, for the error.
 
         Raises:
-            DecodeError: the bytes are damaged, of an encoding that this codec does not read, or something that Python
-                has no counterpart for; ``reason`` says what.
+            DecodeError: the bytes are damaged, have an encoding that this codec does not read, or contain a value
+                without a Python counterpart; ``reason`` is the cause.
         """
         return self._decode(data, encoding, key, as_document=False)
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Decode the bytes of ``encode_document``; of a number that JavaScript wrote, an int if it is integral.
+        """Decode the result of ``encode_document``; an integral number of JavaScript becomes an int.
 
-        Raises as ``decode``, and DecodeError if the value is not an object.
+        Raises like ``decode``, and DecodeError if the value is not an object.
         """
         return require_document(self._decode(data, encoding, key, as_document=True), key)
 
     def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Return the document, or another value if the bytes are no document; raises as ``decode``."""
+        """Return the document, or another value if the bytes are not a document; raises like ``decode``."""
         return self._decode(data, encoding, key, as_document=True)
 
     def decode_operand(self, data: bytes, encoding: int) -> Any:
         """Return the value for a sum.
 
-        ``new Number(3)`` stays an object, because JavaScript adds nothing to it there.
+        ``new Number(3)`` stays an object, because JavaScript adds nothing to it either.
         """
         value = self._decode(data, encoding, b"", as_document=False)
         return BoxedNumber(value) if encoding == V8_ENCODING and is_boxed_number(data) else value
@@ -140,7 +141,7 @@ class V8Codec:
 
 
 def write_value(value: Any, *, as_document: bool) -> bytes:
-    """Write one value with its header; InvalidValueError names the path of an unstorable value.
+    """Return a value encoded with its header. Raises InvalidValueError with the path of an unstorable value.
 
     With ``as_document``, ints within 2**53 are numbers, so that JavaScript can compute with them.
     """
@@ -180,7 +181,7 @@ class _Writer:
             raise
 
     def put(self, value: Any) -> None:
-        """Write a value, or open the container that it is."""
+        """Write a scalar value, or open a container."""
         kind = cast("type[object]", type(value))
         write = _WRITERS.get(kind)
         if write is not None:
@@ -245,7 +246,7 @@ class _Writer:
             self.number(int(value))
 
     def number(self, value: int) -> None:
-        """Write a number in V8's own form: an integer if it has 32 bits."""
+        """Write a number in V8's form: as an integer if it has 32 bits."""
         if value in INT32_RANGE:
             self.stream.write_int32(value)
         else:
@@ -359,7 +360,7 @@ class _Writer:
             return b"A" + b"".join(parts) + b"$" if type(member) is tuple else b"'" + b"".join(sorted(parts)) + b","
         write = _WRITERS.get(cast("type[object]", type(member)))
         if write is None:
-            return b""  # an object with an identity has no order, and an unstorable value is refused in its turn
+            return b""  # an object with identity has no order, and an unstorable value is refused later
         writer = _Writer(self._as_document)
         write(writer, member)
         return bytes(writer.stream.data)

@@ -1,11 +1,11 @@
-"""From the bytes of V8's serialisation to Python values, without recursion and without trust.
+"""Conversion of V8's serialisation to Python values, without recursion and without trusting the data.
 
-Each container is a coroutine that yields when it wants the next value and returns itself when it is complete; one loop
-drives them all, so that nesting costs memory only. Objects are numbered as V8 numbers them, so that references keep
+Each container is a coroutine that yields to receive its next value and returns itself when it is complete. A single
+loop drives all of them, so that nesting costs only memory. Objects are numbered as in V8, so that references preserve
 shared containers and cycles.
 
-Rules of this module: no length that the data claims is believed before it is compared with the bytes that are left;
-every fault is a ValueError.
+Rules of this module: every length in the data is compared with the number of remaining bytes before it is used; every
+fault is a ValueError.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kvmodels.codecs.v8.scalars import V8Stream, datetime_of, is_safe_integral, 
 from kvmodels.core.values import UNDEFINED, KvArray, KvMap
 
 MAX_DEPTH: Final = 100_000
-"""How deep containers nest; a level of hostile data costs one byte, and half a kilobyte here."""
+"""The maximum nesting of containers; a level of hostile data costs one byte, and half a kilobyte here."""
 
 MAX_HOLES: Final = 1_000_000
-"""How many elements of sparse arrays one value may have beyond those that are written down."""
+"""The maximum number of array holes in one value."""
 
 _INDEX_LIMIT: Final = (1 << 32) - 1
 _INDEX_DIGITS: Final = 10
@@ -33,7 +33,7 @@ _Container = Generator[None, Any, Any]
 
 
 class _Buffer:
-    """An ArrayBuffer; a view of it may follow, at once or after a later reference."""
+    """An ArrayBuffer; a view of it may follow at once or after a later reference."""
 
     __slots__ = ("data",)
 
@@ -70,32 +70,33 @@ _WITHOUT_COUNTERPART: Final[dict[int, str]] = {
 
 
 def read_value(data: bytes, *, as_document: bool) -> Any:
-    """Read one value with its header; ValueError for other data, and for a value without a Python counterpart.
+    """Read one value with its header. Raises ValueError for invalid data, and for a value without a Python counterpart.
 
     With ``as_document``, integral numbers are ints, unless they are marked as floats.
     """
     reader = _Reader(data, as_document)
     value = reader.read()
     if reader.late:
-        # Containers turned out to be keys, members or bearers of properties after they had been made: once more,
-        # knowing which. To put others in their places afterwards was rejected: cycles hold them in too many.
+        # Some containers turned out to be keys, members or arrays with properties after they were created, so the data
+        # is read again with this knowledge. Replacing them afterwards was rejected: cycles refer to them in too many
+        # places.
         value = _Reader(data, as_document, reader.late).read()
     return value
 
 
 class BoxedNumber(NamedTuple):
-    """A JavaScript object around a number or a bigint, where it must not be taken for the number itself."""
+    """A JavaScript object around a number or bigint, where it must not be confused with the number itself."""
 
     value: int | float
 
 
 def is_boxed_number(data: bytes) -> bool:
-    """Whether a value that was read without a fault is ``new Number(...)`` or ``Object(1n)`` as a whole."""
+    """Return whether valid data is ``new Number(...)`` or ``Object(1n)`` as a whole value."""
     return V8Stream(data).tag() in (SerializationTag.kNumberObject, SerializationTag.kBigIntObject)
 
 
 class _Reader:
-    """One reading. ``late`` maps object numbers to the types that a second reading must give them."""
+    """One pass over the data. ``late`` maps object numbers to the types that a second pass must use for them."""
 
     def __init__(self, data: bytes, as_document: bool, known: Mapping[int, type] = MappingProxyType({})) -> None:
         self.late: dict[int, type] = {}
@@ -119,7 +120,7 @@ class _Reader:
                 open_containers.append(cast("_Container", value))
                 message: Any = None
             elif not open_containers:
-                if self.stream.remaining:  # V8 ignores bytes after the value, but it wrote none there
+                if self.stream.remaining:  # V8 ignores bytes after the value, but never writes any
                     raise MalformedError("data after the value")
                 return value
             else:
@@ -144,19 +145,19 @@ class _Reader:
         return value
 
     def keep(self, value: Any) -> Any:
-        """Number an object as V8 does."""
+        """Number an object like V8, and return it."""
         self._objects.append(value)
         return value
 
     def open(self, plain: type) -> Any:
-        """Return a new container, numbered."""
+        """Return a new, numbered container."""
         number = len(self._objects)
         container = self._known.get(number, plain)()
         self._numbers[id(container)] = number
         return self.keep(container)
 
     def hashable(self, value: Any) -> Hashable:
-        """Return the value as a key or member; note a container that cannot be one yet for the second reading."""
+        """Return the value as a key or member; note a container that cannot be one yet, for the second pass."""
         by_identity = _BY_IDENTITY.get(cast("type[object]", type(value)))
         if by_identity is not None:
             self.late[self._numbers[id(value)]] = by_identity
@@ -335,7 +336,7 @@ class _Reader:
         if self._frozen_depth == MAX_MEMBER_DEPTH:
             raise MalformedError("tuples and frozensets nested too deeply")
         self._frozen_depth += 1
-        # Numbered, but never referred to: the writer does not, and chains of references would take forever to hash.
+        # Numbered, but never referenced: the writer does not, and hashing chains of references would take too long.
         self._objects.append(_UNFINISHED)
 
     def error(self) -> _Container:

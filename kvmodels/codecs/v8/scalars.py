@@ -1,7 +1,7 @@
 """JavaScript's Date, RegExp, numbers and typed arrays in Python, and the byte stream that holds them.
 
-Rules of this module: a translation is exact or refused. No length that the data claims is believed before it is
-compared with the bytes that are left; every fault is a ValueError. The reader, not this module, understands tags.
+Rules of this module: a conversion is exact or refused. Every length in the data is compared with the number of
+remaining bytes before it is used; every fault is a ValueError. The reader, not this module, interprets tags.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvmodels.codecs.msgpack_extensions import MalformedError
 from kvmodels.errors import InvalidValueError
 
 MAX_SAFE_INTEGER: Final = (1 << 53) - 1
-"""The largest integer up to which a JavaScript number counts without gaps."""
+"""The largest integer up to which every integer is exact as a JavaScript number."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -28,7 +28,7 @@ _LAST_MICROSECOND: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 
 
 def is_safe_integral(number: float) -> bool:
-    """Whether a number counts as an int in a document: integral, within ±(2**53 - 1), and not -0.0."""
+    """Return whether a number counts as an int in a document: integral, within ±(2**53 - 1), and not -0.0."""
     return number.is_integer() and abs(number) <= MAX_SAFE_INTEGER and (number != 0 or math.copysign(1, number) > 0)
 
 
@@ -36,10 +36,10 @@ def is_safe_integral(number: float) -> bool:
 
 
 def milliseconds_of(value: datetime) -> float:
-    """Return the milliseconds since the epoch, with microseconds as their fraction, which JavaScript cuts off.
+    """Return the milliseconds since the epoch, with microseconds as a fraction, which JavaScript truncates.
 
-    Raises InvalidValueError without a timezone, outside the years 1 to 9999 in UTC, or with microseconds that a double
-    does not hold (beyond 1691 to 2248).
+    Raises InvalidValueError without a timezone, outside the years 1 to 9999 in UTC, or if a double cannot hold the
+    microseconds (outside 1691 to 2248).
     """
     if value.utcoffset() is None:
         raise InvalidValueError(
@@ -65,7 +65,7 @@ def milliseconds_of(value: datetime) -> float:
 
 
 def datetime_of(milliseconds: float) -> datetime:
-    """Return the moment in UTC; MalformedError outside of Python's years 1 to 9999."""
+    """Return the time in UTC. Raises MalformedError outside Python's years 1 to 9999."""
     try:
         return _EPOCH + timedelta(microseconds=_microseconds_of(milliseconds))
     except (OverflowError, ValueError):
@@ -73,19 +73,19 @@ def datetime_of(milliseconds: float) -> datetime:
 
 
 def _microseconds_of(milliseconds: float) -> int:
-    # In two parts: the product of the whole would exceed what a double holds exactly.
+    # In two parts, because the product as a whole would exceed the exact range of a double.
     whole = math.floor(milliseconds)
     return whole * _PER_MILLISECOND + round((milliseconds - whole) * _PER_MILLISECOND)
 
 
 # -- RegExp
 
-# By plain ints: the complement of an IntFlag differs between the patch releases of Python 3.11.
+# As plain ints: the complement of an IntFlag differs between patch releases of Python 3.11.
 _TO_PYTHON: Final[dict[int, re.RegexFlag]] = {
     int(JSRegExpFlag.IgnoreCase): re.IGNORECASE,
     int(JSRegExpFlag.Multiline): re.MULTILINE,
     int(JSRegExpFlag.DotAll): re.DOTALL,
-    # These decide how JavaScript's own methods continue after a match, or hold for Python's str patterns anyway.
+    # These flags control how JavaScript's methods continue after a match, or always apply to Python's str patterns.
     int(JSRegExpFlag.Global): re.NOFLAG,
     int(JSRegExpFlag.Sticky): re.NOFLAG,
     int(JSRegExpFlag.HasIndices): re.NOFLAG,
@@ -98,13 +98,14 @@ _COMMON_SYNTAX: Final = re.compile(
     r"[^\\\[(*+?}]|\\[^AZNUa]|\[\^?(?!\])(?:[^\\\]]|\\[^NUa])+\]|\((?!\?)|\(\?(?:[:=!]|<[=!])|[*+?}](?!\+)",
     re.DOTALL,
 )
-"""Matches one character, escape, class, opening of a group or quantifier that JavaScript reads as Python does."""
+"""Matches one character, escape, class, group opening or quantifier that has the same meaning in JavaScript and
+Python."""
 
 
 def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
     """Return the source and the flags of a pattern as a JavaScript RegExp.
 
-    Raises InvalidValueError for a pattern of bytes, and a flag or construct that JavaScript does not have.
+    Raises InvalidValueError for a bytes pattern, and for a flag or construct that JavaScript does not have.
     """
     source: object = pattern.pattern
     if type(source) is not str:
@@ -131,7 +132,7 @@ def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
 
 
 def _has_common_syntax(source: str) -> bool:
-    # One element after the other, not one possessive repetition: Python 3.11.2 backtracks into that.
+    # One element at a time, not one possessive repetition: Python 3.11.2 backtracks into that.
     at = 0
     while at < len(source):
         element = _COMMON_SYNTAX.match(source, at)
@@ -142,7 +143,7 @@ def _has_common_syntax(source: str) -> bool:
 
 
 def pattern_of(source: str, flags: int) -> re.Pattern[str]:
-    """Return the compiled pattern; MalformedError for a flag that Python lacks or a source that it does not compile."""
+    """Return the compiled pattern. Raises MalformedError for a flag or source that Python does not support."""
     python = re.NOFLAG
     for flag, counterpart in _TO_PYTHON.items():
         if flags & flag:
@@ -152,7 +153,7 @@ def pattern_of(source: str, flags: int) -> re.Pattern[str]:
         raise MalformedError("a RegExp with a flag that Python lacks")
     try:
         return re.compile(source, python)
-    except (re.error, OverflowError, RecursionError, Warning):  # a doubtful pattern warns: it may be made an error
+    except (re.error, OverflowError, RecursionError, Warning):  # warnings may be errors
         raise MalformedError("a RegExp that Python does not compile") from None
 
 
@@ -171,7 +172,7 @@ _FORMATS: Final[dict[int, str]] = {
     ArrayBufferViewTag.kBigUint64Array: "Q",
 }
 VIEW_TAGS: Final[dict[str, int]] = {code: int(tag) for tag, code in _FORMATS.items()}
-"""The typed array of each format of a memoryview; every other format is stored as its bytes."""
+"""The typed array for each memoryview format; other formats are stored as bytes."""
 
 _BYTES_VIEWS: Final = frozenset(
     {ArrayBufferViewTag.kUint8Array, ArrayBufferViewTag.kUint8ClampedArray, ArrayBufferViewTag.kDataView}
@@ -179,7 +180,7 @@ _BYTES_VIEWS: Final = frozenset(
 
 
 def view_of(tag: int, window: bytes) -> bytes | memoryview:
-    """Bytes for a view of bytes, a memoryview of the element type for the others. Raises MalformedError."""
+    """Return bytes for a view of bytes, a memoryview of the element type for other views. Raises MalformedError."""
     if tag in _BYTES_VIEWS:
         return window
     code = _FORMATS.get(tag)
@@ -192,7 +193,7 @@ def view_of(tag: int, window: bytes) -> bytes | memoryview:
 
 
 _VERSIONS: Final = (15, 16)
-"""Older releases of Deno wrote 15, as this codec does; 16 does not differ for the values of Deno KV."""
+"""Older releases of Deno wrote 15, as this codec does; 16 is identical for the values of Deno KV."""
 
 _HEADER_BYTES: Final = 2
 _VARINT_BITS: Final = 32
@@ -210,10 +211,10 @@ class V8Stream:
     """A position in serialised data, after its header.
 
     Attributes:
-        padded: whether padding stood before the tag that was read last.
+        padded: whether there was padding before the last tag.
 
     Raises:
-        MalformedError: no header, or one of another version.
+        MalformedError: the header is missing or has an unknown version.
     """
 
     __slots__ = ("_data", "_stream", "padded")
@@ -227,11 +228,11 @@ class V8Stream:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
+        """Return the number of remaining bytes."""
         return len(self._data) - self._stream.pos
 
     def tag(self) -> int:
-        """Read the next tag, whatever padding stands before it."""
+        """Read the next tag and skip any padding before it."""
         at = self._behind_padding()
         if at == len(self._data):
             raise MalformedError("data that is cut off")
@@ -240,7 +241,7 @@ class V8Stream:
         return self._data[at]
 
     def follows(self, tag: int) -> bool:
-        """Whether this tag is next; it is read if so."""
+        """Return whether this tag is next, and read it if so."""
         at = self._behind_padding()
         if at == len(self._data) or self._data[at] != tag:
             return False
@@ -254,7 +255,7 @@ class V8Stream:
         return at
 
     def varint(self) -> int:
-        """Read an unsigned number of up to 35 bits: its bound keeps a long run of digits from taking square time."""
+        """Read an unsigned number of up to 35 bits; the limit keeps long runs of digits from taking quadratic time."""
         at = self._stream.pos
         if at < len(self._data) and self._data[at] <= _LAST_DIGIT:  # nearly all have one digit
             self._stream.pos = at + 1
