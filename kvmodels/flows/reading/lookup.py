@@ -66,20 +66,30 @@ def get(
 
     ``required``: raise DoesNotExist where there is none; else return None.
     """
-    values = lookups
-    if arguments:
-        if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
-            given = arguments[0]
-            one = _bound(context, schema, (schema.model, required), given)
-            return one if one is not None else _by_key(context, schema, key_values(schema, given), required=required)
-        values = _values(schema, arguments, lookups)
-    if values:
-        operand: Any = values
+    by_key = len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression)
+    shape: tuple[Any, ...]
+    if by_key:
+        shape, given = (schema.model, required), arguments[0]
+    else:
+        values = _values(schema, arguments, lookups) if arguments else lookups
+        if not values:
+            return find_one(context, _query(schema, arguments, lookups), required=required)
+        shape, given = (schema.model, required, *values), values
         if len(values) == 1:
-            (operand,) = values.values()
-        one = _bound(context, schema, (schema.model, required, *values), operand)
-        if one is not None:
-            return one
+            (given,) = values.values()
+    view = context.view
+    if view is not None and given is not None:
+        lookup: Any = view.live[schema.collection].compiled.lookups.get(shape) or _kept(context, view, schema, shape)
+        if lookup is not NO_LOOKUP:
+            try:
+                key = lookup.head + lookup.pack(given)
+            except InvalidValueError:
+                pass  # planning it names the field
+            else:
+                # The named tuple is made as its own constructor does, without the call of it.
+                return _new(_ONE_LOOKUP, (lookup, key, given))
+    if by_key:
+        return _by_key(context, schema, key_values(schema, given), required=required)
     return find_one(context, _query(schema, arguments, lookups), required=required)
 
 
@@ -113,22 +123,6 @@ def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, 
             hint="Give the primary key, an expression, or field=value.",
         )
     return query
-
-
-def _bound(context: Context, schema: ModelSchema, shape: tuple[Any, ...], given: Any) -> OneLookup[Any] | None:
-    """Bind the lookup of a shape to an operand; None if the query must be planned."""
-    view = context.view
-    if view is None:
-        return None
-    lookup: Any = view.live[schema.collection].compiled.lookups.get(shape) or _kept(context, view, schema, shape)
-    if given is None or lookup is NO_LOOKUP:
-        return None
-    try:
-        key = lookup.head + lookup.pack(given)
-    except InvalidValueError:
-        return None  # planning it names the field
-    # The named tuple is made as its own constructor does, without the call of it.
-    return _new(_ONE_LOOKUP, (lookup, key, given))
 
 
 def _kept(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[Any, ...]) -> object:
