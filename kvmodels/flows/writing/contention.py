@@ -11,7 +11,7 @@ not wait for the keys of that turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -80,7 +80,7 @@ class Contention:
 
 
 @contextmanager
-def calling(contention: Contention | None) -> Iterator[None]:
+def calling(contention: Contention | None) -> Generator[None]:
     """Run code of the user in the middle of a write: its own writes do not wait for the turn that the write has."""
     if contention is None:
         yield
