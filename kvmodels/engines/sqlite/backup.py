@@ -17,7 +17,7 @@ from kvmodels.engines.contract import Snapshot
 from kvmodels.engines.shared.evaluation import from_versionstamp
 from kvmodels.engines.shared.file_checks import absolute_path
 from kvmodels.engines.sqlite import file as sqlite_file
-from kvmodels.engines.sqlite.errors import translated
+from kvmodels.engines.sqlite.file import translated
 from kvmodels.errors import EngineError
 
 SHARED_FILE_MODE = 0o666

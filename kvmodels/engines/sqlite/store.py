@@ -39,7 +39,6 @@ from kvmodels.engines.shared.waiting import Backoff, SharedBackoff
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
 from kvmodels.engines.sqlite import statements
-from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_backoff
 from kvmodels.engines.sqlite.file import (
     IDLE_CONNECTIONS,
     MEMORY_PATH,
@@ -47,6 +46,9 @@ from kvmodels.engines.sqlite.file import (
     SETTINGS_OF_A_READER,
     SETTINGS_OF_THE_WRITER,
     SqliteOptions,
+    leaves_doubt,
+    translated,
+    with_backoff,
 )
 from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.engines.sqlite.write_transactions import SqliteTransaction, group_transaction

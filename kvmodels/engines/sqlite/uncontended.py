@@ -23,8 +23,7 @@ from kvmodels.engines.shared.background import StoreBackground
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.group_commit import UncontendedCommit
 from kvmodels.engines.sqlite import statements
-from kvmodels.engines.sqlite.errors import leaves_doubt
-from kvmodels.engines.sqlite.file import Connection
+from kvmodels.engines.sqlite.file import Connection, leaves_doubt
 from kvmodels.errors import CommitUnknownError, EngineTimeoutError, KvModelsError
 
 INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"

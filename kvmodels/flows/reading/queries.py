@@ -20,9 +20,8 @@ from kvmodels.flows.execution.executor import count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import page as pages
 from kvmodels.flows.reading import scan
-from kvmodels.flows.reading.distinct import DistinctScan, distinct_plan_of
 from kvmodels.flows.reading.page import PageData
-from kvmodels.flows.reading.scan import ResultScan
+from kvmodels.flows.reading.scan import DistinctScan, ResultScan, distinct_plan_of
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
 from kvmodels.query.planning.distinct import is_distinct, told_apart
