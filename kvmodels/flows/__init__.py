@@ -1,7 +1,7 @@
-"""Flows: what the verbs do, as generators that yield requests; nothing here does I/O or knows an engine.
+"""Flows: the implementation of all methods as generators that yield requests; no I/O, independent of engines.
 
-Rules of this module: these parts are loaded when they are first used, because no program uses all of them; each costs
-half a millisecond to three, with what it alone needs.
+Rules of this module: parts are loaded at first use, because no program uses all of them; each costs half a millisecond
+to three milliseconds, including its own dependencies.
 """
 
 from __future__ import annotations

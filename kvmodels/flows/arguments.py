@@ -1,7 +1,7 @@
-"""Checks of arguments that several verbs share, so that a wrong one gets a typed error before anything happens.
+"""Checks of arguments that several methods share, so that a wrong one raises a typed error before anything else.
 
-Rules of this module: pure; a check names the argument and shows a right one. Durations become whole milliseconds; a
-deadline is computed from them inside the operation, by the clock of the engine.
+Rules of this module: pure; a check names the argument and shows a valid one. Durations are converted to whole
+milliseconds; deadlines are computed from them inside the operation, by the engine's clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvmodels.schema.definition.variants import foreign_object
 T = TypeVar("T")
 
 LONGEST_LIFETIME_MS: Final = 2**53 - 1
-"""About 285,000 years, the largest that JavaScript counts exactly and Deno takes."""
+"""About 285,000 years, the largest exact JavaScript number and the maximum in Deno."""
 
 KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 
@@ -26,7 +26,7 @@ KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
     """Return the items of an iterable argument.
 
-    Raises InvalidArgumentError: it cannot be iterated over, or is a string, whose letters are hardly meant.
+    Raises InvalidArgumentError if it is not iterable, or is a str, which would be split into characters.
 
     Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
@@ -42,7 +42,7 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
 
 
 def fields_of(argument: str, value: object) -> dict[str, Any]:
-    """Return the values of fields by name. Raises InvalidArgumentError: it is no mapping."""
+    """Return the values of fields by name. Raises InvalidArgumentError if it is not a mapping."""
     if not _is_mapping(value) or not all(isinstance(name, str) for name in value):
         raise _refusal("fields are given by name", argument, value, f'Give a dict: {argument}={{"name": value}}.')
     return dict(value)
@@ -51,7 +51,7 @@ def fields_of(argument: str, value: object) -> dict[str, Any]:
 def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_ms: int) -> int:
     """Return seconds or a timedelta as milliseconds, rounded to the nearest; a positive one is at least 1 ms.
 
-    Raises InvalidValueError: neither a number nor a timedelta; InvalidArgumentError: not a number, or outside the
+    Raises InvalidValueError if it is neither a number nor a timedelta; InvalidArgumentError if it is NaN or outside the
     range.
 
     Examples:
@@ -60,7 +60,7 @@ def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_m
     """
     hint = f"Give seconds or a timedelta, {shortest_ms / 1000:g} to {longest_ms / 1000:g} seconds."
     milliseconds = _milliseconds(argument, value, "a duration is a number of seconds or a timedelta", hint)
-    if not shortest_ms <= milliseconds <= longest_ms:  # a NaN as well
+    if not shortest_ms <= milliseconds <= longest_ms:  # also for NaN
         raise _refusal("a duration is out of range", argument, value, hint)
     return max(1, round(milliseconds)) if milliseconds else 0
 
@@ -68,8 +68,8 @@ def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_m
 def lifetime_ms(expire_in: object) -> int:
     """Return a lifetime in whole milliseconds, rounded to the nearest; a positive one is at least 1 ms.
 
-    Raises InvalidValueError: neither a number nor a timedelta; InvalidArgumentError: negative, not a number, or too
-    large.
+    Raises InvalidValueError if it is neither a number nor a timedelta; InvalidArgumentError if it is negative, NaN or
+    too large.
 
     Examples:
         >>> lifetime_ms(0.5), lifetime_ms(timedelta(minutes=1)), lifetime_ms(0.0001), lifetime_ms(0)
@@ -77,7 +77,7 @@ def lifetime_ms(expire_in: object) -> int:
     """
     hint = "Give seconds or a timedelta, 0 or more; leave it out to keep the record."
     milliseconds = _milliseconds("expire_in", expire_in, "a lifetime is a number of seconds or a timedelta", hint)
-    if not milliseconds >= 0:  # a NaN as well
+    if not milliseconds >= 0:  # also for NaN
         raise _refusal("a lifetime must be 0 or more", "expire_in", expire_in, hint)
     if milliseconds > LONGEST_LIFETIME_MS:
         raise _refusal("a lifetime is too long", "expire_in", expire_in, "Leave it out to keep the value.")
@@ -94,19 +94,19 @@ def _milliseconds(argument: str, value: object, message: str, hint: str) -> floa
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:
-    """Refuse what cannot be called. Raises InvalidArgumentError."""
+    """Refuse a value that is not callable. Raises InvalidArgumentError."""
     if not callable(value):
         raise _refusal("this is not a function", argument, value, hint)
 
 
 def require_flag(argument: str, value: object) -> None:
-    """Refuse what is neither True nor False: ``readonly="no"`` would be true. Raises InvalidArgumentError."""
+    """Refuse a value that is neither True nor False: ``readonly="no"`` would be true. Raises InvalidArgumentError."""
     if not isinstance(value, bool):
         raise _refusal("this is neither True nor False", argument, value, "Give True or False.")
 
 
 def require_text(argument: str, value: object, hint: str) -> None:
-    """Refuse what cannot be a text part of a key. Raises InvalidArgumentError."""
+    """Refuse a value that cannot be a str part of a key. Raises InvalidArgumentError."""
     if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):
         raise _refusal("this is not a text that can be looked for", argument, value, hint)
 
@@ -114,7 +114,7 @@ def require_text(argument: str, value: object, hint: str) -> None:
 def require_no_counters(schema: ModelSchema) -> None:
     """Refuse a lifetime for records of a model with an aggregate index, whose counters would keep expired records.
 
-    Raises InvalidArgumentError: the index is named.
+    Raises InvalidArgumentError with the name of the index.
     """
     for index in schema.indexes.values():
         if index.aggregates is not None:
@@ -127,7 +127,7 @@ def require_no_counters(schema: ModelSchema) -> None:
 
 
 def require_object(schema: ModelSchema, instance: object) -> None:
-    """Refuse what is not an object of exactly this model. Raises InvalidValueError: its type is named."""
+    """Refuse an object of another class than this model. Raises InvalidValueError with its type."""
     if (instance.__class__ is not schema.model or schema.variants is not None) and schema.variant_of(
         instance
     ) is schema:
@@ -139,15 +139,15 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 def _refusal(message: str, argument: str, value: object, hint: str) -> InvalidArgumentError:
-    # A class or a function is shown by its name: its repr holds an address, which says nothing.
+    # A class or a function is shown by its name, because its repr contains a meaningless address.
     shown = getattr(value, "__name__", value)
     return InvalidArgumentError(message, argument=argument, value=shown, hint=hint)
 
 
 def require_told_deadlines(traits: Traits, schema: ModelSchema) -> None:
-    """Refuse records that expire on an engine that does not tell deadlines: a write would make them permanent.
+    """Refuse records that expire if the engine does not report deadlines: a write would make them permanent.
 
-    Raises UnsupportedError: it does not, or it may return expired rows.
+    Raises UnsupportedError if it does not report them, or may return expired rows.
     """
     if not (traits.tells_deadlines and traits.hides_expired):
         raise UnsupportedError(

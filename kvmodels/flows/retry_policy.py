@@ -12,17 +12,17 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError
 
 _MOST_DOUBLINGS: Final = 64
-"""Doublings of the pause: far beyond any cap, and a float holds it."""
+"""Maximum number of doublings of the pause: far beyond any cap, and within the range of a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The policy for retries of a conflicting operation.
 
-    The pause before attempt n, the second or a later one, is uniform between 0 and
-    ``min(cap_s, initial_s * 2**(n - 2))`` seconds ("full jitter", the AWS Architecture Blog's name), and no attempt
-    starts after ``deadline_s``. A write counts from its second attempt, which follows the first at once; where the
-    first goes without a read, it is not one of the ``attempts``.
+    The pause before attempt n, the second or a later one, is uniform between 0 and ``min(cap_s, initial_s * 2**(n -
+    2))`` seconds ("full jitter", as the AWS Architecture Blog calls it), and no attempt starts after ``deadline_s``. A
+    write counts from its second attempt, which follows the first at once; if the first attempt needs no read, it does
+    not count as one of the ``attempts``.
 
     Examples:
         >>> RetryPolicy().pause(attempt=3, uniform=0.5)
@@ -53,7 +53,7 @@ class RetryPolicy:
                 )
 
     def pause(self, attempt: int, uniform: float) -> float:
-        """Return seconds to wait before this attempt (the first is 1 and never waits)."""
+        """Return the seconds to wait before this attempt (attempt 1 never waits)."""
         if attempt < 2:
             return 0.0
         doublings = min(attempt - 2, _MOST_DOUBLINGS)

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class _Connection(NamedTuple):
-    """One function, with the models that it was connected for."""
+    """A function, with the models that it is connected to."""
 
     function: Callable[..., object]
     models: tuple[type[Any], ...]
@@ -96,7 +96,7 @@ class _Registry:
 
 
 class Signal(_Registry):
-    """A signal whose receivers take the object: of inserts and removals."""
+    """A signal whose receivers take the object: for inserts and removals."""
 
     __slots__ = ()
 
@@ -108,14 +108,14 @@ class Signal(_Registry):
         """Call a function for every record of these models, and of classes that derive from them.
 
         Args:
-            function: takes the object. It is held until it is disconnected; connecting it again adds models.
-            models: model classes, abstract ones too; none: every model.
+            function: called with the object. It is kept until it is disconnected; connecting it again adds models.
+            models: model classes, also abstract ones; none: every model.
 
         Returns:
-            The function, so that ``@signal.connect`` may stand above it.
+            The function, so that ``@signal.connect`` can be used as a decorator.
 
         Raises:
-            InvalidArgumentError: the function is asynchronous or none, or something is no model class.
+            InvalidArgumentError: the function is asynchronous or not callable, or an argument is not a model class.
         """
         self._connect(function, models)
         return function
@@ -130,20 +130,20 @@ class Signal(_Registry):
         return connected
 
     def disconnect(self, function: Callable[[Any], object], /, *models: type[Any]) -> bool:
-        """No longer call a function.
+        """Stop calling a function.
 
         Args:
-            function: one that was connected.
-            models: only for these of the models that it was connected for; none: for all.
+            function: a connected function.
+            models: disconnect only from these models; none: from all.
 
         Returns:
-            Whether it was connected so. A write that has begun may still call it.
+            Whether it was connected to them. A write that has already begun may still call it.
         """
         return self._disconnect(function, models)
 
 
 class ChangeSignal(_Registry):
-    """A signal whose receivers take the object and the one before: of updates."""
+    """A signal whose receivers take the object and the previous one: for updates."""
 
     __slots__ = ()
 
@@ -155,15 +155,15 @@ class ChangeSignal(_Registry):
         """Call a function for every change of a record of these models, and of classes that derive from them.
 
         Args:
-            function: takes the object and the one before. It is held until it is disconnected; connecting it again
-                adds models.
-            models: model classes, abstract ones too; none: every model.
+            function: called with the object and the previous one. It is kept until it is disconnected; connecting it
+                again adds models.
+            models: model classes, also abstract ones; none: every model.
 
         Returns:
-            The function, so that ``@signal.connect`` may stand above it.
+            The function, so that ``@signal.connect`` can be used as a decorator.
 
         Raises:
-            InvalidArgumentError: the function is asynchronous or none, or something is no model class.
+            InvalidArgumentError: the function is asynchronous or not callable, or an argument is not a model class.
         """
         self._connect(function, models)
         return function
@@ -178,14 +178,14 @@ class ChangeSignal(_Registry):
         return connected
 
     def disconnect(self, function: Callable[[Any, Any], object], /, *models: type[Any]) -> bool:
-        """No longer call a function.
+        """Stop calling a function.
 
         Args:
-            function: one that was connected.
-            models: only for these of the models that it was connected for; none: for all.
+            function: a connected function.
+            models: disconnect only from these models; none: from all.
 
         Returns:
-            Whether it was connected so. A write that has begun may still call it.
+            Whether it was connected to them. A write that has already begun may still call it.
         """
         return self._disconnect(function, models)
 
@@ -193,8 +193,8 @@ class ChangeSignal(_Registry):
 class Signals:
     """The six signals of one database; as ``db.signals``.
 
-    Receivers run after the method of the model of the same name, in the order in which they were connected, for
-    writes through this database only. ``before_*`` run in every attempt of a write, ``after_*`` once after its commit.
+    Receivers run after the method of the model with the same name, in the order in which they were connected, and only
+    for writes through this database. ``before_*`` run in every attempt of a write, ``after_*`` once after its commit.
 
     Examples:
         >>> from kvmodels import Database, KvModel, PrimaryKey
@@ -236,7 +236,7 @@ class Signals:
 
     def hooks_of(self, schema: ModelSchema) -> Hooks | None:
         """Return the hooks for the records of a model, methods first; None if there are none. Cost: a dict lookup."""
-        # Held while it is filled: a connection that is made meanwhile puts another one in its place.
+        # Kept during the loop: a connection made meanwhile replaces it with another object.
         resolved = self._resolved
         if schema.model in resolved:
             return resolved[schema.model]

@@ -1,4 +1,4 @@
-"""Drivers: the only modules in which a flow meets an engine."""
+"""Drivers: the only modules that connect flows with engines."""
 
 from __future__ import annotations
 

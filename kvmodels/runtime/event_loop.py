@@ -1,17 +1,17 @@
-"""The asynchronous driver: runs flows in an event loop without keeping it.
+"""The asynchronous driver: runs flows in an event loop without blocking it.
 
-Rules of this module: those of ``kvmodels.runtime.sync``, from which it is apart because asyncio takes a fifth of the
-time of a whole import, and a synchronous program has no use for it.
+Rules of this module: those of ``kvmodels.runtime.sync``. It is a separate module because asyncio takes a fifth of the
+whole import time, and synchronous programs do not need it.
 
-What cancellation of ``arun`` leaves behind:
+The effects of cancelling ``arun``:
 
-- a read is abandoned; when its thread is running, it ends by itself and its rows are dropped;
-- waiting for a commit of others ends at once, and no thread is left waiting;
+- a read is abandoned; if its thread is running, it ends normally and its rows are dropped;
+- a wait for commits of other writers ends at once, and no thread is left waiting;
 - a commit that still waits for its thread is withdrawn: nothing is applied;
-- a commit that has been started is awaited to its end, and the CancelledError carries a note that says
-  ``applied``, ``not applied`` or ``unknown``, since a half-known state is what a caller cannot repair.
+- a commit that has started is awaited to its end, and the CancelledError gets a note that says ``applied``, ``not
+  applied`` or ``unknown``, because callers cannot repair a partly known state.
 
-An engine with an asynchronous form promises the same of it.
+An engine with an asynchronous form guarantees the same.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def arun(
 ) -> Coroutine[Any, Any, T]:
     """Run a flow to its end in the running event loop, and return its result.
 
-    An engine that waits for nothing (trait ``blocking`` false) is called directly, one with an asynchronous form by
-    that; another one in threads that belong to the engine: one for its commits, which it serialises anyway, and a few
-    for its reads, so that waiting commits never keep a read from running. Small reads that wait for nothing are carried
-    out in the event loop, and operations in the queue of a submitting engine hold no thread and share transactions. A
-    snapshot is one of ``apin``; tests inject ``sleep``. Raises KvModelsError: an error of the engine that the flow did
-    not handle, or of the flow; asyncio.CancelledError: the task was cancelled; after a started commit it carries a note
-    with the outcome.
+    An engine that waits for nothing (trait ``blocking`` false) is called directly, one with an asynchronous form
+    through that form. Any other engine is called in its own threads: one for its commits, which it serialises anyway,
+    and a few for its reads, so that waiting commits never block a read. Small reads that wait for nothing are carried
+    out in the event loop, and operations in the queue of a submitting engine use no thread of their own and share
+    transactions. ``snapshot`` comes from ``apin``; tests inject ``sleep``. Raises KvModelsError: an error of the engine
+    that the flow did not handle, or of the flow; asyncio.CancelledError: the task was cancelled; after a started commit
+    it has a note with the outcome.
     """
     if snapshot is None:
         if isinstance(flow, OneLookup):
@@ -111,7 +111,7 @@ async def _run_one(engine: Engine, one: OneRequest[T], sleep: Callable[[float], 
         result: T = one.answer(found)
         if result is not AGAIN:
             return result
-    assert one.otherwise is not None  # there was a guard, or an answer that needs it
+    assert one.otherwise is not None  # the read had a guard, or an answer that may require it
     return await arun(engine, one.otherwise(), sleep=sleep)
 
 
@@ -134,7 +134,7 @@ async def _run_through(
             try:
                 if threads and submitting and (type(request) is Commit or type(request) is Remove):
                     member, answered = submit(submitting, threads, request[0])
-                    del request  # what many tasks keep while they wait, the collector visits
+                    del request  # frees objects that the collector would visit in every waiting task
                     await answered
                     answer = member.result()
                 elif type(request) is Sleep:
@@ -157,13 +157,13 @@ async def _run_through(
                 raise
     finally:
         flow.close()
-        answer = None  # as in run
+        answer = None  # as in ``run``
 
 
 async def _perform_natively(
     engine: Engine, native: AsyncEngine, request: Request, snapshot: AsyncSnapshot | None
 ) -> Any:
-    """Carry out one request by the asynchronous form of an engine, which cares for what is cancelled."""
+    """Carry out one request through the asynchronous form of an engine, which handles cancellation."""
     if isinstance(request, Read):
         ranges, guard, include_expired, follow = request
         if snapshot is not None:
@@ -177,14 +177,14 @@ async def _perform_natively(
         return await native.wait_for_commit(request.after, request.seconds)
     if type(request) is ReadChanges:
         return await native.changes(request.one, request.after)
-    return perform(engine, request)  # Now, which waits for nothing; nothing else is asked of such an engine
+    return perform(engine, request)  # only Now, which does not wait, is left
 
 
 async def aclose(engine: Engine) -> None:
-    """Close an engine without blocking the event loop, and give its threads back.
+    """Close an engine without blocking the event loop, and release its threads.
 
-    Commits that were queued before are carried out first. Cancelling does not stop the closing. If there is no thread
-    for it, the event loop waits: a store that stays open keeps its file and its locks.
+    Commits that were queued before are carried out first. Cancellation does not stop the closing. If no thread can be
+    started for it, the event loop waits: an unclosed store would keep its file and its locks.
     """
     if not engine.capabilities.traits.blocking:
         engine.close()
@@ -212,15 +212,15 @@ async def _close_in_thread(engine: Engine) -> None:
 
 
 async def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine that cleans up to its end, and only then raise a cancellation that came meanwhile.
+    """Run a cleanup coroutine to its end, and only then raise a cancellation that arrived meanwhile.
 
-    ``make`` returns the coroutine. It is called again if something else than this task has cancelled the coroutine, as
-    a loop that is shut down cancels all tasks.
+    ``make`` returns the coroutine. It is called again if another party has cancelled the coroutine, such as a loop that
+    cancels all tasks at its shutdown.
     """
     cancelled: asyncio.CancelledError | None = None
     while True:
-        # A task of its own: a scope of anyio cancels again at every turn of the loop, and a second attempt inside of
-        # this task would never get further than the first one.
+        # A separate task: a scope of anyio cancels again at every iteration of the loop, and a second attempt in this
+        # task would never get further than the first one.
         cleaning = asyncio.create_task(make())
         while not cleaning.done():
             try:
@@ -236,7 +236,7 @@ async def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         raise cancelled
     finally:
-        del cancelled, cleaning, failure  # the error holds this frame, which must not hold the error
+        del cancelled, cleaning, failure  # avoids a reference cycle: the error refers to this frame
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
@@ -246,7 +246,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
-    """Return a snapshot of the engine, made without blocking the event loop. Raises UnsupportedError."""
+    """Return a snapshot of the engine, taken without blocking the event loop. Raises UnsupportedError."""
     if not engine.capabilities.traits.blocking:
         return engine.snapshot()
     if engine.capabilities.native is not None:
@@ -255,15 +255,15 @@ async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
     at_once = engine.capabilities.at_once
     if at_once is not None and (pinned := at_once.snapshot_at_once()) is not None:
         return pinned
-    # If the task is cancelled meanwhile, the finalizer of the snapshot that the thread makes closes it.
+    # If the task is cancelled meanwhile, the finalizer of the snapshot closes it.
     return await asyncio.wrap_future(submit_call(threads.reads.submit, engine.snapshot))
 
 
 def arelease_writes(engine: Engine) -> None:
-    """Let other processes write again, when the commits that have been started are through.
+    """Let other processes write again after all started commits are complete.
 
-    The caller does not wait for it, so cancelling prevents nothing. The thread for commits also makes the
-    reservations, one by one.
+    The caller does not wait for it, so cancellation has no effect on it. The thread for commits also makes the
+    reservations, one at a time.
     """
     try:
         submit_call(threads_of(engine).commits.submit, release_writes, engine)
@@ -272,7 +272,7 @@ def arelease_writes(engine: Engine) -> None:
 
 
 async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
-    """Close a snapshot without blocking the event loop: it waits for a read that a cancelled task has left behind."""
+    """Close a snapshot without blocking the event loop; waits for a read that a cancelled task has abandoned."""
     if engine.capabilities.native is not None:
         await cast("AsyncSnapshot", state).aclose()
         return
@@ -286,7 +286,7 @@ async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
     try:
         closing = submit_call(threads.reads.submit, snapshot.close)
     except EngineError:
-        snapshot.close()  # as in aclose
+        snapshot.close()  # as in ``aclose``
         return
     await asyncio.wrap_future(closing)
 
@@ -294,7 +294,7 @@ async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
 def _without_threads(
     engine: Engine, native: AsyncEngine | None, request: Request, snapshot: AsyncSnapshot | None
 ) -> Awaitable[Any]:
-    """Carry out a request that waits for other writers, or any one by the asynchronous form of an engine."""
+    """Carry out a request that waits for other writers, or any request through the engine's asynchronous form."""
     if isinstance(request, TakeTurn):
         return _wait_for_turn(request)
     if native is None:
@@ -309,7 +309,7 @@ def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], bool]]:
     def wake() -> bool:
         try:
             loop.call_soon_threadsafe(woken.set)
-        except RuntimeError:  # a closed loop refuses the call, and no task waits in it
+        except RuntimeError:  # a closed loop refuses the call, but then no task waits in it
             return False
         return True
 
@@ -317,14 +317,14 @@ def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], bool]]:
 
 
 async def _wait_until(woken: asyncio.Event, seconds: float) -> None:
-    # Not wait_for(): in Python 3.11 it loses a cancellation that comes together with the call.
+    # Not wait_for(): in Python 3.11 it loses a cancellation that arrives together with the call.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await woken.wait()
 
 
 async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
-    """Wait without a thread: the engine wakes the loop, and only asking what it holds may need one."""
+    """Wait without a thread: the engine wakes the loop, and only reading its state may need one."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.seconds
     stamp = await _present_versionstamp(engine)
@@ -345,7 +345,7 @@ async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
 
 
 async def _wait_for_turn(request: TakeTurn) -> bool:
-    """Wait without a thread: whoever grants the turn wakes the loop."""
+    """Wait without a thread: the holder that passes the turn on wakes the loop."""
     ticket, seconds = request
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -366,7 +366,7 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 
 
 async def _perform_beside(engine: Engine, threads: EngineThreads, request: Request, snapshot: Snapshot | None) -> Any:
-    """Carry out what may block, without keeping the event loop."""
+    """Carry out a request that may block, without blocking the event loop."""
     if isinstance(request, Commit | Remove | ReserveWrites):
         return await _commit_in_thread(threads, engine, request)
     at_once = engine.capabilities.at_once
@@ -382,14 +382,14 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
             return found
     if isinstance(request, Read | CountRows | ReadChanges):
         return await asyncio.wrap_future(submit_call(threads.reads.submit, perform, engine, request, snapshot))
-    return engine.now_ms()  # a clock is read, nothing waits
+    return engine.now_ms()  # reads a clock and does not wait
 
 
 async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Commit | Remove | ReserveWrites) -> Any:
     future = submit_call(threads.commits.submit, perform, engine, request)
     waiter = asyncio.wrap_future(future)
     try:
-        # Not shield(): it reports an error that comes after a cancellation to the loop as unseen.
+        # Not shield(): it reports an error that arrives after a cancellation as never retrieved.
         await asyncio.wait((waiter,))
     except asyncio.CancelledError as cancelled:
         if future.cancel():
@@ -401,7 +401,7 @@ async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Com
             try:
                 await asyncio.wait((waiter,))
             except asyncio.CancelledError:
-                # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
+                # The first cancellation is raised below, once the outcome is known; a second one has no further effect.
                 continue
         outcome = waiter.exception() or waiter.result()
         if not isinstance(request, ReserveWrites):

@@ -1,9 +1,9 @@
 """The synchronous driver: carries out the requests of a flow with an engine, in the calling thread.
 
-Rules of this module: a driver performs requests and decides nothing else. Errors of the library are thrown into
-the flow, so that it can handle them; every other exception closes the flow and goes on. KeyboardInterrupt and
-cancellation pass through the flow, which may add a note with the token of an operation whose answer was lost.
-Whatever happens, the flow is closed when the driver returns, and no lock is held.
+Rules of this module: a driver carries out requests and decides nothing else. Errors of the library are thrown into the
+flow, so that it can handle them; every other exception closes the flow and propagates. KeyboardInterrupt and
+cancellation pass through the flow, which may add a note with the token of an operation whose answer was lost. In all
+cases, when the driver returns, the flow is closed and no lock is held.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kvmodels.flows.effects import (
 
 T = TypeVar("T")
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 
 
 def run(
@@ -51,8 +51,8 @@ def run(
 ) -> T:
     """Run a flow to its end in this thread, and return its result.
 
-    With ``snapshot`` the flow reads there, without guards; else the present state at each read. Tests inject ``sleep``.
-    Raises KvModelsError: an error of the engine that the flow did not handle, or of the flow.
+    With ``snapshot``, the flow reads there without guards; otherwise each read sees the present state. Tests inject
+    ``sleep``. Raises KvModelsError: an error of the engine that the flow did not handle, or of the flow.
 
     Examples:
         >>> from kvmodels.engines.memory.engine import MemoryEngine
@@ -82,15 +82,15 @@ def run(
                 result = answer(found)
                 if result is not AGAIN:
                     return result
-            assert otherwise is not None  # there was a guard, or an answer that needs it
+            assert otherwise is not None  # the read had a guard, or an answer that may require it
             flow = otherwise()
     return _run_through(engine, steps_of(flow), snapshot, sleep)
 
 
 def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
-    """Look a record up by a read; AGAIN where the guard did not hold, or another record was guessed.
+    """Look up a record with a read; return AGAIN if the guard failed, or a predicted record was wrong.
 
-    With ``guessed`` a record was guessed before, and was not the wanted one.
+    ``guessed`` means that a predicted record was wrong before, so no record is predicted again.
     """
     lookup, key, given = one
     follow = lookup.follow
@@ -102,9 +102,9 @@ def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
 
 
 def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = False) -> T:
-    """Look a record up by its row alone; return AGAIN where an ordinary read must decide.
+    """Look up a record by its row alone; return AGAIN if an ordinary read must decide.
 
-    The lookup has a ``load``. With ``at_once`` the engine may wait for nothing.
+    The lookup has a ``load``. With ``at_once``, the engine must not wait for anything.
     """
     lookup, key, given = one
     follow, load = lookup.follow, lookup.load
@@ -116,7 +116,7 @@ def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = Fals
     try:
         found = load(row, key)
     except DecodeError:
-        found = None  # it may be another record than the wanted one, which the read can tell
+        found = None  # it may be a wrong record, which only the read can detect
     if found is not None:
         return found
     if isinstance(follow, PredictedFollow):
@@ -150,11 +150,11 @@ def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep
                 raise
     finally:
         flow.close()
-        answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
+        answer = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 def tell(flow: Flow[Any], interruption: BaseException) -> None:
-    """Let a flow note on a KeyboardInterrupt or a cancellation what it knows of the outcome; it cannot go on."""
+    """Let a flow add a note about the outcome to a KeyboardInterrupt or a cancellation; the flow then ends."""
     if not isinstance(interruption, Exception):
         with suppress(StopIteration):
             flow.throw(interruption)
@@ -164,12 +164,12 @@ def release_writes(engine: Engine) -> None:
     """Let other processes write again; see ``effects.ReserveWrites``."""
     with suppress(ClosedError):
         reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # a flow reserves writes only where there is one
+        assert reserver is not None  # a flow reserves writes only if there is one
         reserver.release_writes()
 
 
 def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
-    """Carry out one request in this thread; raises what the engine raises."""
+    """Carry out one request in this thread; raises the errors of the engine."""
     if isinstance(request, Read):
         ranges, guard, include_expired, follow = request
         if snapshot is not None:
@@ -184,13 +184,13 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return engine.commit(request.write)
     if type(request) is Remove:
         remover = engine.capabilities.remover
-        assert remover is not None  # ``Context.removes``
+        assert remover is not None  # see ``Context.removes``
         return remover.remove(request.removal)
     if type(request) is TakeTurn:
         return request.ticket.wait(request.seconds)
     if type(request) is ReserveWrites:
         reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # ``Context.reserves_writes``
+        assert reserver is not None  # see ``Context.reserves_writes``
         return reserver.reserve_writes(request.seconds)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)
@@ -200,7 +200,7 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
 
 
 def _row_alone(engine: Engine, key: bytes) -> ReadResult | None:
-    """Read one row with the prepared statement of the next lookup; None where an ordinary read must decide."""
+    """Read one row with the prepared statement of the next lookup; None if an ordinary read must decide."""
     reader = engine.capabilities.point_reader if switches.fast_kinds else None
     row: Any = None if reader is None else reader.row_at_key(key, None, None, False)
     return None if row is None else ReadResult([[row_of(row)] if row else []], [], b"")

@@ -1,8 +1,8 @@
-"""How an event loop uses an engine that may block: with threads of the engine's own, and without where it can.
+"""How an event loop uses an engine that may block: with the engine's threads, and without a thread if possible.
 
-Rules of this module: a task that waits for a commit holds no thread. Operations wait in the queue of a submitting
-engine; one thread carries them out, many in one transaction, and the answers of a transaction wake the loop once.
-A read that waits for nothing is carried out by the loop itself; after some in a row other tasks have their turn.
+Rules of this module: a task that waits for a commit uses no thread. Operations wait in the queue of a submitting
+engine. One thread carries them out, many in one transaction, and the answers of a transaction wake the loop once. The
+loop itself carries out reads that do not wait; after several in a row, other tasks run.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from kvmodels.flows.effects import CountRows, Read, ReadToChange
 
 T = TypeVar("T")
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 
 READ_THREADS: Final = 4
-"""Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
+"""Threads that read from one blocking engine; more do not help SQLite, because rows are decoded under the GIL."""
 
 READS_AT_ONCE: Final = 16
-"""Reads that a task carries out in the event loop before others have their turn."""
+"""Reads that a task carries out in the event loop before other tasks run."""
 
 
 class EngineThreads:
-    """The threads of one engine: one for its commits, a few for its reads. They end when the object is forgotten."""
+    """The threads of one engine: one for its commits, a few for its reads. They end when the object is collected."""
 
     __slots__ = ("__weakref__", "_lead_lock", "_leads", "commits", "reads")
 
     def __init__(self) -> None:
-        # Not the default executor of the loop: it is shared with code that may wait for us, and queueing there
-        # would let reads of one slow engine keep those of another from running.
+        # Not the default executor of the loop: it is shared with code that may wait for this library, and queueing
+        # there would let reads of one slow engine block those of another.
         self.commits = ThreadPoolExecutor(1, thread_name_prefix="kvmodels-commit")
         self.reads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvmodels-read")
         self._leads = False
         self._lead_lock = threading.Lock()
 
     def lead(self, committer: CommitQueue) -> None:
-        """Have the thread for commits carry out everything that is in the queue, or will be until it comes to it.
+        """Let the thread for commits carry out everything that is in the queue when it gets to it.
 
-        Raises EngineError: the thread could not be started; the next call tries again.
+        Raises EngineError if the thread could not be started; the next call tries again.
         """
-        # The lock is for two loops: one must not rely on a start of the other one that then fails.
+        # The lock is for two loops: one must not rely on a start by the other that then fails.
         with self._lead_lock:
             if not self._leads:
                 self._leads = True
@@ -76,23 +76,23 @@ class EngineThreads:
 
     def _lead(self, committer: CommitQueue) -> None:
         while True:
-            # Before it looks into the queue: what comes later has itself carried out by another call.
+            # Before it reads the queue: operations that are added later start another call.
             self._leads = False
             try:
                 committer.lead()
             except BaseException:
                 if committer.waiting:
-                    continue  # here, because another call might get no thread
+                    continue  # here, because another call might not get a thread
                 raise
             return
 
 
 class _LoopState:
-    """The answers to commits that one event loop waits for, and the number of reads in a row of its running task.
+    """The commits whose answers one event loop awaits, and the number of consecutive reads of its running task.
 
     Attributes:
-        expected: the future of each member of a commit that has no answer yet; see ``expect``.
-        leaders: the queues that are to be carried out; see ``lead``.
+        expected: the future of each queued operation without an answer; see ``expect``.
+        leaders: the queues to carry out; see ``lead``.
     """
 
     __slots__ = ("_answered", "_called", "_reader", "_reads", "_turn_readers", "expected", "leaders", "loop")
@@ -108,17 +108,17 @@ class _LoopState:
         self._reads = 0
 
     def lead(self, threads: EngineThreads, committer: CommitQueue) -> None:
-        """Have a queue carried out when the tasks that are ready have had their turn.
+        """Carry out a queue after the tasks that are ready have run.
 
-        At once, the thread would begin with the first of many operations, and then both threads would take the
-        interpreter from each other at every statement. To be called in the loop, as the next four.
+        If it began at once, the thread would find only the first of many operations, and then both threads would
+        contend for the interpreter at every statement. Call it in the loop, like the next four methods.
         """
         if not self.leaders:
             asyncio.get_running_loop().call_soon(self.start_leaders)
         self.leaders[threads] = committer
 
     def start_leaders(self) -> None:
-        """Have the queues carried out now; operations for which there is no thread get the error as their answer."""
+        """Carry out the queues now; if there is no thread, the error is the answer of their operations."""
         leaders, self.leaders = self.leaders, {}
         for threads, committer in leaders.items():
             try:
@@ -127,22 +127,23 @@ class _LoopState:
                 self._refuse(threads, committer, error)
 
     def _refuse(self, threads: EngineThreads, committer: CommitQueue, error: EngineError) -> None:
-        """Withdraw the operations of this loop that are in a queue, and answer them with an error."""
+        """Withdraw the queued operations of this loop, and answer them with an error."""
         carried_out = False
         for member in [member for member in self.expected if member.committer is committer]:
             if member.withdraw():
-                # Each its own error: two tasks must not add their tracebacks to one object.
+                # A separate error for each: two tasks must not add their tracebacks to one object.
                 member.outcome = missing_thread(error.__cause__ or error)
                 self._answered.append(member)
             else:
                 carried_out = True
         self._hand_out()
         if carried_out:
-            # By a thread that commits for itself. If it is interrupted, it puts them back for the next leader.
+            # By a thread that commits for itself. If it is interrupted, it returns them to the queue for the next
+            # leader.
             asyncio.get_running_loop().call_later(RECHECK_S, self.lead, threads, committer)
 
     def turn_reader(self, threads: EngineThreads, readers: TurnReaderFactory) -> TurnReader:
-        """Return the reader of the tasks that are ready now; it is closed when they have had their turn."""
+        """Return the reader for the tasks that are ready now; it is closed after they have run."""
         reader = self._turn_readers.get(threads)
         if reader is None:
             reader = readers.turn_reader()
@@ -158,17 +159,17 @@ class _LoopState:
             reader.close()
 
     def expect(self, member: QueuedCommit) -> asyncio.Future[None]:
-        """Return a future that is done when the member is answered."""
+        """Return a future that is done when the operation is answered."""
         future = self.expected[member] = asyncio.get_running_loop().create_future()
         return future
 
     def forget(self, member: QueuedCommit) -> None:
-        """Drop a member whose task no longer waits."""
+        """Drop an operation whose task no longer waits."""
         self.expected.pop(member, None)
 
     def may_read(self) -> bool:
-        """See the function of this name."""
-        reader = id(asyncio.current_task())  # of a task that has ended, the next one may have it: a pause too early
+        """See the module-level function of this name."""
+        reader = id(asyncio.current_task())  # a new task may have the id of an ended one: at worst it pauses too early
         if reader != self._reader:
             self._reader, self._reads = reader, 0
         self._reads += 1
@@ -178,19 +179,19 @@ class _LoopState:
         return False
 
     def answered(self, member: QueuedCommit) -> None:
-        """Note an answer; in the thread of the leader."""
+        """Note an answer; called in the thread of the leader."""
         self._answered.append(member)
 
     def call(self) -> None:
-        """Have the loop hand out the answers that were noted; in the thread of the leader, once for a group."""
+        """Let the loop deliver the noted answers; called in the thread of the leader, once per group."""
         loop = self.loop()
         if loop is not None and self._answered and not self._called:
             self._called = True
-            with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and no task waits in it
+            with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, but then no task waits in it
                 loop.call_soon_threadsafe(self._hand_out)
 
     def _hand_out(self) -> None:
-        self._called = False  # first: an answer that is noted from here on either is seen below, or calls again
+        self._called = False  # first: a later answer is either seen below, or calls again
         while self._answered:
             future = self.expected.pop(self._answered.popleft(), None)
             if future is not None and not future.done():
@@ -198,12 +199,12 @@ class _LoopState:
 
 
 def submit_call(executor: Callable[..., object], function: Callable[..., T], *arguments: Any) -> Future[T]:
-    """Hand a call to ``submit`` of an executor; it is not carried out if this raises. Raises EngineError."""
+    """Submit a call to an executor; if this raises EngineError, the call is not carried out."""
     future: Future[T] = Future()
     try:
         executor(_carry_out, future, function, arguments)
     except START_FAILURES as failure:
-        # The executor has put the call into its queue before, where a thread that is started later finds it.
+        # The executor has already queued the call, where a thread that is started later would find it.
         if future.cancel():
             raise missing_thread(failure) from failure
     return future
@@ -215,7 +216,7 @@ def _carry_out(future: Future[T], function: Callable[..., T], arguments: tuple[A
             result = function(*arguments)
         except BaseException as error:  # noqa: BLE001 - raised where the call came from
             future.set_exception(error)
-            del future  # the error holds this frame, which must not hold the error
+            del future  # avoids a reference cycle: the error refers to this frame
         else:
             future.set_result(result)
 
@@ -223,9 +224,9 @@ def _carry_out(future: Future[T], function: Callable[..., T], arguments: tuple[A
 def submit(
     engine: SubmittingEngine, threads: EngineThreads, write: AtomicWrite | Removal
 ) -> tuple[QueuedCommit, asyncio.Future[None]]:
-    """Have an operation committed, with others; the caller awaits the future, then calls ``result`` of the operation.
+    """Queue an operation for a commit; the caller awaits the future, then calls ``result`` of the operation.
 
-    A caller that is cancelled meanwhile calls ``settle``. This is no coroutine, because each of many waiting tasks
+    A caller that is cancelled meanwhile calls ``settle``. This is not a coroutine, because each of many waiting tasks
     would keep one more.
     """
     loop = asyncio.get_running_loop()
@@ -238,21 +239,21 @@ def submit(
 
 
 async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> None:
-    """Withdraw an operation that is waited for no longer, or wait for its outcome; note which on the cancellation."""
+    """Withdraw an operation of a cancelled task, or wait for its outcome; add a note with it to the cancellation."""
     state = _loops.of(asyncio.get_running_loop())
     if member.withdraw():
         state.forget(member)
         cancelled.add_note("the commit was not applied: it had not been started")
         return
     while member.outcome is None:
-        # The first cancellation is raised by the caller, once the outcome is known; a second one adds nothing.
+        # The caller raises the first cancellation once the outcome is known; a second one has no further effect.
         with contextlib.suppress(asyncio.CancelledError):
             await state.expect(member)
     cancelled.add_note(outcome_note(member.outcome))
 
 
 def may_read() -> bool:
-    """Return whether the present task may read without a pause; false once after so many reads in a row."""
+    """Return whether the present task may read without a pause; false once after a number of reads in a row."""
     return _loops.of(asyncio.get_running_loop()).may_read()
 
 
@@ -264,7 +265,7 @@ def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: Re
 
 
 def read_at_once(engine: AtOnceEngine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
-    """Read from an engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
+    """Read from an engine, or from its snapshot, without a thread; None if that would block the loop."""
     if snapshot is not None:
         return cast("AtOnceSnapshot", snapshot).read_at_once(
             request.ranges, include_expired=request.include_expired, follow=request.follow
@@ -275,19 +276,19 @@ def read_at_once(engine: AtOnceEngine, request: Read, snapshot: Snapshot | None)
 
 
 def count_at_once(engine: AtOnceEngine, request: CountRows, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
-    """Count in an engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
+    """Count in an engine, or in its snapshot, without a thread; None if that would block the loop."""
     if snapshot is not None:
         return cast("AtOnceSnapshot", snapshot).count_at_once(request.ranges)
     return engine.count_at_once(request.ranges, request.guard)
 
 
 def close_at_once(snapshot: Snapshot) -> bool:
-    """Close a snapshot of an engine with reads at once, without a thread; false when that would keep the loop."""
+    """Close a snapshot of an engine without a thread; False if that would block the loop."""
     return cast("AtOnceSnapshot", snapshot).close_at_once()
 
 
 class _LoopStates:
-    """The state of every event loop in use; an entry goes with its loop."""
+    """The state of every event loop in use; an entry is removed with its loop."""
 
     __slots__ = ("_last", "_loops")
 
@@ -301,7 +302,7 @@ class _LoopStates:
             return last
         state = self._loops.get(loop)
         if state is None:
-            # Two threads may come here at once, but with two loops.
+            # Two threads may get here at the same time, but with two loops.
             state = self._loops.setdefault(loop, _LoopState(loop))
         self._last = state
         return state
@@ -315,7 +316,7 @@ _NO_THREADS: Final[tuple[Callable[[], Engine | None], Callable[[], EngineThreads
 
 
 class _ThreadsByEngine:
-    """The threads of every blocking engine in use; an entry goes with its engine."""
+    """The threads of every blocking engine in use; an entry is removed with its engine."""
 
     __slots__ = ("_last", "_lock", "_threads")
 
@@ -332,7 +333,7 @@ class _ThreadsByEngine:
                 return last
         threads = self._threads.get(engine)
         if threads is not None:
-            # Weak both: an unused engine goes, and its threads with it. One step, which no thread comes into.
+            # Both weak, so that an unused engine is collected together with its threads. This is a single atomic step.
             self._last = weakref.ref(engine), weakref.ref(threads)
             return threads
         with self._lock:
@@ -347,8 +348,8 @@ class _ThreadsByEngine:
             self._last = _NO_THREADS
 
     def forget_all(self) -> None:
-        # In a forked child the executors are there but their threads are not: a call would wait forever instead
-        # of raising the engine's ClosedError. The lock is new, since a lost thread may have been holding it.
+        # A forked child has the executors but not their threads: a call would wait forever instead of raising the
+        # engine's ClosedError. The lock is new, because a lost thread may have held it.
         self._lock = threading.Lock()
         self._last = _NO_THREADS
         self._threads: weakref.WeakKeyDictionary[Engine, EngineThreads] = weakref.WeakKeyDictionary()
@@ -359,12 +360,12 @@ _threads = _ThreadsByEngine()
 
 
 def threads_of(engine: Engine) -> EngineThreads:
-    """Return the threads of a blocking engine, which are made when they are needed."""
+    """Return the threads of a blocking engine; they are created at first use."""
     return _threads.of(engine)
 
 
 def closing_threads(engine: Engine) -> EngineThreads:
-    """Return the threads of an engine that is to be closed: they carry out what waits, and end."""
+    """Return the threads of an engine to close: they carry out pending calls, and end."""
     _loops.of(asyncio.get_running_loop()).start_leaders()
     threads = _threads.of(engine)
     _threads.forget(engine)

@@ -1,11 +1,11 @@
 """Count the records of a collection again, and compare the counters of its aggregate indexes.
 
-A counter and the records of its group are many keys, so they must be read at one moment: in a snapshot. Where an engine
-has none, every read is compared by the versionstamp of the store: if nothing was committed from the first to the last,
-they are of one moment too, else the counters are not compared. Nor are they while a record cannot be read, because its
-contribution is not known.
+A counter and the records of its group are many keys, so they must be read at one moment: in a snapshot. On an engine
+without snapshots, every read returns the versionstamp of the store: if nothing was committed from the first to the last
+read, they see one state; otherwise the counters are not compared. They are not compared either if a record cannot be
+read, because its contribution is unknown.
 
-Rules of this module: the recount only reads; it runs in a snapshot and therefore leaves the cached header alone. A
+Rules of this module: the recount only reads; it runs in a snapshot and therefore does not change the cached header. A
 wrong counter is never set to another number, because writers add to it without reading it: the index is rebuilt.
 Source: FoundationDB Record Layer, which verifies atomic indexes in the same way.
 """
@@ -34,7 +34,7 @@ U64_BYTES = 8
 
 
 class WrongCounter(NamedTuple):
-    """A counter that differs from the records; ``found`` is None when it is not a counter, or missing."""
+    """A counter that differs from the records; ``found`` is None if it is missing or not a counter."""
 
     stored: StoredIndex
     key: bytes
@@ -47,8 +47,8 @@ class Recount(NamedTuple):
     """The result of counting one collection.
 
     Attributes:
-        scanned: the rows read.
-        wrong: the counters that are wrong for certain.
+        scanned: the number of rows read.
+        wrong: the counters that are certainly wrong.
         unchecked: the indexes whose counters could not be compared, as ``"collection.index: reason"``.
     """
 
@@ -59,10 +59,10 @@ class Recount(NamedTuple):
 
 
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
-    """Count again for every READABLE aggregate index; to be run in a snapshot where the engine has one.
+    """Count again for every READABLE aggregate index; run it in a snapshot if the engine supports that.
 
     Cost: reads every record and every counter once, in batches of 500. Memory: one batch, and a number per counter.
-    Raises SnapshotExpiredError: it took longer than the engine keeps a snapshot, also because of the pace.
+    Raises SnapshotExpiredError if it takes longer than the maximum age of a snapshot, also because of the pace.
     """
     try:
         view = yield from read_header(context)
@@ -95,7 +95,7 @@ class _Counting:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """The indexes whose counters could not be compared, and why."""
+        """The indexes whose counters could not be compared, with the reasons."""
         collection, reason = self._live.schema.collection, self._obstacle
         return tuple(f"{collection}.{ix.stored.name}: {reason}" for ix in self._indexes) if reason else ()
 
@@ -122,7 +122,7 @@ class _Counting:
     def _add(self, row: Row) -> bool:
         layout = self._live.layout
         if not layout.is_record_key(row.key):
-            return True  # foreign: nobody counts it
+            return True  # foreign: not counted
         try:
             stored = stored_of(self._context, self._live, row)
             if not layout.names(stored.held, row.key):
@@ -134,7 +134,7 @@ class _Counting:
         return True
 
     def compared(self) -> Flow[list[WrongCounter]]:
-        """Return every counter that differs; none if the store has changed meanwhile."""
+        """Return every counter that differs; an empty list if the store has changed meanwhile."""
         wrong: list[WrongCounter] = []
         for index, totals in zip(self._indexes, self._totals, strict=True):
             prefix = index.layout.prefix
@@ -200,7 +200,7 @@ def _rebuilt(context: Context, schema: ModelSchema, stored: StoredIndex) -> Flow
     """Return whether the wrong generation has been replaced by one that is complete."""
     view = yield from reload_header(context)
     if view.header.collections[schema.collection].index(stored.name, stored.generation) != stored:
-        return False  # somebody has dropped or replaced it: the next check tells
+        return False  # dropped or replaced by another process: the next check finds out
     report = yield from rebuild_index(context, schema, stored.name)
     return report.state is IndexState.READABLE
 

@@ -23,20 +23,20 @@ class Finding:
     """One key with an unexpected or missing row.
 
     Attributes:
-        kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an expected
-            entry that is not there, or belongs to another record with the same value;
-            ``foreign``: a key under a prefix of the collection that this library would not write;
-            ``undecodable``: a record that is no document, or one that its model does not accept;
-            ``computed``: a record with a stored value of a computed column that its function does not give;
-            ``counter``: a counter of an aggregate index that differs from the records.
-        key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
-        primary_key: of the record concerned, where it is known.
-        reason: in a few words.
+        kind: ``dangling``: an index entry that its record does not expect (key, value, deadline). ``missing``: an
+            expected entry that is absent, or belongs to another record with the same value. ``foreign``: a key under a
+            prefix of the collection that this library would not write. ``undecodable``: a record that is not a
+            document, or that its model does not accept. ``computed``: a record whose stored value of a computed column
+            differs from the result of its function. ``counter``: a counter of an aggregate index that differs from the
+            records.
+        key: the key as the key-value API shows it; ``(bytes,)`` for bytes that are not a key.
+        primary_key: the primary key of the record, if it is known.
+        reason: a short description.
         repaired: whether this run repaired it.
-        group: of a counter, the key parts of its group; the last part of ``key`` names the counted value.
-        expected: of a counter, its value by the records.
-        found: of a counter, its number; None when it holds no number, or is missing.
-        hint: what to do about a finding that ``repair=True`` leaves as it is.
+        group: for a counter, the key parts of its group; the last part of ``key`` names the counted value.
+        expected: for a counter, its value according to the records.
+        found: for a counter, its number; None if it holds no number or is missing.
+        hint: what to do about a finding that ``repair=True`` does not repair.
     """
 
     kind: FindingKind
@@ -60,12 +60,12 @@ class Finding:
 class CheckReport(NamedTuple):
     """The result of a check of the whole store.
 
-    ``ok`` says that nothing was found, or that all that was found has been repaired. ``scanned`` counts the rows
-    read: records and index entries, and for aggregate indexes records once more and counters. ``unchecked`` names
-    every index that was not compared completely, as ``"collection.index: reason"``: one that this release does not
-    declare, one that is not built, is being built or dropped or has violations, and counters that could not be
-    counted; and as ``"collection: reason"`` every collection that no declared model covers, of which only entries were
-    compared. Nothing is said about those, so ``ok`` does not cover them.
+    ``ok`` is true if nothing was found, or if all findings were repaired. ``scanned`` counts the rows read: records and
+    index entries, and for aggregate indexes counters and the records once more. ``unchecked`` lists every index that
+    was not compared completely, as ``"collection.index: reason"``: an index that this release does not declare, that is
+    not built, being built, being dropped or has violations, and counters that could not be counted. It also lists, as
+    ``"collection: reason"``, every collection without a declared model, of which only entries were compared. ``ok``
+    does not cover anything in ``unchecked``.
     """
 
     scanned: int
@@ -74,17 +74,17 @@ class CheckReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether every compared key is correct now."""
+        """Whether every compared key is now correct."""
         return all(finding.repaired for finding in self.findings)
 
     @property
     def dangling(self) -> tuple[Finding, ...]:
-        """Entries that no record reproduces."""
+        """Entries that their records do not expect."""
         return self._of("dangling")
 
     @property
     def missing(self) -> tuple[Finding, ...]:
-        """Expected entries that are not there."""
+        """Expected entries that are absent."""
         return self._of("missing")
 
     @property
@@ -137,7 +137,7 @@ class CheckReport(NamedTuple):
 
 
 def shown_key(key: bytes) -> tuple[Any, ...]:
-    r"""Return a key as the key-value API shows it; bytes that are no key as they are.
+    r"""Return a key as the key-value API shows it; bytes that are not a key unchanged.
 
     Examples:
         >>> from kvmodels.core.keys import encode_key

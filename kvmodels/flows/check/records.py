@@ -1,14 +1,14 @@
 """The expected index entries of one record, their comparison with the stored ones, and their repair.
 
-Sums compare two sets of entries without holding either. Each entry adds a hash of its key and content to one of 1,024
-sums, which the hash of its key chooses; an expected entry is added and a stored one subtracted. A sum that is not 0
-shows that one of its entries is missing, unexpected or different. Hashes have 64 bits, so two different sets have the
-same sums once in 10**19 times.
+Sums compare two sets of entries without storing either. Each entry adds a hash of its key and content to one of 1,024
+sums, selected by the hash of its key; an expected entry is added and a stored one subtracted. A sum other than 0 shows
+that one of its entries is missing, unexpected or different. Hashes have 64 bits, so two different sets have the same
+sums once in 10**19 times.
 
 Rules of this module: if a record cannot be indexed as a whole, nothing is reported about its entries, because a repair
 could not write any of them. An entry is removed only while its record still does not expect it, and written only from
-the record; records are never guessed. A document is never deleted, even if its model refuses it: releases disagree
-about models, and the data may be the only copy. A repair that meets a conflict is left to the next check.
+the record; records are never guessed. A document is never deleted, even if its model refuses it: releases may have
+different models, and the data may be the only copy. A repair that meets a conflict is left to the next check.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 _MASK: Final = 1_023
 
 EVERY_SUM: Final = range(_MASK + 1)
-"""The numbers of all sums."""
+"""The indexes of all sums."""
 
 
 def sum_of(key: bytes) -> int:
-    """Return the number of the sum of an entry."""
+    """Return the index of the sum of an entry."""
     return hash(key) & _MASK
 
 
 class EntrySums:
-    """The sums of one generation of an index; ``copies``: entries have the versionstamps of their records."""
+    """The sums of one generation of an index; ``copies`` means that entries have the versionstamps of their records."""
 
     __slots__ = ("_copies", "_sums")
 
@@ -53,7 +53,7 @@ class EntrySums:
         self._sums = [0] * (_MASK + 1)
 
     def add(self, keys: Iterable[bytes], value: tuple[bytes, int], record: Row) -> None:
-        """Add the expected entries of a record: their keys, and the value of all of them."""
+        """Add the expected entries of a record: their keys, and their common value."""
         stamp = record.versionstamp if self._copies else None
         for key in keys:
             self._sums[hash(key) & _MASK] += hash((key, *value, record.expire_at, stamp))
@@ -66,7 +66,7 @@ class EntrySums:
             sums[hash(key) & _MASK] -= hash((key, value, encoding, expire_at, stamp))
 
     def differing(self) -> set[int]:
-        """Return the numbers of the sums that are not 0."""
+        """Return the indexes of the sums other than 0."""
         return {number for number, total in enumerate(self._sums) if total}
 
 
@@ -82,14 +82,14 @@ class ExpectedEntry:
 
 
 class _ExpectedEntries(NamedTuple):
-    """The keys of the entries of one record in one index, with whether they are slots, and their value."""
+    """The keys of the entries of one record in one index, each with whether it is a slot, and their value."""
 
     keys: dict[bytes, bool]
     value: tuple[bytes, int]
 
 
 class RecordEntries:
-    """The entries of one record; it is decoded once, and each index is computed when it is needed."""
+    """The entries of one record; it is decoded once, and each index is computed at first use."""
 
     __slots__ = ("_context", "_document", "_filled", "_live", "_of", "_pointer", "pk", "row")
 
@@ -112,11 +112,11 @@ class RecordEntries:
 
     @property
     def can_be_read(self) -> bool:
-        """Whether it is a document with the primary key of the row."""
+        """Return whether it is a document with the primary key of the row."""
         return self._document is not None
 
     def all(self) -> dict[bytes, ExpectedEntry] | None:
-        """Return the expected entries in complete indexes; None when it cannot be indexed."""
+        """Return the expected entries in complete indexes; None if it cannot be indexed."""
         complete = self.complete()
         if complete is None:
             return None
@@ -139,7 +139,7 @@ class RecordEntries:
         return found
 
     def in_index(self, index: LiveIndex) -> dict[bytes, ExpectedEntry] | None:
-        """Return the expected entries in one index, complete or not; None when it cannot hold the record."""
+        """Return the expected entries in one index, complete or not; None if it cannot hold the record."""
         made = self._entries(index)
         if made is None:
             return None
@@ -184,12 +184,12 @@ class RecordEntries:
             return None
         if not keys:
             return _ExpectedEntries(keys, (b"", 0))
-        if index.layout.is_plain:  # which has one entry
+        if index.layout.is_plain:  # which have exactly one entry
             return _ExpectedEntries(keys, self._points() if True in keys.values() else NOTHING_HELD)
-        # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
+        # A copy is compared with the stored bytes, even while a build has not added a new column yet.
         row = self.row
         change = RecordChange(self._live, self.pk, row, document, document, row.value, row.encoding)
-        slot = next(iter(keys.values()))  # the same for all of them
+        slot = next(iter(keys.values()))  # the same for all keys
         return _ExpectedEntries(keys, entry_value(self._context.codec, index.layout, slot, change))
 
     def _points(self) -> tuple[bytes, int]:
@@ -208,7 +208,7 @@ class RecordEntries:
 
 
 def difference(context: Context, wanted: ExpectedEntry, entry: Row, record: Row) -> str | None:
-    """Return how an entry differs from the expected one, in a few words; None if it does not."""
+    """Return how an entry differs from the expected one, in a few words; None if it is equal."""
     if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
         return "wrong owner" if _names_another(context, wanted, entry, record) else "wrong value"
     if entry.expire_at != record.expire_at:
@@ -219,7 +219,7 @@ def difference(context: Context, wanted: ExpectedEntry, entry: Row, record: Row)
 
 
 def _names_another(context: Context, wanted: ExpectedEntry, entry: Row, record: Row) -> bool:
-    """Return whether a slot has the primary key of another record, or an unreadable one."""
+    """Return whether a slot contains the primary key of another record, or an unreadable one."""
     definition = wanted.index.definition
     if not wanted.slot or definition.store is not None:
         return False
@@ -243,13 +243,14 @@ class Suspect:
     reason: str
     record: Row | None = None
     hint: str | None = None
-    """What to do about a finding that no repair mends."""
+    """How to resolve a finding that no repair can fix."""
     worthless: bool = False
-    """The row is no document at all, so that nothing is lost with it; what only the model refuses is never deleted."""
+    """The row is not a document, so its removal loses nothing; documents that only the model refuses are never
+    deleted."""
 
 
 def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
-    """Repair one finding; foreign keys and rows that are no documents only with ``everything``."""
+    """Repair one finding; foreign keys and undecodable rows only with ``everything``."""
     if suspect.kind in ("foreign", "undecodable"):
         is_lost = suspect.kind == "foreign" or suspect.worthless
         return everything and is_lost and (yield from _remove(context, schema, suspect))
@@ -293,8 +294,8 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
         new, value, encoding, _ = stored_of(context, live, row)
         anew = recomputed(context, live, row)
         if anew is not None:
-            # As if it had stored the right values before: a slot of the wrong one may belong to another record, and
-            # entries that were made of it are found as dangling.
+            # As if it had stored the right values before: a slot of the wrong value may belong to another record, and
+            # entries with wrong values are found as dangling.
             document = new = anew.document
             value, encoding = anew.value, anew.encoding
         only = None

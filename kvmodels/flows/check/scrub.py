@@ -1,11 +1,11 @@
-"""Check that index entries equal f(records), key by key, beside live writers; repair on request.
+"""Check that index entries match the records, key by key, next to live writers; repair on request.
 
-Every record is read once and every index once, in the order of their keys. The expected and the stored entries are
-added up in tables of sums by the hash of the key (``EntrySums``): where both are equal, each entry is expected, and
-each expected one is there. Where they differ, because of damage or of writers, records and entries with these hashes
-are read again: each record's expected entries must be there, and each entry must be expected by its record. A suspicion
-is reported only after one snapshot of header, record and entry has confirmed it, so a writer is never mistaken for
-damage. The header's list of indexes decides what is expected.
+Every record and every index entry is read once, in key order. The expected and the stored entries are added up in
+tables of sums by the hash of the key (``EntrySums``): if both are equal, each entry is expected, and each expected one
+exists. If they differ, because of damage or of concurrent writers, the records and entries with these hashes are read
+again: each record's expected entries must exist, and each entry must be expected by its record. A difference is
+reported only after one snapshot of header, record and entry has confirmed it, so a concurrent write is never reported
+as damage. The index list in the header determines the expected entries.
 
 ``flows/check/counters.py`` compares counters of aggregate indexes.
 
@@ -54,11 +54,11 @@ _MEND_THE_FUNCTION: Final = "The function must take every value that its fields 
 Repair = Literal["all"] | bool
 
 _Generation: TypeAlias = tuple[str, int]
-"""Name and generation of an index."""
+"""The name and generation of an index."""
 
 
 class Scrub:
-    """One run over one collection. ``schema``: its model; None for an undeclared collection, which is not repaired."""
+    """One check of a collection. ``schema`` is its model; None for an undeclared collection, which is not repaired."""
 
     def __init__(
         self, context: Context, collection: str, schema: ModelSchema | None, repair: Repair, pace: Pace
@@ -76,7 +76,7 @@ class Scrub:
         self.findings: list[Finding] = []
 
     def whole(self, live: LiveCollection) -> Flow[None]:
-        """Check everything of the collection but its counters, which are recounted in a snapshot."""
+        """Check everything in the collection except its counters, which are recounted in a snapshot."""
         places = [_generation(index) for index in live.maintained if index.definition.aggregates is None]
         yield from self._records()
         differing: dict[_Generation, Collection[int]] = {}
@@ -135,7 +135,7 @@ class Scrub:
                 continue
             if not rows:
                 return
-            # A list per key, because two records may call for one unique slot.
+            # A list per key, because two records may expect one unique slot.
             expected: dict[bytes, list[tuple[ExpectedEntry, Row]]] = {}
             for row in rows:
                 for key, wanted in self._expected_by(live, row).items():
@@ -146,7 +146,7 @@ class Scrub:
             yield from self._passed(None, passed, rows)
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | RecordEntries:
-        """Return what is wrong with a record, or the entries that it expects."""
+        """Return the finding about a record, or its expected entries."""
         pk = live.layout.pk_of(row.key)
         cause: DecodeError | None = None
         document: Document | None = None
@@ -154,7 +154,7 @@ class Scrub:
             document = document_of(self._context, row)
         except DecodeError as error:
             cause = error
-        # If the document has this primary key, the key is that of a record.
+        # If the document has this primary key, the key is a record key.
         if document is None or not live.layout.names(document, row.key):
             if not live.layout.is_record_key(row.key):
                 return Suspect("foreign", row, None, None, "not a record key of this collection", hint=_REMOVE_ALL)
@@ -168,7 +168,7 @@ class Scrub:
         pk = live.layout.pk_of(row.key)
         try:
             require_known_class(live.schema, document, live.layout.unpack(pk))
-        except DecodeError as error:  # no repair deletes it, and no verb of this program
+        except DecodeError as error:  # neither a repair nor a method of this program deletes it
             return Suspect("undecodable", row, None, pk, cause_of(error), hint=error.hint)
         try:
             object_of(self._context, live, row)
@@ -176,7 +176,7 @@ class Scrub:
             return Suspect("undecodable", row, None, pk, cause_of(error), hint=_MEND_OR_REMOVE_IT)
         try:
             anew = recomputed(self._context, live, row)
-        except KvModelsError as error:  # a function that fails is no reason to call the record unreadable
+        except KvModelsError as error:  # a function that fails does not make the record unreadable
             return Suspect("computed", row, None, pk, cause_of(error), hint=_MEND_THE_FUNCTION, record=row)
         if anew is None:
             return None
@@ -187,7 +187,7 @@ class Scrub:
         return self._entries_of(live, row).all() or {}
 
     def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[ExpectedEntry, Row]]]) -> Flow[None]:
-        """Read the expected entries; confirm each suspicion by itself, because this is another snapshot."""
+        """Read the expected entries; confirm each suspicion separately, because this is another snapshot."""
         keys = sorted(expected)
         for start in range(0, len(keys), ROWS_AT_ONCE):
             some = keys[start : start + ROWS_AT_ONCE]
@@ -199,7 +199,7 @@ class Scrub:
                         yield from self._confirm_missing(key, record.key)
 
     def _points(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row]]:
-        """Return the rows of some keys; none at all when the header has changed, so that every key is read again."""
+        """Return the rows of some keys; empty if the header has changed, so that every key is read again."""
         found = yield from read_all(self._context.limits, [point(key) for key in keys], view.guard)
         if found is None:
             self._context.view = None
@@ -270,7 +270,7 @@ class Scrub:
             yield from self._passed(place, passed, rows)
 
     def _entries(self, place: _Generation, differing: Container[int], *, counted: bool) -> Flow[None]:
-        """Check every entry of one index generation with one of these sums, and the record that must expect it."""
+        """Check every entry of one index generation in one of these sums, and the record that must expect it."""
         start: bytes | None = None
         passed = 0
         while True:
@@ -316,7 +316,7 @@ class Scrub:
             yield from self._confirm_dangling(index, row.key, owner)
 
     def _owner(self, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | str | None:
-        """Return the packed primary key in an entry; None if it is not an entry key; text for a value without a key."""
+        """Return the packed primary key in an entry; None if it is no entry key; a str for a value without a key."""
         try:
             pk = index.layout.pk_in(row.key)
             index.layout.columns_in(row.key)
@@ -395,7 +395,7 @@ class Scrub:
         yield from self._pace.after(SchemaProgress("check", self._collection, name, passed), len(rows))
 
     def _report(self, suspect: Suspect) -> Flow[None]:
-        # One key is one finding, but several records may miss one unique slot.
+        # One key is one finding, but several records may expect one unique slot.
         seen = suspect.row.key, suspect.pk if suspect.kind == "missing" else None
         if seen in self._seen:
             return
@@ -419,7 +419,7 @@ class Scrub:
 
 
 def _claimed_by(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | None:
-    """Return the packed primary key that an entry seems to have; a comparison with the record decides."""
+    """Return the packed primary key that an entry appears to have; a comparison with the record decides."""
     try:
         return index.layout.pk_in(row.key) or slot_owner(context.codec, live, index, row)
     except (InvalidKeyError, DecodeError):

@@ -1,11 +1,11 @@
-"""Check a whole store: the collections of declared models, and those that no model of this program declares.
+"""Check a whole store: the collections of declared models, and those without a declared model.
 
-Undeclared collections are checked by what the catalogue says of their indexes. Entries are a function of the stored
-document, which holds the values of computed columns too, so no class and no key function is needed to compare them.
-Without the class it cannot be checked whether a record can be read as an object, whether a computed value is that of
-its function, and counters; ``unchecked`` says so.
+Undeclared collections are checked with the index definitions in the catalogue. Entries are a function of the stored
+document, which also contains the values of computed columns, so neither the class nor key functions are needed to
+compare them. Three things cannot be checked without the class, and ``unchecked`` says so: whether a record can be read
+as an object, whether a computed value is the result of its function, and counters.
 
-Rules of this module: undeclared collections are not repaired, because a write takes the model.
+Rules of this module: undeclared collections are not repaired, because a write needs the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 
 
 def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
-    """Check every declared collection, and every other one that the store lists."""
+    """Check every declared collection, and every other collection in the store."""
     report = yield from check_database(context, repair=repair, pace=pace)
     view = yield from reload_header(context)
     for name, stored in view.header.collections.items():
@@ -45,10 +45,10 @@ def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACE
 def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
     """Check every declared collection.
 
-    ``repair``: True repairs entries; ``"all"`` also deletes foreign keys and rows that are no documents.
+    ``repair``: True repairs entries; ``"all"`` also deletes foreign keys and undecodable rows.
 
-    Cost: reads every record and every entry once, in batches of 500 rows, and those of suspicious keys once more;
-    one or two commits for each repaired key.
+    Cost: reads every record and every entry once, in batches of 500 rows, and suspicious keys once more; one or two
+    commits for each repaired key.
     """
     scanned = 0
     findings: list[Finding] = []
@@ -77,7 +77,7 @@ def check_collection(
 
 
 def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
-    """Yield every index that was not compared completely, or is declared and missing, with the reason."""
+    """Yield every index that was not compared completely, or is declared but missing, with the reason."""
     schema = before.schema
     collection = view.header.collections.get(schema.collection)
     compared = {(index.stored.name, index.stored.generation) for index in before.maintained if index.readable}
@@ -116,7 +116,7 @@ def _check_undeclared(context: Context, stored: StoredCollection, pace: Pace) ->
 
 
 class _UndeclaredScrub(Scrub):
-    """One run over a collection without a model."""
+    """One check of a collection without a model."""
 
     def __init__(self, context: Context, layout: RecordLayout, pace: Pace) -> None:
         super().__init__(context, layout.collection, None, False, pace)
@@ -151,7 +151,7 @@ class _UndeclaredScrub(Scrub):
         return entries
 
     def _judge_document(self, live: LiveCollection, row: Row, document: Document) -> Suspect | None:
-        del live, row, document  # there is no class to read it as
+        del live, row, document  # there is no class to read it with
         return None
 
     def _hint(self, suspect: Suspect) -> str | None:

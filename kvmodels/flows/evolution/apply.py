@@ -1,10 +1,10 @@
-"""Comparison of the models with the store as a plan, and its execution.
+"""Compare the models with the store (plan), and carry out the plan.
 
-A plan lists the differences as steps of named rules, and tries the models on a sample of records. Its execution lists
-fields, raises the schema version, drops, builds and migrates.
+A plan lists the differences as steps with named rules, and tries the models on a sample of records. Applying it lists
+fields, raises the schema version, drops and builds indexes, and migrates records.
 
-Rules of this module: a plan writes nothing. A refused change is refused before anything is done. Every step can be
-interrupted and begun again; the plan is only shown and judged, and each step reads the store itself.
+Rules of this module: a plan writes nothing. A refused change is refused before anything is written. Every step can be
+interrupted and restarted; the plan only serves for display and for the decision, and each step reads the store itself.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ ROWS_AT_ONCE: Final = 500
 def plan_schema(context: Context, schemas: Sequence[ModelSchema], sample: int | None = SAMPLE) -> Flow[SchemaPlan]:
     """Return the plan for some collections.
 
-    ``sample``: how many records of each collection the model is tried on, in the order of their keys; None: on all.
-    Cost: one read of the header, and one read of each collection; more, of 500 records each, for a larger sample.
+    ``sample``: the number of records of each collection, in key order, to try the model on; None: all records. Cost:
+    one read of the header, and one read of each collection; for a larger sample one per 500 records.
     """
     view = yield from reload_header(context)
     steps: list[PlanStep] = []
@@ -62,7 +62,7 @@ def _can_be_tried(live: LiveCollection, stored: StoredCollection | None) -> bool
 
 
 def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[tuple[bool, DecodingSample]]:
-    """Return whether there are no records, and how the model takes the first ones."""
+    """Return whether there are no records, and the result of decoding the first ones with the model."""
     start, end = live.layout.prefix, after_prefix(live.layout.prefix)
     if sample == 0:
         found = yield from read((ReadRange(start, end, 1, keys_only=True),))
@@ -82,7 +82,7 @@ def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[t
 
 def _refused(context: Context, live: LiveCollection, rows: Iterable[Row]) -> Iterable[RefusedRecord]:
     for row in rows:
-        # A key that is none of a record is nothing that a release could mend; a check reports it as foreign.
+        # A release cannot fix a key that is not a record key; a check reports it as foreign.
         cause = _refusal(context, live, row) if live.layout.is_record_key(row.key) else None
         if cause is not None:
             values = live.layout.unpack(live.layout.pk_of(row.key))
@@ -90,7 +90,7 @@ def _refused(context: Context, live: LiveCollection, rows: Iterable[Row]) -> Ite
 
 
 def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
-    """Return why the model does not take a record; one of an older version is also rewritten, as a migration does."""
+    """Return why the model refuses a record; an older record is also rewritten, as in a migration."""
     try:
         if version_of(document_of(context, row)) >= live.schema.schema_version:
             object_of(context, live, row)
@@ -107,12 +107,12 @@ def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SchemaReport:
-    """Result of ``db.apply()``.
+    """The result of ``db.apply()``.
 
     Attributes:
-        plan: with the steps that were allowed.
-        builds: the reports of the indexes that were built.
-        migrations: the reports of the collections whose records were rewritten.
+        plan: the plan, with the allowed steps.
+        builds: the reports of the index builds.
+        migrations: the reports of the migrations.
     """
 
     plan: SchemaPlan
@@ -121,7 +121,7 @@ class SchemaReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every index is readable and every record rewritten; else see ``db.violations()``."""
+        """Whether every index is readable and every record rewritten; otherwise see ``db.violations()``."""
         built = all(report.state is IndexState.READABLE for report in self.builds)
         return built and all(report.complete for report in self.migrations)
 
@@ -138,9 +138,9 @@ def apply_schema(
 ) -> Flow[SchemaReport]:
     """Bring some collections in line with their declarations.
 
-    ``sample``: how many records of each collection the model is tried on first; None: all. Raises
-    SchemaChangeRefusedError: a step is refused; nothing was done; SchemaMismatchError: a newer release was brought up
-    meanwhile; RetriesExhaustedError: one batch met a conflict in every attempt.
+    ``sample``: the number of records of each collection to try the model on first; None: all. Raises
+    SchemaChangeRefusedError: a step is refused, and nothing was done; SchemaMismatchError: a newer release was applied
+    meanwhile; RetriesExhaustedError: a batch met a conflict in every attempt.
     """
     plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
     if plan.refused:
@@ -169,7 +169,7 @@ def apply_schema(
 def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) -> Flow[tuple[BuildReport, ...]]:
     """Build or finish every declared index that is not READABLE, and remove the entries of older generations.
 
-    Raises SchemaMismatchError: this process may not write one of the collections; nothing was done.
+    Raises SchemaMismatchError if this process must not write to one of the collections; then nothing was done.
     """
     view = yield from reload_header(context)
     for schema in schemas:
@@ -195,7 +195,7 @@ def _build_indexes_of(context: Context, schema: ModelSchema, pace: Pace) -> Flow
 
 
 def _waits_for_records(context: Context, schema: ModelSchema) -> Flow[bool]:
-    """Return whether a declared index serves no query until records of older versions are rewritten."""
+    """Return whether a declared index serves no query until older records are rewritten."""
     view = yield from reload_header(context)
     oldest = view.header.collections[schema.collection].oldest
     return any(needed_version(schema, definition) > oldest for definition in schema.indexes.values())

@@ -1,10 +1,10 @@
-"""Batches of records that an index build or a migration writes: one commit each, beside readers and other writers.
+"""Batches of records that an index build or a migration writes: one commit each, next to live readers and writers.
 
-A batch checks the header, the progress row and every record that it writes, and moves the progress row. So a second
+A batch checks the header, the progress row and every record that it writes, and advances the progress row. So a second
 delivery, or another process at the same position, is refused. A record that cannot be written is listed with the reason
-and passed over, so that one record does not stop the others.
+and skipped, so that it does not stop the others.
 
-Rules of this module: records go through the write compiler. After a lost answer the stored progress shows whether the
+Rules of this module: the write compiler writes all records. After a lost answer, the stored progress shows whether the
 batch was committed.
 """
 
@@ -46,12 +46,12 @@ class IndexViolation(NamedTuple):
     """A record that an index cannot hold.
 
     Attributes:
-        key: its primary key.
-        kind: why: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``, ``key_function`` or
-            ``expires``.
-        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the other
-            index in which the record would take the value of another one if it were written anew, as a migration does;
-            for a record that cannot be read or encoded, the field and the cause; else None.
+        key: the primary key of the record.
+        kind: the reason: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``,
+            ``key_function`` or ``expires``.
+        reason: for ``key_function``, the type name of the exception; for ``duplicate``, the other index in which the
+            record would take another record's value if it were rewritten, as in a migration; for a record that cannot
+            be read or encoded, the field and the cause; otherwise None.
     """
 
     key: Annotated[Any, StoredAsJson]
@@ -60,16 +60,16 @@ class IndexViolation(NamedTuple):
 
 
 def index_violation(context: Context, layout: RecordLayout, pk: bytes, listed: Row) -> IndexViolation:
-    """Return a record of the list of those that cannot be written; ``pk`` is part of the key of the listed row."""
+    """Return a listed record that cannot be written; ``pk`` is part of the key of the listed row."""
     values = layout.unpack(pk)
     value = context.codec.decode(listed.value, listed.encoding, listed.key)
     return IndexViolation(values[0] if len(values) == 1 else values, value["kind"], value.get("reason"))
 
 
 class BatchSize:
-    """Size of the next batch: doubled after a commit, halved after a failure, with a pause after a conflict.
+    """The size of the next batch: doubled after a commit, halved after a failure, with a pause after a conflict.
 
-    ``progress_key`` is the key of the build or the migration, for the error.
+    ``progress_key`` is the key of the build or migration, for the error.
     """
 
     def __init__(self, context: Context, progress_key: bytes) -> None:
@@ -85,13 +85,13 @@ class BatchSize:
             self.records = min(self.records * 2, LARGEST_BATCH)
 
     def failed(self, *, too_large: bool) -> Flow[None]:
-        """Halve the batch; pause unless it was not sent because it was too large. Raises as ``pause``."""
+        """Halve the batch; pause, unless it was too large to be sent. Raises like ``pause``."""
         self.records = max(self.records // 2, 1)
         if not too_large:
             yield from self.pause()
 
     def pause(self) -> Flow[None]:
-        """Wait after a conflict. Raises RetriesExhaustedError: every attempt of the policy met a conflict."""
+        """Wait after a conflict. Raises RetriesExhaustedError if every attempt of the policy met a conflict."""
         self._conflicts += 1
         retry = self._context.retry
         if self._conflicts > retry.attempts:
@@ -108,7 +108,7 @@ class BatchSize:
 def read_batch(
     context: Context, view: HeaderView, live: LiveCollection, progress_key: bytes, position: tuple[bytes, int]
 ) -> Flow[tuple[Row | None, list[Row]] | None]:
-    """Return the progress row and the next records, expired ones included; None when the header has changed."""
+    """Return the progress row and the next records, including expired ones; None if the header has changed."""
     last, size = position
     start = key_successor(last) if last else live.layout.prefix
     span = ReadRange(start, after_prefix(live.layout.prefix), rows_at_once(context.limits, size, beside=2))
@@ -135,13 +135,13 @@ class RecordBatch:
         return RecordBatch(self._context, self._view, self.live)
 
     def check(self, *checks: Check | None) -> None:
-        """Add checks; of two checks of one key the first one counts."""
+        """Add checks; of two checks of one key, the first is used."""
         for check in checks:
             if check is not None:
                 self._checks.setdefault(check.key, check)
 
     def check_header(self) -> None:
-        """Check the header, which a compiled change does by itself."""
+        """Check the header, as a compiled change does automatically."""
         self.check(rules.header_check(self._view.guard))
 
     def add(self, *mutations: Mutation) -> None:
@@ -149,7 +149,7 @@ class RecordBatch:
         self._mutations += mutations
 
     def pass_over(self, row: Row, key: bytes, why: Misfit) -> None:
-        """List a record that cannot be written, under a key of the list."""
+        """List a record that cannot be written, under a key of the violation list."""
         self.check(rules.listing_check(row))
         self.add(Set(key, *self._context.codec.encode(why.to_value()), row.expire_at))
 
@@ -168,7 +168,7 @@ class RecordBatch:
             changes = [change for change in changes if change.pk != compiled.change.pk]
 
     def _compiled(self, changes: Sequence[RecordChange], now_ms: int) -> Flow[AtomicWrite | Violation | None]:
-        """Compile with slots of the same moment as the records; None when a record or the header has changed."""
+        """Compile with slots read in the same snapshot as the records; None if a record or the header has changed."""
         rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
         keys = set(rows)
         while True:
@@ -198,7 +198,7 @@ class RecordBatch:
         return any(mutation.key == key for mutation in self._mutations)
 
     def commit(self) -> Flow[bool]:
-        """Commit the batch; return whether it is known to be applied. Raises LimitExceededError."""
+        """Commit the batch; return whether it is known to have been applied. Raises LimitExceededError."""
         write = AtomicWrite(tuple(self._checks.values()), tuple(self._mutations))
         check_budget(write, self._context.limits, (self.live,))
         try:

@@ -1,15 +1,17 @@
-"""Online index builds beside readers and writers, in resumable batches.
+"""Online index builds next to live readers and writers, in resumable batches.
 
-The commit that makes the index WRITE_ONLY also writes its fence. From then on every writer keeps the index, so a
-record with a versionstamp above the fence needs nothing; the scan indexes the others, each under a check of its
-versionstamp. A record that cannot be indexed becomes a violation row, and the index stays PENDING while there are any.
+The commit that makes the index WRITE_ONLY also writes its fence. From then on every writer maintains the index, so a
+record with a versionstamp above the fence needs no work; the scan indexes all others, each under a check of its
+versionstamp. A record that cannot be indexed becomes a violation row, and the index stays PENDING as long as there are
+any.
 
-An aggregate index is built in the same way, but every record is set again in the commit that counts it, which lifts
-its versionstamp above the fence: so a versionstamp says whether a record is counted, for the builder and for writers.
+An aggregate index is built in the same way, except that every record is rewritten in the commit that counts it, which
+raises its versionstamp above the fence. So the versionstamp shows whether a record is counted, both to the build and to
+writers.
 
-Rules of this module: entries are computed by the write compiler (R4); every step can be lost, repeated or interrupted.
-A record is rewritten only where it must be (``rules.must_touch``), and when it stores no value yet for a column or an
-included field. Source: FoundationDB Record Layer, OnlineIndexer, with a versionstamp fence in place of its range set.
+Rules of this module: the write compiler computes the entries (R4); every step can be lost, repeated or interrupted. A
+record is rewritten only if necessary (``rules.must_touch``), or if it stores no value yet for a column or an included
+field. Source: FoundationDB Record Layer, OnlineIndexer, with a versionstamp fence in place of its range set.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ VIOLATIONS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """Result of a build: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""
+    """The result of a build: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""
 
     collection: str
     index: str
@@ -58,12 +60,12 @@ class BuildReport:
 
 
 def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = UNPACED) -> Flow[BuildReport]:
-    """Build one declared index, finish a build that another process began, or resolve what is left of one.
+    """Build one declared index, or finish a build that another process began, including its violations.
 
-    Cost: per batch one or two reads and one commit; two header commits. Idempotent. An aggregate index, a copy and an
-    index over values that the records do not store yet set every record again. Raises UnknownFieldError: the model
-    declares no such index; SchemaMismatchError: this process may not write the collection; RetriesExhaustedError: one
-    batch met a conflict in every attempt.
+    Cost: per batch one or two reads and one commit; two header commits. Idempotent. An aggregate index, an index with
+    record copies and an index over values that the records do not store yet rewrite every record. Raises
+    UnknownFieldError: the model declares no such index; SchemaMismatchError: this process must not write to the
+    collection; RetriesExhaustedError: a batch met a conflict in every attempt.
     """
     if name not in schema.indexes:
         raise unknown_index(schema, name)
@@ -92,7 +94,7 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
 
 
 def unknown_index(schema: ModelSchema, name: str) -> UnknownFieldError:
-    """Return the error for the name of an index that the model does not declare."""
+    """Return the error for an index name that the model does not declare."""
     return UnknownFieldError(
         "the model declares no such index",
         model=schema.name,
@@ -110,7 +112,7 @@ def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> St
 
 
 def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildReport]:
-    """Build a READABLE index once more under a new prefix; the present one serves until the switch."""
+    """Rebuild a READABLE index under a new prefix; the present generation serves queries until the switch."""
     replaced: int | None = None
     while True:
         view = yield from reload_header(context)
@@ -119,14 +121,14 @@ def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[Buil
         if stored is None or stored.state is not IndexState.READABLE or outdated:
             break
         if replaced is not None and stored.generation > replaced:
-            break  # another process was faster, and is done
+            break  # another process has already finished
         replaced = stored.generation
         yield from _commit_beginning(context, view, collection, schema, (name,))
     return (yield from build_index(context, schema, name))
 
 
 def unbuilt_indexes(collection: StoredCollection, schema: ModelSchema) -> list[str]:
-    """Return the declared indexes that are not READABLE, or are being built once more."""
+    """Return the declared indexes that are not READABLE, or are being rebuilt."""
     found: list[str] = []
     for name in schema.indexes:
         stored = _current(collection, schema, name)
@@ -144,7 +146,8 @@ def _begin(
     names = [name, *(index.name for index in outdated if index.name != name), *unbuilt]
     wanted = [name for name in dict.fromkeys(names) if _current(collection, schema, name) is None]
     if outdated or unbuilt:
-        # Whoever keeps the old generation writes records of an older version, which the next one may not hold.
+        # Processes that maintain the old generation write records of an older version, which the next generation may
+        # not hold.
         collection = collection.raised_to(schema)
     for index in outdated:
         collection = collection.with_index(_in_state(index, IndexState.DROPPING))
@@ -166,7 +169,7 @@ def _commit_beginning(
 
 
 def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -> Flow[int]:
-    """Index every record that is not newer than the fence; return how many this builder has read."""
+    """Index every record that is not newer than the fence; return the number of records that this process has read."""
     size = BatchSize(context, build_key(schema.collection, index.stored.name, index.stored.generation))
     scanned, cursor = 0, b""
     while True:
@@ -187,8 +190,8 @@ def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -
 def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[BuildReport | None]:
     """Make the index READABLE, or PENDING while there are violations; older generations become DROPPING.
 
-    The absence of violations is a statement about a range, which no check can guard. It is stable: after the scan a
-    violation row is only rewritten in place or removed (a new duplicate is refused).
+    The absence of violations is a condition on a range, which no check can guard. It is stable: after the scan, a
+    violation row is only rewritten in place or removed, and a new duplicate is refused.
     """
     view = yield from reload_header(context)
     place = (schema.collection, index.stored.name, index.stored.generation)
@@ -238,7 +241,7 @@ def _listed_pk(index: LiveIndex, violation: Row) -> bytes:
 
 
 class Progress(NamedTuple):
-    """The progress row: the last record key that was dealt with (empty at the start), and the number of records."""
+    """The progress row: the last processed record key (empty at the start), and the number of records."""
 
     cursor: bytes
     scanned: int
@@ -252,10 +255,10 @@ class IndexBatch(NamedTuple):
     """Result of one batch.
 
     Attributes:
-        cursor: after which the next one begins.
-        committed: whether this builder committed it.
-        too_large: nothing was sent, because one operation cannot take so many records.
-        total: how many records the build has passed, those of other builders included.
+        cursor: the record key after which the next batch begins.
+        committed: whether this process committed it.
+        too_large: whether nothing was sent, because one operation cannot hold so many records.
+        total: the number of records that the build has processed, including those of other processes.
     """
 
     cursor: bytes
@@ -267,9 +270,10 @@ class IndexBatch(NamedTuple):
 
 
 def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[IndexBatch]:
-    """Index the next ``size`` records after ``cursor``, which this builder believes to be the stored one.
+    """Index the next ``size`` records after ``cursor``, which this process believes to be the stored one.
 
-    Raises SchemaMismatchError: this process may not write the collection, since another one began to build an index.
+    Raises SchemaMismatchError if this process must no longer write to the collection, because another one began to
+    build an index.
     """
     view, live = yield from writable_collection(context, schema)
     current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
@@ -332,7 +336,8 @@ def _index_rows(
     if refused is None:
         return False
     for violation in refused:
-        # Written as its model has it today, the record would take a unique value of another index from its owner.
+        # Rewritten in the present form of its model, the record would take a unique value of another index from its
+        # owner.
         stored, why = violation.change.old, Misfit("duplicate", violation.index.stored.name)
         assert stored is not None, "a build changes what it has read"
         batch.pass_over(stored, _violation_key(live, index, stored), why)
@@ -348,7 +353,7 @@ def _pass_over_alone(
     *,
     advance: tuple[Check, Mutation],
 ) -> Flow[bool]:
-    """Pass over a record that no operation can index, because its entries alone are over a limit of the engine."""
+    """Skip a record that no operation can index, because its entries alone exceed a limit of the engine."""
     batch = RecordBatch(context, view, live)
     batch.check_header()
     batch.check(advance[0])
@@ -372,7 +377,7 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         return Misfit("not_decodable", cause_of(error))
     if isinstance(made, Misfit) and is_incomplete(index, document):
         return made
-    # What only other indexes cannot hold is no obstacle here: the compiler lists it for them.
+    # Records that only other indexes cannot hold are accepted here: the compiler lists them for those indexes.
     stored, unmade = (None, made) if isinstance(made, Misfit) else (made, None)
     new_document, value, encoding, _ = stored or StoredDocument(document, row.value, row.encoding, document)
     kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
@@ -399,10 +404,10 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
 def _materialised(
     context: Context, live: LiveCollection, row: Row, document: Document
 ) -> StoredDocument | Misfit | None:
-    """Return a record that is set anyway with the values of all columns; None to set it as it is.
+    """Return a record that is rewritten anyway, with the values of all columns; None to rewrite it unchanged.
 
-    The values of other indexes too: their builds pass over the record from here on, because it is newer than their
-    fences. A Misfit says why they cannot be made.
+    Includes the values of other indexes: their builds will skip the record, because it is newer than their fences. A
+    Misfit gives the reason if they cannot be computed.
     """
     if not any(is_incomplete(other, document) for other in live.maintained):
         return None
@@ -416,14 +421,14 @@ def _materialised(
 
 
 def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:
-    """Return whether a unique slot would be too long, which also holds the primary key."""
+    """Return whether a unique slot, which also contains the primary key, would be too long."""
     if not (index.definition.include and index.definition.unique):
         return False
     return len(entry_value(context.codec, index.layout, True, change)[0]) > context.limits.max_value_bytes
 
 
 def resolve_violations(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[None]:
-    """Try every listed record again: take the slot if it is free now, drop the row if it is out of date."""
+    """Try every listed record again: take the slot if it is free now, remove the row if it is out of date."""
     start = index.violations
     while True:
         view, _ = yield from writable_collection(context, schema)
@@ -462,11 +467,11 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
     if not isinstance(change, RecordChange):
         value = context.codec.encode(change.to_value())
         if _violation_key(live, current, row) == violation.key and value != (violation.value, violation.encoding):
-            # Another reason than before, for example of another release of a function.
+            # Another reason than before, for example with another release of a function.
             batch.pass_over(row, violation.key, change)
             yield from batch.commit()
         return
-    # Every entry, whatever the fence says: that the violation is listed means that they are not there.
+    # Every entry, independent of the fence: the violation is listed because they do not exist.
     refused = yield from batch.compile((change._replace(rewrite=True),), (yield from now()))
     if refused is None or refused:
         return

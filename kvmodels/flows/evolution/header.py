@@ -1,21 +1,21 @@
 """Changes of the stored header: opening a database, listing collections, raising versions, dropping index generations.
 
-A collection that the header does not list starts with every index READABLE if it has no records. Records may be there
-before: another program has written them, or this one through ``db.kv``. Such writers do not check the header, so an
-earlier read cannot show that the collection is still empty at the commit. Therefore the commit that lists indexes as
-READABLE checks that there are no records. If there are, the indexes are listed as DISABLED until they are built.
+If a collection without records is listed for the first time, its indexes start READABLE. There may already be records
+that another program has written, or this one through ``db.kv``. Such writers do not check the header, so an earlier
+read cannot prove that the collection is still empty at the commit. Therefore the commit that lists indexes as READABLE
+checks that there are no records. If there are, the indexes are listed as DISABLED until they are built.
 
-Opening leaves other differences alone: an index that is declared and not listed is built by ``db.build_indexes()``.
-Only for an empty collection is it built at once. It is a real build, with its fence and its scan, because an old writer
-may insert between the read and the commit.
+Opening leaves other differences unchanged: ``db.build_indexes()`` builds an index that is declared and not listed. Only
+in an empty collection is it built at once. This is a full build with its fence and its scan, because an old writer may
+insert between the read and the commit.
 
-A generation in state DROPPING is used by no reader, whose guard fails, and by no writer, whose header check fails. Its
-prefix is never used again, so its entries are removed in batches; each checks the header, and checks and sets a
-progress row. The header is checked because the progress row is absent at the beginning and at the end: without that
-check, a repeated first batch could leave its row behind. The generation leaves the header last.
+No reader uses a generation in state DROPPING, because its guard fails, and no writer, because its header check fails.
+Its prefix is never reused, so its entries are removed in batches. Each batch checks the header, and checks and sets a
+progress row. It checks the header because the progress row is absent at the beginning and at the end: without that
+check, a repeated first batch could leave its row in the store. The generation is removed from the header last.
 
-Rules of this module: a header is committed only against the header it was computed from, so two schema changes never
-mix, and a second delivery is refused.
+Rules of this module: a header is committed only if the header that it was computed from is unchanged, so two schema
+changes never mix, and a second delivery is refused.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
-    """List new collections, and bring empty ones up to date: their new fields and indexes, and the schema version.
+    """List new collections, and update empty ones: their new fields and indexes, and the schema version.
 
-    Cost: one read; one commit when a collection is new, and if it has records one more read and commit; per new index
-    of an empty collection three commits, and one for its new fields. Raises ModelDefinitionError: two collections or
-    indexes would share keys; SchemaMismatchError: the store is of a newer format; UnsupportedError: records expire, and
-    the engine does not tell deadlines.
+    Cost: one read; one commit if a collection is new, and if it has records one more read and commit; per new index of
+    an empty collection three commits, and one for its new fields. Raises ModelDefinitionError: two collections or
+    indexes would share keys; SchemaMismatchError: the store has a newer format; UnsupportedError: records expire, and
+    the engine does not report deadlines.
     """
     for schema in context.schemas.values():
         if schema.ttl_ms is not None:
@@ -100,7 +100,7 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
 def _is_settled(context: Context, view: HeaderView) -> bool:
     """Return whether the same classes were opened in this process under this header, with nothing to do or refuse.
 
-    That depends on the header and the declarations alone, unless the store must be searched for records.
+    The result depends only on the header and the declarations, unless the store must be searched for records.
     """
     for first in context.schemas.values():
         known = opened(first).settled
@@ -120,9 +120,9 @@ def _note_settled(context: Context, view: HeaderView) -> None:
 
 
 def list_collections(context: Context) -> Flow[HeaderView]:
-    """List the declared collections that the store does not list.
+    """List the declared collections that are not in the header.
 
-    Their indexes start READABLE; DISABLED where a collection already holds records, which must be indexed first. Raises
+    Their indexes start READABLE, or DISABLED if a collection already has records, which must be indexed first. Raises
     ModelDefinitionError: two collections or indexes would share keys.
     """
     view = yield from header_view(context)
@@ -138,20 +138,20 @@ def list_collections(context: Context) -> Flow[HeaderView]:
 
 
 def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:
-    """Make every index of an empty collection ready, as if it had records: one may be inserted meanwhile."""
+    """Make every index of an empty collection ready as if it had records, because one may be inserted meanwhile."""
     for index in pending:
         yield from build_flows.build_index(context, schema, index)
     live = (yield from reload_header(context)).live[schema.collection]
     if live.unraised or IndexState.OUTDATED in live.states.values():
         yield from migrate_flows.migrate(context, schema)
-    # Or the records that are stored from now on would be taken for older ones that lack the new fields.
+    # Otherwise new records would be mistaken for older ones that lack the new fields.
     view = yield from header_view(context)
     if _adds_fields(view.header.collections[schema.collection], schema):
         yield from list_fields(context, schema)
 
 
 def _adds_fields(stored: StoredCollection, schema: ModelSchema) -> bool:
-    """Whether fields are declared that the store does not list, and the others are as they are listed."""
+    """Return whether fields are declared that are not listed, and all listed ones are unchanged."""
     declared = {name: field.type_name for name, field in schema.fields.items()}
     same = all(declared.get(name, kind) == kind for name, kind in stored.fields.items())
     return same and not declared.keys() <= stored.fields.keys()
@@ -166,9 +166,9 @@ def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
 
 
 def check_prefixes(context: Context, view: HeaderView) -> None:
-    """Compare the first key parts of all collections and index generations, declared and stored.
+    """Compare the first key parts of all declared and stored collections and index generations.
 
-    Raises ModelDefinitionError: two of them are equal, or one is reserved.
+    Raises ModelDefinitionError if two of them are equal, or one is reserved.
     """
     owners: list[tuple[str, str, str | None]] = [
         (prefix, collection, None) for prefix, collection in view.header.prefixes().items()
@@ -202,7 +202,7 @@ def check_prefixes(context: Context, view: HeaderView) -> None:
 def require_current(view: HeaderView) -> None:
     """Refuse a store with an index that is not ready, or a collection that cannot be used.
 
-    Raises SchemaMismatchError: with the difference.
+    Raises SchemaMismatchError with the difference.
     """
     for name, live in view.live.items():
         problem = live.refused or live.read_only
@@ -231,12 +231,12 @@ def commit_header(
 ) -> Flow[bool]:
     """Replace the header, with further checks and mutations in the same commit.
 
-    Raises CommitUnknownError: the answer was lost in every attempt. The header is checked, so sending again is safe;
-    ValueTooLargeError: the engine does not take values of the size of this header; nothing was sent.
+    Raises CommitUnknownError: the answer was lost in every attempt; the header is checked, so sending again is safe.
+    ValueTooLargeError: the engine cannot store a header of this size; nothing was sent.
 
     Returns:
-        False when another process was faster, another check failed, or a change was applied whose answer was lost:
-        read the header again. Every schema change is computed from what is stored, so an applied one is found.
+        False if another process committed first, another check failed, or a change was applied whose answer was lost:
+        read the header again. Every schema change is computed from the stored header, so an applied change is detected.
     """
     policy, started, attempt = context.retry, context.monotonic(), 1
     value, encoding = context.codec.encode(header.to_value())
@@ -260,11 +260,11 @@ def commit_header(
 
 
 def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredCollection, list[StoredIndex]]:
-    """Return the collection as it is listed, and the generations that a build must end before anything can be written.
+    """Return the listed collection, and the generations that a build must end before anything can be written.
 
-    No process can keep both an index and its replacement if they need a field in two forms, or a function in two
-    releases. So the release that has the new definition ends the old generation in the commit that begins the next.
-    Raises SchemaMismatchError: this process may not write the collection, and no build can change that.
+    No process can maintain both an index and its replacement if they need a field in two forms, or a function in two
+    releases. So the release with the new definition ends the old generation in the commit that begins the next one.
+    Raises SchemaMismatchError if this process must not write to the collection, and no build can change that.
     """
     live = view.live[schema.collection]
     if live.refused is not None:
@@ -281,10 +281,10 @@ def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredC
 
 
 def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
-    """Raise the stored schema version to the declared one; from then on, code of a lower version only reads.
+    """Raise the stored schema version to the declared one, after which releases with a lower version only read.
 
     Not done at open: the first process of a rolling deployment would stop the writes of all others. Raises
-    SchemaMismatchError: this process could not write the collection afterwards; the version is not raised.
+    SchemaMismatchError if this process could not write to the collection afterwards; then the version is not raised.
     """
     while True:
         view = yield from reload_header(context)
@@ -295,9 +295,9 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
 
 
 def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
-    """List the declared fields and raise the schema version; fields that are not declared stay listed.
+    """List the declared fields and raise the schema version; undeclared fields stay listed.
 
-    Raises SchemaMismatchError: this process could not write the collection afterwards; nothing is listed.
+    Raises SchemaMismatchError if this process could not write to the collection afterwards; then nothing is listed.
     """
     while True:
         view = yield from reload_header(context)
@@ -309,10 +309,10 @@ def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
 
 
 def list_new(context: Context, view: HeaderView, schemas: Sequence[ModelSchema], used: Collection[bytes]) -> Flow[bool]:
-    """List as many of these collections as one commit takes.
+    """List as many of these collections as fit into one commit.
 
-    Returns false when the header has changed, or a collection has records that were not known: ask and list again.
-    Cost: one commit.
+    Returns False if the header has changed, or a collection has unexpected records: check and list again. Cost: one
+    commit.
     """
     header, checks = view.header, list[Check]()
     for schema in schemas[: max(1, context.limits.max_checks - 1)]:
@@ -328,15 +328,15 @@ def list_new(context: Context, view: HeaderView, schemas: Sequence[ModelSchema],
 def _with_records(schema: ModelSchema, used: Collection[bytes]) -> StoredCollection:
     """Return a collection whose indexes must be built.
 
-    They are of the second generation where keys lie under the prefix of the first: a program that keeps an index of
-    its own, as the documentation of Deno shows it, has entries there that are not those of the library.
+    They begin with the second generation if there are keys under the prefix of the first: a program that keeps its own
+    index, as the Deno documentation shows, has other entries there.
     """
     generations = {name: 2 if _first_prefix(schema, name) in used else 1 for name in schema.indexes}
     return stored_collection(schema, IndexState.DISABLED, generations)
 
 
 def used_prefixes(context: Context, schemas: Sequence[ModelSchema]) -> Flow[set[bytes]]:
-    """Return the prefixes of records, and of first generations of indexes, under which a key exists."""
+    """Return the prefixes of records, and of first generations of indexes, under which there are keys."""
     prefixes = [context.layouts[schema.collection].prefix for schema in schemas]
     prefixes += [_first_prefix(schema, name) for schema in schemas for name in schema.indexes]
     found = yield from read_all(context.limits, [vacant_range(prefix) for prefix in prefixes])
@@ -348,14 +348,14 @@ def _first_prefix(schema: ModelSchema, name: str) -> bytes:
 
 
 ENTRIES_PER_COMMIT = 400
-"""Well under the 1,000 mutations of Deno and the 81,920 bytes of keys, with keys of 100 bytes."""
+"""Well below the 1,000 mutations of Deno and the 81,920 bytes of keys, for keys of 100 bytes."""
 
 
 def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
     """Drop every generation of an index; return how many there were.
 
-    The index can be built again afterwards, under a new prefix. Raises SchemaMismatchError: a newer release has raised
-    the schema version, so this one only reads.
+    The index can be built again afterwards, under a new prefix. Raises SchemaMismatchError if a newer release has
+    raised the schema version, so that this process only reads.
     """
     while True:
         view = yield from reload_header(context)
@@ -373,7 +373,7 @@ def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACE
 
 
 def drop_generations(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[None]:
-    """Remove the entries of every DROPPING generation of an index, then take it off the header."""
+    """Remove the entries of every DROPPING generation of an index, then remove it from the header."""
     while True:
         view = yield from reload_header(context)
         stored = view.header.collections[collection]

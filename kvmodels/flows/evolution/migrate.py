@@ -1,10 +1,11 @@
-"""Rewrite the records of older schema versions: beside readers and writers, in batches, resumable, by any processes.
+"""Rewrite records of older schema versions next to live readers and writers: in resumable batches, by any processes.
 
-The commit that begins a migration raises the schema version in the header, so older versions are no longer written; the
-scan rewrites what is older, each record under a check of its versionstamp, from the document as it is stored to the one
-that the upgrades give, so its entries move with it. Every batch checks and sets the progress row, so each upgrade is
-applied to each record once. When all have been seen and none is left on the list of those that cannot be rewritten, one
-commit notes in the header that no record is older: then the indexes that an upgrade touches serve queries again.
+The commit that begins a migration raises the schema version in the header, so records of older versions are no longer
+written. The scan rewrites all older records, each under a check of its versionstamp, from the stored document to the
+result of the upgrades, and its entries change with it. Every batch checks and sets the progress row, so each upgrade is
+applied to each record once. When all records have been scanned and none is left on the list of those that cannot be
+rewritten, one commit notes in the header that no record is older: then the indexes that an upgrade changes serve
+queries again.
 
 Rules of this module: every step can be lost, repeated or interrupted.
 """
@@ -43,15 +44,15 @@ SETTLED_AT_ONCE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """Result of a migration of one collection.
+    """The result of a migration of one collection.
 
     Attributes:
-        collection: of the model.
-        version: the schema version that the records were brought to.
-        complete: no record is older any more; else ``violations`` names those that are (the first 1,000).
-        scanned: records that this call has passed.
-        written: records that this call has rewritten.
-        violations: records that cannot be rewritten, and why.
+        collection: the collection of the model.
+        version: the schema version that the records were upgraded to.
+        complete: whether no record is older; otherwise ``violations`` lists those that are (the first 1,000).
+        scanned: the number of records that this call has scanned.
+        written: the number of records that this call has rewritten.
+        violations: the records that cannot be rewritten, with the reasons.
     """
 
     collection: str
@@ -77,11 +78,11 @@ class _Counts:
 def migrate(
     context: Context, schema: ModelSchema, *, forget: Iterable[str] = (), pace: Pace = UNPACED
 ) -> Flow[MigrationReport]:
-    """Rewrite every record of a lower schema version, or finish what another process began.
+    """Rewrite every record of a lower schema version, or finish a migration that another process began.
 
-    Cost: per batch two or three reads and one commit; two header commits. Idempotent; when there is nothing to do, one
-    read. With ``forget`` every record is read, in each call. Raises SchemaMismatchError: this process may not write the
-    collection; RetriesExhaustedError: one batch met a conflict in every attempt.
+    Cost: per batch two or three reads and one commit; two header commits. Idempotent; one read if there is nothing to
+    do. With ``forget``, every call reads every record. Raises SchemaMismatchError: this process must not write to the
+    collection; RetriesExhaustedError: a batch met a conflict in every attempt.
     """
     counts = _Counts()
     wanted = frozenset(forget)
@@ -89,10 +90,11 @@ def migrate(
         view = yield from _view(context, schema)
         stored = view.header.collections[schema.collection]
         row = yield from _progress(context, schema)
-        # Also what is not listed: an upgrade that touched a field and left it in the records has taken it off the list.
+        # Unlisted fields too: an upgrade that touched a field and left it in the records has removed it from the list.
         aim = Migration(schema.schema_version, tuple(sorted(wanted)))
         if row is not None and row[0].version == aim.version:
-            # What another process has begun to forget is carried through, or each would begin anew in turn.
+            # Fields that another process has begun to forget are included; otherwise each process would restart the
+            # other's work.
             aim = aim._replace(forget=tuple(sorted({*aim.forget, *row[0].forget})))
             _require_undeclared(schema, aim)
         if row is None or not row[0].has_aim_of(aim):
@@ -114,7 +116,7 @@ def _report(schema: ModelSchema, counts: _Counts, left: tuple[IndexViolation, ..
 
 
 def _view(context: Context, schema: ModelSchema) -> Flow[HeaderView]:
-    """Return the header, if this process may write, or may do so once the migration has begun."""
+    """Return the header if this process may write, or may write once the migration has begun."""
     view = yield from reload_header(context)
     live = view.live[schema.collection]
     obstacle = live.refused or live.read_only
@@ -160,7 +162,7 @@ def _begin(context: Context, view: HeaderView, schema: ModelSchema, aim: Migrati
 def _scan(
     context: Context, schema: ModelSchema, known: Migration, pace: Pace, counts: _Counts
 ) -> Flow[Migration | None]:
-    """Pass every record; return the progress at the end, or None when another migration has replaced this one."""
+    """Scan every record; return the progress at the end, or None if another migration has replaced this one."""
     size = BatchSize(context, migration_key(schema.collection))
     while True:
         batch = yield from migrate_batch(context, schema, known, pace.size(size.records))
@@ -179,7 +181,7 @@ def _scan(
 
 
 def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]:
-    """Take off the list what can be, until a look at all of it changes nothing."""
+    """Remove rewritable records from the list, until a pass over all of it changes nothing."""
     size = BatchSize(context, migration_key(schema.collection))
     while True:
         settled = yield from settle_unmigrated(context, schema, aim)
@@ -192,10 +194,10 @@ def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]
 
 
 def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tuple[IndexViolation, ...] | None]:
-    """Note in the header that no record is older; return the records that are, or None to start over.
+    """Note in the header that no record is older; return the older records, or None to start over.
 
-    That none is listed is a statement about a range, which no check can guard. It is stable: only a batch adds to the
-    list, and every batch moves the progress row, which is checked.
+    The empty list is a condition on a range, which no check can guard. It is stable: only a batch adds to the list, and
+    every batch changes the progress row, which is checked.
     """
     view, _ = yield from writable_collection(context, schema)
     prefix, key = unmigrated_prefix(schema.collection), migration_key(schema.collection)
@@ -210,11 +212,11 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
     if listed:
         return _violations_in(context, schema, prefix, listed)
     stored = view.header.collections[schema.collection]
-    # Only of what upgrades have made it is known that every record has it: records of this version were passed over, so
-    # that another new field may be missing in them, or have its former type, which the next plan is to say.
+    # Only fields that upgrades have set are known to be in every record: records of this version were skipped, so
+    # another new field may be missing in them, or have its former type, which the next plan reports.
     made = [name for name, version in schema.touched.items() if version > stored.oldest]
     stored = stored.listing(schema, made)
-    # What an upgrade has dealt with, and the model does not declare, is in no record any more.
+    # Fields that an upgrade has handled, and that the model does not declare, are in no record any more.
     gone = {*at_end.forget, *(schema.touched.keys() - schema.fields.keys())}
     fields = {name: kind for name, kind in stored.fields.items() if name not in gone}
     columns = {name: kind for name, kind in stored.columns.items() if name not in gone}
@@ -248,11 +250,11 @@ class Migration(NamedTuple):
     """The progress row of a migration.
 
     Attributes:
-        version: the schema version that it leads to.
-        forget: fields that it takes out of the records.
-        cursor: the last record key that was dealt with, empty at the start.
-        scanned: records that were passed.
-        written: records that were rewritten.
+        version: the target schema version.
+        forget: the fields to remove from the records.
+        cursor: the last processed record key, empty at the start.
+        scanned: the number of scanned records.
+        written: the number of rewritten records.
     """
 
     version: int
@@ -267,7 +269,7 @@ class Migration(NamedTuple):
 
     @classmethod
     def from_value(cls, value: Any) -> Migration:
-        """Return the progress of a value."""
+        """Return the progress for a value of ``to_value``."""
         return cls(value["version"], tuple(value["forget"]), value["cursor"], value["scanned"], value["written"])
 
     def has_aim_of(self, other: Migration) -> bool:
@@ -279,11 +281,11 @@ class MigrationBatch(NamedTuple):
     """Result of one batch.
 
     Attributes:
-        migration: the stored progress, as far as this process knows; None when its row is gone or has another aim.
-        passed: records that this process has committed.
-        written: records of them that were rewritten.
-        finished: no record is left.
-        too_large: nothing was sent, because one operation cannot take so many records.
+        migration: the stored progress, as far as this process knows; None if its row is gone or has another target.
+        passed: the number of records that this process has committed.
+        written: the number of them that were rewritten.
+        finished: whether no record is left.
+        too_large: whether nothing was sent, because one operation cannot hold so many records.
     """
 
     migration: Migration | None
@@ -296,7 +298,8 @@ class MigrationBatch(NamedTuple):
 def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, size: int) -> Flow[MigrationBatch]:
     """Migrate the next ``size`` records after the cursor of ``migration``, which this process believes to be stored.
 
-    Raises SchemaMismatchError: this process may not write the collection, since a newer release was brought up.
+    Raises SchemaMismatchError if this process must no longer write to the collection, because a newer release was
+    applied.
     """
     view, live = yield from writable_collection(context, schema)
     progress_key = migration_key(schema.collection)
@@ -325,7 +328,7 @@ def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, s
 
 
 def progress_check(key: bytes, row: Row) -> Check | None:
-    """R5: a batch is committed only if no other has passed the same records."""
+    """Return the check of the progress row, so that only one process commits a batch of the same records (R5)."""
     return Check(key, row.versionstamp, physical=True)
 
 
@@ -367,8 +370,8 @@ def _unmigrated_key(live: LiveCollection, row: Row) -> bytes:
 def rewritten(
     context: Context, live: LiveCollection, row: Row, aim: Migration, now_ms: int
 ) -> RecordChange | Misfit | None:
-    """Return the change that rewrites a record; why it cannot be rewritten; None if nothing is to be changed."""
-    # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
+    """Return the change that rewrites a record, the reason why it cannot be rewritten, or None if nothing changes."""
+    # A key that is not a record key has no primary key to list it by; a check reports it as foreign.
     if rules.is_expired(row, now_ms) or not live.layout.is_record_key(row.key):
         return None
     try:
@@ -386,7 +389,7 @@ def rewritten(
 def remade(
     context: Context, live: LiveCollection, row: Row, forget: Iterable[str] = ()
 ) -> tuple[Document, bytes, int] | Misfit:
-    """Return a record as its model writes it, with its bytes; or why it cannot be written."""
+    """Return a record in the form that its model writes, with its bytes; or why it cannot be written."""
     try:
         document = live.schema.prepare(_forgetful(object_of(context, live, row), forget)).document
         value, encoding = context.codec.encode_document(document)
@@ -397,7 +400,7 @@ def remade(
     except KvModelsError as error:
         failed = failed_function(error)
         return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
-    # Of complete indexes only: one that is being built lists by itself what it cannot hold.
+    # Only of complete indexes: a build lists what its own index cannot hold.
     pk, limit = live.layout.pk_of(row.key), context.limits.max_key_bytes
     for index in live.maintained:
         kind = misfit(index, document, pk, limit, row.expire_at) if index.readable else None
@@ -407,7 +410,7 @@ def remade(
 
 
 def _forgetful(instance: Any, names: Iterable[str]) -> Any:
-    """Remove values from an object that its class does not declare and that are to be forgotten."""
+    """Remove undeclared values that are to be forgotten from an object."""
     state, extra = state_of(instance), instance.__pydantic_extra__
     assert state is not None, "it was read"
     set_state(
@@ -421,16 +424,16 @@ def _forgetful(instance: Any, names: Iterable[str]) -> Any:
 
 
 class SettleResult(NamedTuple):
-    """Numbers of records that left the list of those that cannot be rewritten, and of commits with a conflict."""
+    """The number of records removed from the list of those that cannot be rewritten, and of commits with a conflict."""
 
     records: int
     conflicts: int = 0
 
 
 def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[SettleResult]:
-    """Try every listed record again: rewrite it if that is possible now, or take it off the list.
+    """Try every listed record again: rewrite it if that is possible now, or remove it from the list.
 
-    A value that one record gives up may be free for another, so repeat this until nothing is settled.
+    A value that one record releases may become free for another, so repeat this until nothing changes.
     """
     prefix = unmigrated_prefix(schema.collection)
     start, settled = prefix, SettleResult(0)
@@ -450,7 +453,7 @@ def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> 
 
 
 def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: Sequence[Row]) -> Flow[SettleResult]:
-    """Deal with some of the list in one commit; one by one when that is too large."""
+    """Handle some listed records in one commit; one by one if that is too large."""
     layout, prefix = batch.live.layout, unmigrated_prefix(batch.live.schema.collection)
     keys = [layout.key(row.key[len(prefix) :]) for row in listed]
     records = yield from read_all(context.limits, [point(key) for key in keys])

@@ -1,8 +1,8 @@
 """Pace, progress reports and samples of schema changes (``throttle=``, ``progress=``, ``sample=``).
 
 Rules of this module: a pause is a request of the flow like any other, so tests inject their own time. An exception of
-the user's function ends the change, which resumes from there when it is run again. It loads nothing of an open store,
-because databases take ``SAMPLE`` as a default.
+the user's function ends the change; the next run resumes it. The module loads nothing of an open store, because
+databases use ``SAMPLE`` as a default.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows import arguments, effects
 
 SAMPLE: Final = 100
-"""Records of each collection on which a plan tries the models."""
+"""The default number of records of each collection on which a plan tries the models."""
 
 _LONGEST_PAUSE_S: Final = 1.0
 
 _UNREACHABLE: Final = 1e12
-"""Records per second that no store reaches: the same as no limit."""
+"""A rate in records per second that no store reaches: the same as no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaProgress:
-    """Progress of one step of a schema change, or of a check.
+    """The progress of one step of a schema change, or of a check.
 
     Attributes:
         step: the kind of work: records are indexed or rewritten, entries removed, or rows checked.
-        collection: of the model.
-        index: whose entries are made, removed or checked; None while records are migrated or checked.
-        scanned: records that the step has passed, by all processes together; of a drop, entries removed by this one;
-            of a check, the records, entries or counters that were read.
-        written: records that were rewritten, by all processes together; of a build, a drop and a check None.
+        collection: the collection of the model.
+        index: the index whose entries are created, removed or checked; None while records are migrated or checked.
+        scanned: the number of records that the step has processed, by all processes together; for a drop, of entries
+            that this process removed; for a check, of records, entries or counters that were read.
+        written: the number of records that were rewritten, by all processes together; None for a build, a drop and a
+            check.
     """
 
     step: Literal["build", "migrate", "drop", "check"]
@@ -47,11 +48,11 @@ class SchemaProgress:
 class Pace:
     """The speed of a schema change, and its listener.
 
-    ``progress``: called after each batch; None: not called. ``throttle``: the most records per second of this process;
-    None for no limit.
+    ``progress``: called after each batch; None: not called. ``throttle``: the maximum number of records per second of
+    this process; None for no limit.
 
     Raises:
-        InvalidArgumentError: ``throttle`` is no positive number, or ``progress`` no function.
+        InvalidArgumentError: ``throttle`` is not a positive number, or ``progress`` is not callable.
 
     Examples:
         >>> Pace(throttle=250).size(1_000)
@@ -77,13 +78,13 @@ class Pace:
         self._throttle = None if throttle is None or throttle > _UNREACHABLE else throttle
 
     def size(self, wanted: int) -> int:
-        """Return the size of the next batch, for a pause of a second at most: from 1 to ``wanted``."""
+        """Return the size of the next batch, from 1 to ``wanted``, so that a pause takes at most a second."""
         if self._throttle is None:
             return wanted
         return max(1, min(wanted, int(self._throttle * _LONGEST_PAUSE_S)))
 
     def after(self, progress: SchemaProgress, rows: int) -> effects.Flow[None]:
-        """Call the listener, and wait for as long as ``rows`` records may take."""
+        """Call the listener, and pause for the time that ``rows`` records may take."""
         if self._progress is not None:
             self._progress(progress)
         if self._throttle is not None and rows:

@@ -1,4 +1,4 @@
-"""List the records that keep an index from becoming readable, or a migration from completion; and try them again.
+"""List the records that prevent an index from becoming readable, or a migration from completing; and try them again.
 
 Rules of this module: the lists are those of the last build or migration; ``resolve`` updates them through the build.
 """
@@ -29,19 +29,20 @@ class RecordViolation:
     """A record that an index cannot hold, or that a migration cannot rewrite.
 
     Attributes:
-        collection: of the record.
-        index: which cannot hold it; None when the record cannot be rewritten as its schema version asks.
-        key: primary key of the record.
-        kind: ``duplicate``: another record has the same unique values; ``too_long``: a key or value is longer than the
-            engine takes; ``too_many``: more values than ``max_fan_out``; ``not_encodable``: a value that no key holds;
-            ``key_function``: the function of a column fails on it; ``not_decodable``: the record cannot be read, or an
-            upgrade fails on it; ``expires``: a record with a deadline in an index that counts.
-        values: of a duplicate, the unique values; None where they are too long to be listed.
-        holder: of a duplicate, the primary key of the record that has the values now; None if none has any more.
-        reason: of ``key_function``, the name of the type of what the function raised; of a ``duplicate`` in a
-            migration, or in an index whose build has to write the record anew, the complete index whose value another
-            record has; of what an index does not hold in a migration, that index; of ``not_decodable`` and
-            ``not_encodable``, the field and the cause where they are known; else None.
+        collection: the collection of the record.
+        index: the index that cannot hold it; None if the record cannot be rewritten at its schema version.
+        key: the primary key of the record.
+        kind: ``duplicate``: another record has the same unique values. ``too_long``: a key or value is longer than the
+            engine allows. ``too_many``: more values than ``max_fan_out``. ``not_encodable``: a value that no key can
+            hold. ``key_function``: the function of a column fails for it. ``not_decodable``: the record cannot be read,
+            or an upgrade fails for it. ``expires``: a record with a deadline in an aggregate index.
+        values: for a duplicate, the unique values; None if they are too long to be listed.
+        holder: for a duplicate, the primary key of the record that has the values now; None if no record has them any
+            more.
+        reason: for ``key_function``, the type name of the exception; for a ``duplicate`` in a migration, or in an index
+            whose build must rewrite the record, the complete index in which another record has the value; for a value
+            that an index cannot hold in a migration, that index; for ``not_decodable`` and ``not_encodable``, the field
+            and the cause if they are known; otherwise None.
     """
 
     collection: str
@@ -64,10 +65,10 @@ class RecordViolation:
 
 
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
-    """Return the violations of one index, or of all and of a migration, at most ``limit`` of each.
+    """Return the violations of one index, or of all indexes and of a migration, at most ``limit`` of each.
 
     Cost: two reads for each index that is not complete, and one for the migration. Raises UnknownFieldError: neither
-    the model nor the store has such an index; SchemaMismatchError: this process may not use the collection.
+    the model nor the store has such an index; SchemaMismatchError: this process must not use the collection.
     """
     while True:
         view = yield from reload_header(context)
@@ -153,9 +154,9 @@ def _shown(values: tuple[Any, ...]) -> Any:
 
 
 def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
-    """Try the violations of one index, or of every PENDING one, again; without any left, the index is READABLE.
+    """Try the violations of one index, or of every PENDING index, again; without any left, the index is READABLE.
 
-    Raises UnknownFieldError: the model declares no such index; SchemaMismatchError: this process may not write the
+    Raises UnknownFieldError: the model declares no such index; SchemaMismatchError: this process must not write to the
     collection.
     """
     view = yield from reload_header(context)

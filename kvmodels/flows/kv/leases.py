@@ -1,11 +1,11 @@
-"""When the lease of a lock or of a message has ended, and how to wait for a change, by what the engine tells.
+"""Leases of locks and messages: their end, and waiting for changes, depending on the engine's clocks and notifications.
 
-An engine with one clock for all its clients ends a lease by itself: the row of the lease has a deadline. On another one
-the clocks of two machines would be compared. There the row has no deadline, and says how long the lease is; whoever
-waits calls the lease over when the row has stayed unchanged for so long on the waiter's own monotonic clock. The owner
-counts from before the commit that began the lease, so the lease is over for the owner first.
+An engine with one clock for all its clients ends a lease itself: the row of the lease has a deadline. On another
+engine, the clocks of two machines would be compared. There the row has no deadline and contains the length of the
+lease; a waiter considers the lease ended when the row has stayed unchanged for that time on the waiter's own monotonic
+clock. The owner counts from before the commit that began the lease, so the lease ends for the owner first.
 
-Rules of this module: no other clock than the one that it is given, and that of the engine.
+Rules of this module: it uses only the clock that it is given, and that of the engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kvmodels.flows.effects import Flow, now, sleep, wait_for_commit
 from kvmodels.limits import Traits
 
 POLL_S: Final = 0.1
-"""Seconds between two reads where the engine does not tell of commits."""
+"""Seconds between two reads if the engine does not report commits."""
 
 
 def tells_of_changes(traits: Traits) -> bool:
@@ -28,7 +28,7 @@ def tells_of_changes(traits: Traits) -> bool:
 
 
 class Leases:
-    """The leases that one waiter has seen. ``monotonic``: seconds that never go back."""
+    """The leases that one waiter has seen. ``monotonic`` returns seconds and never goes back."""
 
     __slots__ = ("_monotonic", "_seen", "_traits", "ended_by_engine")
 
@@ -43,21 +43,21 @@ class Leases:
         return math.floor(self._monotonic() * 1000)
 
     def now(self) -> Flow[int]:
-        """Return milliseconds on the clock that leases are measured by: that of the engine, or of this process."""
+        """Return milliseconds on the clock that measures leases: that of the engine, or of this process."""
         return (yield from now()) if self.ended_by_engine else self.own_ms()
 
     def deadline(self, until_ms: int) -> int | None:
-        """Return the deadline to store for a lease that ends then."""
+        """Return the deadline to store for a lease that ends at that time."""
         return until_ms if self.ended_by_engine else None
 
     def see(self, rows: Iterable[Row]) -> None:
-        """Note which rows there are; what was noted of others is forgotten."""
+        """Note the rows that exist; notes about all others are dropped."""
         time = self.own_ms()
         known = self._seen
         self._seen = {row.key: _since(known.get(row.key), row.versionstamp, time) for row in rows}
 
     def end_of(self, row: Row, lease_ms: int) -> int:
-        """Return when the lease in a row that was noted is over on the clock of this process."""
+        """Return when the lease in a noted row ends, on the clock of this process."""
         return self._seen[row.key][1] + lease_ms + 1  # both times are rounded down
 
     def wait(self, after: bytes, seconds: float) -> Flow[None]:

@@ -1,4 +1,4 @@
-"""A lock: wait in a FIFO queue, take it under a lease, renew it, release it.
+"""A lock: wait in a FIFO queue, acquire it with a lease, renew it, release it.
 
 A lock is the key ``("__kvmodels__", "lock", name)`` with the token of its owner, which expires with the lease. A waiter
 has a ticket below that key, named by the versionstamp of its commit, so tickets are in the order in which they were
@@ -6,12 +6,12 @@ drawn. A ticket expires too: a dead waiter delays others by no more than a lease
 keys, a ticket has the number after the last one, and a check that this ticket is absent makes numbers unique. Where the
 engine does not end leases, waiters do: see ``kvmodels/flows/kv/leases.py``.
 
-The fencing token is the versionstamp of the commit that took the lock. Versionstamps rise as long as the store exists,
-through restarts and restores, so a later holder always has a greater one. A counter beside the lock was rejected: it
-would be lost with the lock, or be one more permanent key.
+The fencing token is the versionstamp of the commit that acquired the lock. Versionstamps increase as long as the store
+exists, through restarts and restores, so a later holder always has a greater one. A counter next to the lock was
+rejected: it would be lost with the lock, or be one more permanent key.
 
-Rules of this module: every step is checked against the versionstamp of the step before, so none touches the lock of
-another. Leases are measured by ``Leases`` alone.
+Rules of this module: every step is checked against the versionstamp of the previous step, so none changes the lock of
+another holder. Only ``Leases`` measures leases.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
 
 ATTEMPTS: Final = 5
-"""How often one step is sent when its answers are lost."""
+"""The maximum number of times that one step is sent if its answers are lost."""
 
 TICKETS_AT_ONCE: Final = 100
 
@@ -49,7 +49,7 @@ class LockClaim:
     """One holder's claim to a lock, from the first read to the release; its steps must not run at the same time.
 
     Attributes:
-        fencing_token: greater than that of every earlier holder; 0 as long as the lock was not taken.
+        fencing_token: greater than that of every earlier holder; 0 until the lock was acquired.
     """
 
     __slots__ = (
@@ -84,15 +84,15 @@ class LockClaim:
         self._tried_ms = 0
 
     def has_ended(self, engine_ms: int) -> bool:
-        """Return whether the lease is over; ``engine_ms`` is the time by the clock of the engine."""
+        """Return whether the lease has ended; ``engine_ms`` is the time on the engine's clock."""
         leases = self._leases
         return (engine_ms if leases.ended_by_engine else leases.own_ms()) >= self._held_until_ms
 
     def acquire(self, limits: Limits, wait_s: float) -> Flow[bool]:
-        """Take the lock when it is free and no earlier ticket waits; at best with one read and one commit.
+        """Acquire the lock if it is free and no earlier ticket waits; at best with one read and one commit.
 
-        ``wait_s``: seconds to wait at most; 0 for one attempt, infinity for no limit. Returns whether it was taken.
-        Raises KeyTooLargeError: the name is too long.
+        ``wait_s``: the maximum wait in seconds; 0 for one attempt, infinity for no limit. Returns whether it was
+        acquired. Raises KeyTooLargeError: the name is too long.
         """
         check_budget(AtomicWrite(mutations=(self._new_ticket(0),)), limits)
         leases = self._leases
@@ -104,7 +104,7 @@ class LockClaim:
             if not leases.ended_by_engine and (yield from self._remove_ended(found.ranges)):
                 continue
             if holder is not None and self._is_own(holder):
-                self._adopt(holder)  # taken by a commit whose answer was lost
+                self._adopt(holder)  # acquired by a commit whose answer was lost
                 return True
             if holder is None and (first is None or self._is_own(first)):
                 yield from self._take(time, first)
@@ -120,7 +120,7 @@ class LockClaim:
             yield from leases.wait(found.versionstamp, min(remaining, pause))
 
     def renew(self) -> Flow[bool]:
-        """Hold the lock for another lease from now on; return False when it was lost."""
+        """Extend the lease from now on; return False if the lock was lost."""
         self._tried_ms = yield from self._leases.now()
         for _ in range(ATTEMPTS):
             time = yield from self._leases.now()
@@ -139,21 +139,21 @@ class LockClaim:
         return True
 
     def release(self) -> Flow[bool]:
-        """Release the lock if this holder still has it; return False when it was lost before."""
+        """Release the lock if this holder still has it; return False if it was already lost."""
         for _ in range(ATTEMPTS):
             outcome = yield from self._step((Delete(self._key),))
             if isinstance(outcome, Committed):
                 return True
             row = yield from self._look()
             if row is None:
-                # Nobody else may remove it before the lease ends, so then it was this step that did.
+                # No other process may remove it before the lease ends, so this step has removed it.
                 time = yield from self._leases.now()
                 return time < self._held_until_ms and not (yield from self._is_there())
             self._versionstamp = row.versionstamp
-        return True  # the lease gives it back
+        return True  # the lease expires
 
     def withdraw(self) -> Flow[None]:
-        """Leave the queue, and release what a commit may have taken whose answer was lost."""
+        """Leave the queue, and release the lock if a commit whose answer was lost may have acquired it."""
         if self._ticket is None and self._may_have_ticket:
             self._ticket = yield from self._own_ticket()
         for key in (self._ticket_key, self._key):
@@ -176,7 +176,7 @@ class LockClaim:
         try:
             outcome = yield from commit(AtomicWrite(tuple(checks), tuple(mutations)))
         except CommitUnknownError:
-            return  # the next look tells
+            return  # the next read finds out
         if isinstance(outcome, Committed):
             self._ticket, self._may_have_ticket = None, False
             self._hold(outcome.versionstamp, time + self._lease_ms)
@@ -192,7 +192,7 @@ class LockClaim:
         else:
             new = Set(ticket.key, ticket.value, ticket.encoding, self._leases.deadline(until))
             write = AtomicWrite((Check(ticket.key, ticket.versionstamp),), (new,))
-        self._may_have_ticket = True  # from here on, also if an interrupt comes before the answer
+        self._may_have_ticket = True  # from here on, also if an interrupt arrives before the answer
         try:
             outcome = yield from commit(write)
         except CommitUnknownError:
@@ -201,7 +201,7 @@ class LockClaim:
             end = encode_part(format_versionstamp(outcome.versionstamp)) if new.versionstamped else b""
             self._ticket = Row(new.key + end, new.value, new.encoding, outcome.versionstamp, until)
         else:
-            # A lost answer, a number that another waiter has, or a ticket that ended while this process was paused.
+            # A lost answer, a number that another waiter has, or a ticket that expired while this process was paused.
             self._ticket = yield from self._own_ticket()
         self._may_have_ticket = self._ticket is not None
 
@@ -213,7 +213,7 @@ class LockClaim:
         return self._lease(time)._replace(key=self._key + encode_part(f"{last + 1:020x}"))
 
     def _remove_ended(self, found: Sequence[Sequence[Row]]) -> Flow[bool]:
-        """Remove holders and tickets whose lease is over, in a commit for each; return whether there were any."""
+        """Remove holders and tickets whose lease has ended, in separate commits; return whether there were any."""
         others = [row for rows in found for row in rows if not self._is_own(row)]
         self._leases.see(others)
         time = self._leases.own_ms()
@@ -222,7 +222,7 @@ class LockClaim:
             try:
                 yield from commit(AtomicWrite((Check(row.key, row.versionstamp),), (Delete(row.key),)))
             except CommitUnknownError:
-                continue  # the next look tells
+                continue  # the next read finds out
         return bool(ended)
 
     def _own_ticket(self) -> Flow[Row | None]:
@@ -279,7 +279,7 @@ class LockClaim:
             raise DecodeError("a row of a lock lacks its owner or lease", key=decode_key(row.key)) from None
 
     def _until(self, row: Row) -> int:
-        """Return when the lease in the own row ends, at the latest; its commit was sent after ``_tried_ms``."""
+        """Return the latest time at which the lease in the own row ends; its commit was sent after ``_tried_ms``."""
         return row.expire_at or 0 if self._leases.ended_by_engine else self._tried_ms + self._lease_ms
 
     def _adopt(self, row: Row) -> None:
@@ -288,8 +288,8 @@ class LockClaim:
 
     def _hold(self, versionstamp: bytes, until_ms: int) -> None:
         self._versionstamp = versionstamp
-        # Without the last two bytes, which number the commits of one batch: two holders of a lock are never in one.
-        # So the token fits into 64 bits, and below 2**53 with the engines here, which count in microseconds.
+        # Without the last two bytes, which number the commits of one batch: two holders of a lock are never in one
+        # batch. So the token fits into 64 bits, and below 2**53 on the built-in engines, which count in microseconds.
         self.fencing_token = int.from_bytes(versionstamp[:8], "big")
         self._held_until_ms = until_ms
 

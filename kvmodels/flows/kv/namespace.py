@@ -1,10 +1,10 @@
-"""Namespaces: text keys and values in a confined part of the store.
+"""Namespaces: str keys and values in a confined part of the store.
 
-A namespace is the part of the store below ``("__kvmodels__", "ns", name)``; one inside another lies below the same
-three parts once more. The key ``text`` is the key ``(text,)`` of that part, so the whole key-value API reaches it too.
+A namespace is the part of the store below ``("__kvmodels__", "ns", name)``; a nested namespace is below the same three
+parts once more. The key ``text`` is the key ``(text,)`` of that part, so the complete key-value API can use it too.
 
-Rules of this module: a confined ``StoreFormat`` packs every key, so no name or key can lead elsewhere. A value is
-present or absent, never both: None is refused as a value.
+Rules of this module: a confined ``StoreFormat`` packs every key, so no name or key can leave the namespace. None is
+refused as a value, so that it always means absent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kvmodels.flows.writing.changes import Keep
 from kvmodels.limits import Limits
 
 ATTEMPTS: Final = 50
-"""How often a comparison is repeated because the same value was written again meanwhile."""
+"""How often a comparison is repeated because the same value was rewritten meanwhile."""
 
 AT_ONCE: Final = 1_000
 """Keys that are listed or removed with one request."""
 
 
 def namespace_form(form: StoreFormat, name: str, limits: Limits | None) -> StoreFormat:
-    """Return the format of the namespace of this name. Raises InvalidArgumentError."""
+    """Return the format of the namespace with this name. Raises InvalidArgumentError."""
     require_text("name", name, "Give a str that is not empty, without lone surrogates.")
     if limits is not None and not isinstance(cast("object", limits), Limits):
         raise InvalidArgumentError(
@@ -67,7 +67,7 @@ def compare_and_set(
     *,
     expire_in: float | timedelta | Keep | None,
 ) -> Flow[bool]:
-    """Store ``new`` if the key holds ``old``, or is absent with None; return whether it was stored."""
+    """Store ``new`` if the key holds ``old``, or is absent and ``old`` is None; return whether it was stored."""
     keep = isinstance(expire_in, Keep)
     mutation, lifetimes = _set(form, key, new, None if keep else expire_in)
     pending = PendingWrite((), (mutation,), lifetimes)
@@ -75,7 +75,7 @@ def compare_and_set(
 
 
 def compare_and_delete(form: StoreFormat, limits: Limits, key: str, old: Any) -> Flow[bool]:
-    """Remove a key if it holds ``old``; return whether it was removed. None is no value, so never."""
+    """Remove a key if it holds ``old``, which is never true for None; return whether it was removed."""
     mutation = Delete(_pack(form, key))
     if old is None:
         return False
@@ -95,12 +95,12 @@ def _compare_and_commit(
             return False
         check = Check(key, None if row is None else row.versionstamp)
         if keep_deadline and isinstance(mutation, Set):
-            # At each attempt: another writer may have stored the same value with another deadline.
+            # In each attempt: another writer may have stored the same value with another deadline.
             mutation = mutation._replace(expire_at=None if row is None else row.expire_at)
         result = yield from commit_operation(form, limits, pending._replace(checks=(check,), mutations=(mutation,)))
         if result.ok:
             return True
-        # Written meanwhile, perhaps with the same value: only another look can tell.
+        # Rewritten meanwhile, possibly with the same value: only another read can tell.
     raise RetriesExhaustedError(
         "the value was written again and again while it was compared",
         attempts=ATTEMPTS,
@@ -114,7 +114,7 @@ def list_keys(form: StoreFormat, limits: Limits, page: int, per_page: int, prefi
     _require_count("page", page, 0)
     _require_count("per_page", per_page, 1)
     start = _text_prefix(form, prefix)
-    end = start + b"\xff"  # no byte of UTF-8, and above the end of a text and the escape of a NUL
+    end = start + b"\xff"  # not a byte of UTF-8, and above the end of a str part and the escape of a NUL
     to_skip, keys = page * per_page, list[str]()
     while len(keys) < per_page and start < end:
         wanted = min(AT_ONCE, to_skip + per_page - len(keys), limits.max_read_entries)
@@ -125,7 +125,7 @@ def list_keys(form: StoreFormat, limits: Limits, page: int, per_page: int, prefi
             last = row.key
             text_end = len(form.root) + skip_parts(row.key[len(form.root) :], 1)
             if text_end < len(row.key):
-                # Of more than one part, written through ``ns.kv``: the next text lies behind all of those.
+                # Keys with more parts, written through ``ns.kv``: the next str key is after all of them.
                 last = row.key[:text_end] + b"\xff"
                 break
             if to_skip:
@@ -139,7 +139,7 @@ def list_keys(form: StoreFormat, limits: Limits, page: int, per_page: int, prefi
 
 
 def delete_all(form: StoreFormat, limits: Limits) -> Flow[int]:
-    """Remove every key of the namespace but those of the library; return how many."""
+    """Remove every key of the namespace except those of the library; return their number."""
     low, high = prefix_range(form.root)
     library = form.root + encode_part(LIBRARY_PART)
     wanted = max(1, min(AT_ONCE, limits.max_mutations, limits.max_read_entries, _fitting(limits)))
@@ -158,7 +158,7 @@ def delete_all(form: StoreFormat, limits: Limits) -> Flow[int]:
 
 
 def pack_json(value: Any) -> bytes:
-    """Return a value as JSON bytes; keys are sorted, so equal values have equal bytes. Raises InvalidValueError."""
+    """Return a value as JSON bytes with sorted keys, so equal values have equal bytes. Raises InvalidValueError."""
     _require_value(value)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
@@ -172,7 +172,7 @@ def pack_json(value: Any) -> bytes:
 
 
 def unpack_json(key: str, value: Any) -> Any:
-    """Return the value of JSON text or bytes; None for none. Raises DecodeError: the value is not JSON."""
+    """Return the value of JSON text or bytes, None for None. Raises DecodeError if it is not JSON."""
     if value is None:
         return None
     try:
@@ -201,7 +201,7 @@ def _pack(form: StoreFormat, key: str) -> bytes:
 
 
 def _require_key(key: object) -> None:
-    # A lone surrogate would be stored as U+FFFD, and two keys would be one.
+    # A lone surrogate would be stored as U+FFFD, and two keys would become one.
     if not isinstance(key, str) or not key or any("\ud800" <= character <= "\udfff" for character in key):
         raise InvalidKeyError(
             "a key of a namespace is a text that is not empty",
@@ -240,5 +240,5 @@ def _fitting(limits: Limits) -> int:
 
 
 def namespace_path(form: StoreFormat) -> tuple[str, ...]:
-    """Return the names of a namespace and of those around it, the outermost first."""
+    """Return the names of a namespace and of all that contain it, outermost first."""
     return tuple(str(part) for part in decode_key(form.root)[2::3])
