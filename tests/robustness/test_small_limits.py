@@ -140,6 +140,24 @@ def test_an_error_is_not_made_of_keys_that_were_read_at_two_moments():
     assert db.check().ok
 
 
+def test_a_walk_asks_for_as_many_rows_as_a_read_may_return():
+    """Without snapshots records are read after their entries, so a read of entries need not leave room for them."""
+    db, engine = opened(CHECKS)
+    db[Note].bulk_create([Note(id=number, color="red" if number % 2 else "blue") for number in range(400)])
+    db[Note].get(0)
+    sizes: list[tuple[int, int]] = []
+    engine.before_read = lambda ranges: sizes.append((len(ranges), sum(one.limit or 1 for one in ranges)))
+    assert len(list(db[Note].all())) == 400
+    assert sizes == [(1, 101), (1, 201), (1, 401)]
+    sizes.clear()
+    assert [note.id for note in db[Note].filter(color="red")] == list(range(1, 400, 2))
+    # Two reads of entries; the records of each, beside the guard 9 at once.
+    assert sizes == [(1, 101), *[(9, 9)] * 11, (1, 1), (1, 201), *[(9, 9)] * 11, (1, 1)]
+    sizes.clear()
+    assert db[Note].filter(color="red", id__lt=301).order_by("id")[:150].to_list()[-1].id == 299
+    assert sizes[0] == (1, 150)
+
+
 def test_a_transaction_sees_more_rows_of_its_own_than_a_read_may_give():
     db, _ = opened(replace(CHECKS, max_read_entries=30))
     db[Note].create(id=500, color="blue")
