@@ -24,7 +24,7 @@ from kvmodels._support import switches
 from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
 from tests import general_suites, limited_suites, server_suites
-from tests.limited_engine import limited
+from tests.limited_engine import FEW, limited
 from tests.limited_suites import TOO_LARGE
 from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer, shared
@@ -107,7 +107,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     module, test = metafunc.module.__name__, metafunc.function.__name__
     if module in general_suites.SUITES:
         _run_twice(metafunc, "_fast_kinds", {"fast": True, "general": False}, module in general_suites.IN_THE_SOAK)
-    limits = limited_suites.SUITES.get(module)
+    limits = FEW if test in limited_suites.ON_FEW else limited_suites.SUITES.get(module)
     if limits is not None and test not in limited_suites.ONCE:
         _run_twice(
             metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK

@@ -39,10 +39,24 @@ FEW = replace(Limits.DENOKV_SERVER, name="FEW")
 
 UNTOLD = replace(FEW, name="UNTOLD")
 
+BARE = replace(FEW, name="BARE")
+
+BARE_READS = replace(BARE, name="BARE_READS", max_checks=10_000, max_mutations=10_000)
+
+_UNTOLD = SNAPSHOTS | {"versioned_reads", "tells_commits", "versionstamped_keys", "changes", "backup"}
+
+_NOTHING = _UNTOLD | {"clock", "functions", "hides_expired", "tells_deadlines", "value_encodings"}
+
 LACKS = {
-    UNTOLD.name: SNAPSHOTS | {"versioned_reads", "tells_commits", "versionstamped_keys", "changes", "backup"},
+    UNTOLD.name: _UNTOLD,
+    BARE.name: _NOTHING,
+    BARE_READS.name: _NOTHING,
 }
 """The traits that are missing on engines with limits of these names."""
+
+
+LACKING: dict[str, Any] = {"clock": None, "value_encodings": frozenset({1, 2, 3, 4})}
+"""What a trait is without its capability, where that is not false; 4 is the number of msgpack."""
 
 
 class RefusedRequestError(AssertionError):
@@ -69,8 +83,7 @@ class LimitedEngine(PassingEngine):
 
     @property
     def traits(self) -> Traits:
-        missing: dict[str, Any] = {name: None if name == "clock" else False for name in self._lacks}
-        return replace(super().traits, **missing)
+        return replace(super().traits, **{name: LACKING.get(name, False) for name in self._lacks})
 
     def snapshot(self) -> Snapshot:
         self._refuse("snapshots")
@@ -130,6 +143,9 @@ class LimitedEngine(PassingEngine):
                 self._require("max_value_bytes", len(mutation.value))
                 if mutation.versionstamped:
                     self._refuse("versionstamped_keys")
+                stored = self.traits.value_encodings
+                if stored is not None and mutation.encoding not in stored:
+                    raise UnsupportedError("this engine does not store this encoding", hint="Use another codec.")
             if isinstance(mutation, Apply):
                 self._refuse("functions")
         self._require("max_operation_bytes", sum(map(_size, write.mutations)))

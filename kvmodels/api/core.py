@@ -17,8 +17,9 @@ from kvmodels.api.opening import store_format
 from kvmodels.catalog import evolution
 from kvmodels.catalog.collection import record_layout
 from kvmodels.catalog.keyspace import index_prefix
+from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.engines.contract import Engine
-from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
+from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import counters, findings, scrub
@@ -34,6 +35,7 @@ from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.flows.writing import attempt
+from kvmodels.limits import Traits
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
@@ -51,6 +53,18 @@ def _require_sample(sample: object) -> None:
             argument="sample",
             value=sample,
             hint="Give how many records of each collection to try the models on: 0 for none, None for all.",
+        )
+
+
+def _require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
+    """Refuse a codec whose documents the engine does not store. Raises UnsupportedError."""
+    _, encoding = codec.encode_document({})
+    if traits.value_encodings is not None and encoding not in traits.value_encodings:
+        raise UnsupportedError(
+            "the engine does not store values in the encoding of the codec",
+            url=url,
+            reason=codec.name,
+            hint='Open the database with another codec, such as codec="v8".',
         )
 
 
@@ -196,8 +210,13 @@ class DatabaseCore:
         )
 
     def open(self, engine: Engine) -> Flow[None]:
-        """Bring the store in line with the declarations; see ``flows/evolution/header.py``."""
+        """Bring the store in line with the declarations; see ``flows/evolution/header.py``.
+
+        Raises:
+            UnsupportedError: the engine does not store the values of the codec; nothing was written.
+        """
         capabilities = engine.capabilities
+        _require_storable(self.form.codec, capabilities.traits, engine.url)
         context = Context(
             codec=self.form.codec,
             limits=engine.limits,

@@ -15,9 +15,14 @@ from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.postgres.engine import POSTGRES_TRAITS
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows.evolution import build
 from kvmodels.flows.execution import executor as batches
-from kvmodels.limits import Limits
+from kvmodels.limits import Limits, Traits
 from kvmodels.query.planning import branches
 from kvmodels.schema.compile import indexes as compiled_indexes
 from kvmodels.schema.compile.schema import schema_of
@@ -47,6 +52,24 @@ def test_the_page_of_limits_shows_the_limits():
     page = (DOCS / "limits.md").read_text("utf-8")
     shown = [line for line in page.splitlines() if line.startswith("| `max_")]
     assert shown == limit_rows(), "\n".join(limit_rows())
+
+
+def test_the_table_of_capabilities_shows_those_of_the_engines(tmp_path):
+    engines: list[Engine] = [MemoryEngine(), SqliteEngine(str(tmp_path / "a.db")), LmdbEngine(str(tmp_path / "lmdb"))]
+    known = [*(engine.capabilities.traits for engine in engines), POSTGRES_TRAITS]
+    for engine in engines:
+        engine.close()
+    page = (DOCS / "guides" / "engines.md").read_text("utf-8")
+    shown = [line.split(" | ")[:-1] for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 5]
+    names = [field.name for field in fields(Traits)]
+    assert shown == [[f"| `{name}`", *(shown_trait(getattr(traits, name)) for traits in known)] for name in names]
+
+
+def shown_trait(value: object) -> str:
+    """A trait as the table has it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "all" if value is None else str(value)
 
 
 def test_the_page_of_limits_shows_those_of_models_and_queries():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels import COMMIT_VERSIONSTAMP, AggregateIndex, Database, Indexed, KvModel, Limits, PrimaryKey, Unique
+from kvmodels import COMMIT_VERSIONSTAMP, AggregateIndex, Database, Indexed, KvModel, KvU64, Limits, PrimaryKey, Unique
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.operations import (
     AtomicWrite,
@@ -130,6 +130,25 @@ def test_counters_are_not_called_wrong_where_reads_have_no_version():
     ((name, reason),) = [line.split(": ", 1) for line in report.unchecked]
     assert name.startswith("counted.")
     assert "which state a read saw" in reason
+
+
+def test_a_codec_whose_values_the_engine_does_not_store_is_refused_when_the_database_is_opened():
+    class WithoutIntegers(Noting):
+        @property
+        def traits(self):
+            return replace(super().traits, value_encodings=frozenset({1, 3}))
+
+    engine = WithoutIntegers(MemoryEngine())
+    with pytest.raises(UnsupportedError) as caught:
+        Database.from_engine(engine, DatabaseCore([Note]))
+    assert ("codec" in str(caught.value.hint), engine.commits) == (True, 0)
+    engine = WithoutIntegers(MemoryEngine())
+    with Database.from_engine(engine, DatabaseCore([Note], codec="v8")) as db:
+        db[Note].create(id=1, slug="a", color="red")
+        before = rows(engine)
+        with pytest.raises(UnsupportedError):
+            db.kv.atomic().set(("k",), 1).set(("n",), KvU64(1)).commit()
+        assert (rows(engine), db[Note].get(slug="a").id) == (before, 1)
 
 
 def test_a_header_that_is_too_large_is_refused_before_anything_is_written():
