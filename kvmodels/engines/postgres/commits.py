@@ -248,7 +248,7 @@ class CommitRun:
 
     def _refuse(self, positions: list[int], error: KvModelsError) -> None:
         for at in positions:
-            self.outcomes[at] = _another(error)
+            self.outcomes[at] = another_error(error)
 
     # Resolving
 
@@ -288,7 +288,7 @@ def _milliseconds(seconds: float) -> int:
     return min(2**31 - 1, max(1, round(seconds * 1_000)))
 
 
-def _another(error: KvModelsError) -> KvModelsError:
+def another_error(error: KvModelsError) -> KvModelsError:
     """Return an equal error for another thread: two must not add their tracebacks to one object."""
     return type(error)(error.message, hint=error.hint, **error.data)
 

@@ -23,6 +23,7 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
+    NoFollow,
     ReadRange,
     ReadResult,
     point,
@@ -46,7 +47,7 @@ from kvmodels.engines.postgres.reads import (
     state_once,
     version_of,
 )
-from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow
+from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow, is_one_key
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import KvModelsError
@@ -106,6 +107,9 @@ class PostgresAsyncEngine:
         """
         store = self._require_open()
         hiding = not include_expired
+        plain = isinstance(follow, NoFollow)
+        if is_one_key(ranges, None if plain else follow):
+            return await self._reads.read_key(ranges[0].start, guard, hiding=hiding, plain=plain)
         state, found = await self._reads.run(
             lambda: read_and_follow(store.texts, ranges, store.times(), guard=guard, follow=follow, hiding=hiding)
         )
