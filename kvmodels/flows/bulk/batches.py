@@ -1,10 +1,10 @@
-"""The batches of a bulk write: each is one atomic operation over several records.
+"""The batches of a bulk write: each is one atomic operation on several records.
 
-``BulkRun`` writes batch after batch, and halves those that are too large or meet conflicts every time. A record that
-cannot be written ends the bulk write, or is listed, as the caller has asked for.
+``BulkRun`` writes batch after batch, and halves batches that are too large or meet a conflict every time. A record that
+cannot be written ends the bulk write or is listed, as the caller requests.
 
-Rules of this module: a ``BulkAction`` decides what happens to one record, given its row as the attempt has read it.
-Progress is committed in the operation of its batch. An exception is never replaced; it gets the key of its record.
+Rules of this module: a ``BulkAction`` decides about one record, given its row as the attempt has read it. Progress is
+committed in the operation of its batch. An exception is never replaced; the key of its record is added.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 LARGEST_BATCH: Final = 500
-"""Records of one commit, unless the caller or the limits of the engine say otherwise."""
+"""The default number of records per commit, if the limits of the engine allow it."""
 
 _BESIDE: Final = 4
 """Checks and keys of an operation besides those of records: header, token, progress."""
 
 FEW_ATTEMPTS: Final = 4
-"""Attempts of a batch that can be halved: beside busy writers, smaller batches meet fewer conflicts."""
+"""Attempts of a batch that can be halved: next to busy writers, smaller batches meet fewer conflicts."""
 
 _LONGEST_MESSAGE: Final = 1_000
 
 
 class BulkRun(Generic[T]):
-    """Writes records in batches, and counts; ``progress`` is stored with each batch."""
+    """Writes records in batches and counts them; ``progress`` is stored with each batch."""
 
     def __init__(
         self, context: Context, work: BulkAction[T], options: BulkOptions, *, progress: StoredProgress | None = None
@@ -69,10 +69,10 @@ class BulkRun(Generic[T]):
         self.matched = self.written = self.batches = 0
 
     def write(self, source: Source[T]) -> Flow[bool]:
-        """Write all records of a source; return False when another process has dealt with some of them.
+        """Write all records of a source; return False if another process has handled some of them.
 
         Raises:
-            Whatever a record raises, unless failures are collected; earlier batches are counted.
+            Raises the error of any record, unless failures are collected; earlier batches are counted.
         """
         size = self._largest
         while True:
@@ -85,7 +85,7 @@ class BulkRun(Generic[T]):
             try:
                 outcome = yield from batch.run()
             except Exception as error:
-                if batch.committed is not None:  # it comes from a hook that ran afterwards
+                if batch.committed is not None:  # the error comes from a hook that ran after the commit
                     self._count(batch.committed)
                     raise
                 if len(items) == 1 or not self._may_halve(error):
@@ -103,7 +103,7 @@ class BulkRun(Generic[T]):
             size = min(max(size, len(items)) * 2, self._largest)
 
     def _may_halve(self, error: Exception) -> bool:
-        """Return whether smaller batches may succeed, or show which record is refused while others are written."""
+        """Return whether smaller batches may succeed, or isolate the refused record so that the others are written."""
         if isinstance(error, (RetriesExhaustedError, OperationTooLargeError)):
             return True
         return self._options.on_error == "collect" and isinstance(error, (LimitExceededError, InvalidValueError))
@@ -120,11 +120,11 @@ class BulkRun(Generic[T]):
             self._options.progress(own if self._progress is None else self._progress.so_far())
 
     def result(self) -> BulkResult:
-        """Return what was done."""
+        """Return the result so far."""
         return BulkResult(self.matched, self.written, tuple(self._failed), self.batches)
 
     def annotate(self, error: Exception) -> None:
-        """Add to an error what was committed before it."""
+        """Add a note to an error about earlier commits."""
         if self.batches:
             error.add_note(
                 f"kvmodels: {self.written} records in {self.batches} batches were committed before this was raised"
@@ -141,7 +141,7 @@ def _fitting(context: Context) -> int:
 def write_in_transaction(
     context: Context, work: BulkAction[T], items: Sequence[T], options: BulkOptions
 ) -> Flow[BulkResult]:
-    """Write all records as a part of the transaction of the context."""
+    """Write all records as part of the transaction of the context."""
     if not items:
         return BulkResult(0, 0)
     outcome = yield from ActionBatch(context, work, items, collect=options.on_error == "collect").run()
@@ -150,38 +150,38 @@ def write_in_transaction(
 
 
 class Source(Protocol[T_co]):
-    """Source of the records of a bulk write, in order."""
+    """A source of the records of a bulk write, in order."""
 
     def take(self, size: int) -> Flow[Sequence[T_co]]:
-        """Return the next records, at most ``size``; none at the end."""
+        """Return the next records, at most ``size``; empty at the end."""
         ...
 
     def give_back(self, items: Sequence[Any]) -> None:
-        """Take back records that were not dealt with; they come first again."""
+        """Take back unhandled records; they come first again."""
         ...
 
     def dealt_with(self, matched: int) -> None:
-        """Count records that were dealt with."""
+        """Count handled records."""
         ...
 
 
 class ListSource(Generic[T]):
-    """Source of records that are in memory."""
+    """A source of records that are in memory."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._items = deque(items)
 
     def take(self, size: int) -> Flow[list[T]]:
-        """Return the next records, at most ``size``; none at the end."""
+        """Return the next records, at most ``size``; empty at the end."""
         yield from ()
         return [self._items.popleft() for _ in range(min(size, len(self._items)))]
 
     def give_back(self, items: Sequence[T]) -> None:
-        """Take back records that were not dealt with; they come first again."""
+        """Take back unhandled records; they come first again."""
         self._items.extendleft(reversed(items))
 
     def dealt_with(self, matched: int) -> None:
-        """Do nothing: each record is given once."""
+        """Do nothing: each record is returned once."""
 
 
 class BulkAction(Protocol[T_contra]):
@@ -207,16 +207,16 @@ class BulkAction(Protocol[T_contra]):
         ...
 
     def position_of(self, item: T_contra, /) -> int | None:
-        """Return the position of an object in the list of the caller; None for a record of a query."""
+        """Return the position of an object in the caller's list; None for a record of a query."""
         ...
 
     def step(self, seen: AttemptState, item: T_contra) -> PlannedChange | None:
-        """Return the change of a record as it was read; None for no change. Raises typed errors."""
+        """Return the change for a record that was read; None for no change. Raises typed errors."""
         ...
 
 
 class ActionBatch(Generic[T]):
-    """One atomic operation over some records."""
+    """One atomic operation on some records."""
 
     def __init__(
         self,
@@ -240,12 +240,12 @@ class ActionBatch(Generic[T]):
         """The committed outcome; later errors come from hooks that run after the commit."""
 
     def run(self) -> Flow[BatchOutcome | None]:
-        """Commit the batch; return None when another process has dealt with these records.
+        """Commit the batch; return None if another process has handled these records.
 
         Raises:
             RetriesExhaustedError: after a few attempts, if the batch can be halved.
-            LimitExceededError: one operation cannot take so much.
-            Whatever a record raises, unless failures are collected.
+            LimitExceededError: one operation cannot hold so much.
+            The error of any record, unless failures are collected.
         """
         while True:
             known = len(self._left_out)
@@ -260,7 +260,7 @@ class ActionBatch(Generic[T]):
                 if not self._collect:
                     self._name_refused(error)
                     raise
-                # A limit may be that of all records together; of a single one it is clear which it is.
+                # The limit may have been exceeded by all records together; for a single one, the record is known.
                 if len(self._items) > 1 or self._left_out:
                     raise
                 self._left_out[self._work.pk_of(self._items[0])] = error
@@ -280,14 +280,14 @@ class ActionBatch(Generic[T]):
 
     def _propose(self, seen: AttemptState) -> Proposal[BatchOutcome | None]:
         if self._progress is not None and self._progress.overtaken_in(seen):
-            # Before any record is judged: what another process has stored is no error, and no matter for hooks.
+            # Before any record is tested: records that another process has stored are not errors, and run no hooks.
             return Proposal((), always(None))
         steps: list[PlannedChange] = []
         failed: list[BulkFailure] = []
         for item in self._items:
             try:
                 step = self._step(seen, item)
-            except Exception as error:  # hooks and validators of the user raise anything; it is listed
+            except Exception as error:  # user hooks and validators may raise anything; the failure is listed
                 if not self._collect:
                     self._name(error, item)
                     raise
@@ -331,7 +331,7 @@ class ActionBatch(Generic[T]):
         name_record(error, self._work.schema, self._key(item), self._work.position_of(item))
 
     def _name_refused(self, error: KvModelsError) -> None:
-        """Add to an error of the compiler which record it is about, if it is one."""
+        """Add the record to an error of the compiler, if the error is about one record."""
         change = changed_record(error, self._changes)
         pk = None if change is None else change.pk
         item = next((one for one in self._items if len(self._items) == 1 or self._work.pk_of(one) == pk), None)
@@ -352,7 +352,7 @@ def _proposal(
 ) -> Proposal[BatchOutcome | None]:
     def done(versionstamp: bytes) -> BatchOutcome | None:
         for step in steps:
-            # Objects that neither the caller nor a hook sees need no state.
+            # Objects that neither the caller nor a hook receives need no state.
             if step.item is not None and (holds_objects or step.after):
                 stored(step.item, step.change, versionstamp)
         return outcome
@@ -373,7 +373,7 @@ def _state(item: EncodedObject, step: PlannedChange, versionstamp: bytes) -> tup
 
 
 def failure_of(key: Any, error: Exception) -> BulkFailure:
-    """Return a failure, by the primary key and the error."""
+    """Return a failure with the primary key and the error."""
     return BulkFailure(key, type(error).__name__, _said(error), error)
 
 
@@ -388,16 +388,16 @@ def _said(error: Exception) -> str:
 
 
 def name_record(error: Exception, schema: ModelSchema, key: Any, position: int | None = None) -> None:
-    """Add to an exception which record it is about, once.
+    """Add the record to an exception, once.
 
-    An error of this library with such attributes gets the key and the position; every other exception, also one of a
-    hook or of pydantic, gets a note with both. ``key``: the primary key as it is shown; None: not known. ``position``:
-    of the object in the list of the caller, from 0; None for a record of a query.
+    An error of this library with such attributes gets the key and the position; any other exception, also of a hook or
+    of pydantic, gets a note with both. ``key``: the primary key for display; None if unknown. ``position``: the index
+    in the caller's list, from 0; None for a record of a query.
     """
     if isinstance(error, KvModelsError) and {"key", "position"} <= {*error.attributes}:
         told = {"model": schema.name, "key": key, "position": position}
         known = error.data
-        # What a hook has raised may be about another record.
+        # A hook's exception may be about another record.
         if all(known.get(name, value) == value for name, value in told.items()):
             for name, value in told.items():
                 setattr(error, name, value)
@@ -418,7 +418,7 @@ def naming(
         def called() -> None:
             try:
                 call()
-            except Exception as error:  # hooks of the user raise anything
+            except Exception as error:  # user hooks may raise anything
                 name_record(error, schema, key, position)
                 raise
 
@@ -428,7 +428,7 @@ def naming(
 
 
 def key_of(schema: ModelSchema, instance: Any) -> Any:
-    """Return the primary key of an object that may be invalid; None if it has none, or is of another class."""
+    """Return the primary key of an object that may be invalid; None if it has none, or has another class."""
     try:
         return shown_key(schema.primary_key_of(instance))
     except (AttributeError, LookupError, KvModelsError):
@@ -436,9 +436,9 @@ def key_of(schema: ModelSchema, instance: Any) -> Any:
 
 
 def changed_record(error: KvModelsError, changes: Sequence[RecordChange]) -> RecordChange | None:
-    """Return the change that an error of the compiler is about; None if it is not about one record.
+    """Return the change that caused an error of the compiler; None if the error is not about one record.
 
-    An error of a value names the primary key, that of a limit the key of an entry.
+    An error about a value names the primary key, an error about a limit the key of an entry.
     """
     if isinstance(error, InvalidValueError):
         return next((one for one in changes if shown_key(one.live.layout.unpack(one.pk)) == error.key), None)

@@ -1,8 +1,8 @@
 """Create many objects (``bulk_create``): batches of one atomic operation each, with a result for every object.
 
-Rules of this module: objects are validated and encoded before the first batch is sent, so invalid input writes
-nothing. A batch is written as a whole or not at all, and is never split; an error says which object it is about and
-how many were committed before it.
+Rules of this module: objects are validated and encoded before the first batch is sent, so invalid input writes nothing.
+A batch is written completely or not at all, and is never split; an error names its object and the number of objects
+committed before it.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 
 _Result = tuple[EncodedObject, PlannedChange | None, bool, IntegrityError | None]
-"""An object, how it is stored, whether it is a new record, and why it is left out."""
+"""An object, its planned change, whether it is a new record, and the error if it is left out."""
 
 
 def bulk_create(
@@ -85,10 +85,10 @@ def bulk_create(
     Args:
         batch_size: records per atomic operation, 1 or more; None for one operation over all of them.
         on_conflict: ``"error"`` raises at the first object that cannot be inserted; ``"ignore"`` leaves such objects
-            out and inserts the others; ``"update"`` overwrites the record of the same primary key, whatever version it
-            has, and raises where another record holds a unique value.
-        expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for the
-            deadline of the record that is overwritten.
+            out and inserts the others; ``"update"`` overwrites the record with the same primary key, whatever its
+            version, and raises if another record holds a unique value.
+        expire_in: milliseconds until the records expire, None for no deadline, KEEP for the lifetime that their model
+            declares, or for the deadline of the record that is overwritten.
 
     Cost: per batch one commit; with ``"ignore"``, ``"update"`` or an id one read before it; with an id a commit at the
     beginning and one at the end. Raises AlreadyExistsError, UniqueViolationError, OperationTooLargeError,
@@ -138,7 +138,7 @@ def _create(objects: Sequence[Any], options: _Options, writer: ChangeBuilder) ->
 def _first(writer: ChangeBuilder, instance: Any, position: int) -> EncodedObject:
     try:
         return writer.first(instance)
-    except Exception as error:  # validators of the user raise anything
+    except Exception as error:  # user validators may raise anything
         name_record(error, writer.schema, key_of(writer.schema, instance), position)
         raise
 
@@ -165,7 +165,7 @@ def _stored(
 def _resumed(
     writer: ChangeBuilder, items: Sequence[EncodedObject], options: _Options, progress: StoredProgress
 ) -> Flow[list[BulkItem[Any]]]:
-    """Write the objects after those that earlier runs, or other processes, have dealt with."""
+    """Write the objects after those that earlier runs, or other processes, have handled."""
     size = options.batch_size or max(len(items), 1)
     own: dict[int, BulkItem[Any]] = {}
     yield from progress.load()
@@ -239,9 +239,9 @@ class CreateBatch:
         return self._given
 
     def stored(self) -> Flow[list[BulkItem[Any]] | None]:
-        """Commit the batch; with ``"ignore"`` without the objects whose unique values turn out to be taken.
+        """Commit the batch; with ``"ignore"``, leave out the objects whose unique values are taken.
 
-        Returns the results; None when another process has dealt with these objects.
+        Returns the results; None if another process has handled these objects.
         """
         try:
             return (yield from self._carried_out())
@@ -276,7 +276,7 @@ class CreateBatch:
     def _inserted(
         self, columns: InsertColumns, view: HeaderView
     ) -> tuple[Proposal[list[BulkItem[Any]] | None], AtomicWrite] | None:
-        """Return the proposal and the write of a first attempt that is compiled by columns; None if it cannot be."""
+        """Return the proposal and the write of a first attempt, compiled by columns; None if that is impossible."""
         compiled = columns.compiled(self._context, view)
         if compiled is None:
             return None
@@ -315,12 +315,12 @@ class CreateBatch:
             error = self._refusals.get(item.pk) or self._taken_key(item, key, old, taken)
             step = None if error is not None else self._step(position, seen, key, old)
             if step is not None and self._ignore:
-                assert step.item is not None  # it is stored
+                assert step.item is not None  # it was stored
                 error = self._taken_slot(seen, step.item, taken)
             if error is not None:
                 if not self._ignore:
                     raise self._placed(error, position)
-                # It ends nothing, so nothing is to be said of what was committed before it.
+                # The error does not end the write, so it gets no note about earlier commits.
                 error.position, error.committed = self._start + position, None
                 results.append((item, None, False, error))
                 continue
@@ -360,10 +360,10 @@ class CreateBatch:
         item = self._items[position]
         shown = shown_key(item.key_values)
         try:
-            if old is not None and self._schema.time_fields:  # they follow those of the record that is overwritten
+            if old is not None and self._schema.time_fields:  # computed from those of the overwritten record
                 item = self._writer.first(item.instance, document_of(self._context, old))
             step = self._writer.store(item, seen, seen.row(key))
-        except Exception as error:  # hooks and validators of the user raise anything
+        except Exception as error:  # user hooks and validators may raise anything
             name_record(error, self._schema, shown, self._start + position)
             raise
         if not step.after:
@@ -380,14 +380,14 @@ class CreateBatch:
         )
 
     def _taken_slot(self, seen: AttemptState, item: EncodedObject, taken: dict[bytes, bytes]) -> IntegrityError | None:
-        """Return the error of an object whose unique value a record, or an object before it, has."""
+        """Return the error for an object whose unique value an existing record, or an earlier object, has."""
         live = seen.view.live[self._schema.collection]
         for index in live.maintained:
             for slot_key, slot in index.layout.keys(item.document, item.pk):
                 if not slot:
                     continue
                 owner = taken.get(slot_key)
-                # A hook may have made values whose slots were not read; then the compiler asks for them.
+                # A hook may have set values whose slots were not read; then the compiler requests them.
                 row = seen.live_row(slot_key) if seen.rows is not None and slot_key in seen.rows else None
                 if owner is None and row is not None:
                     owner = slot_owner(self._context.codec, live, index, row)
@@ -403,7 +403,7 @@ class CreateBatch:
         return self._placed(error, self._positions[violation.change.pk])
 
     def _name_refused(self, error: KvModelsError) -> None:
-        """Add to an error of the compiler which object it is about, if it is one."""
+        """Add the object to an error of the compiler, if the error is about one object."""
         change = changed_record(error, self._changes)
         pk = None if change is None else change.pk
         for position, item in enumerate(self._items):

@@ -1,10 +1,10 @@
 """Insert many new records by columns: objects are validated, encoded and compiled together instead of one by one.
 
-``create.py`` commits the compiled operation in its first attempt. After a conflict, or where a batch cannot be compiled
-by columns, it takes the objects one by one.
+``create.py`` commits the compiled operation in its first attempt. After a conflict, or if a batch cannot be compiled by
+columns, it handles the objects one by one.
 
-Rules of this module: operation, limits and objects afterwards are the same either way. Only valid new records without
-hooks, time fields, deadlines or functions of the user take part.
+Rules of this module: the operation, the limits and the resulting objects are the same in both ways. It handles only
+valid new records without hooks, time fields, deadlines or user functions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class InsertColumns(NamedTuple):
         )
 
     def items(self, context: Context) -> list[EncodedObject]:
-        """Return the objects one by one, as they were when they were validated."""
+        """Return the objects one by one, as they were validated."""
         schema, many = self.schema, self.prepared
         layout, primary_key = context.layouts[schema.collection], [column.field for column in schema.primary_key]
         items: list[EncodedObject] = []
@@ -63,9 +63,9 @@ class InsertColumns(NamedTuple):
         return items
 
     def compiled(self, context: Context, view: HeaderView) -> tuple[AtomicWrite, Callable[[bytes], None]] | None:
-        """Compile the operation; None if two objects meet, an index cannot hold one, or it is over a limit.
+        """Compile the operation; None if two objects collide, an index cannot hold one, or a limit is exceeded.
 
-        Returns the operation, and a function that gives the objects their values and their state once it is committed.
+        Returns the operation, and a function that sets the values and the state of the objects after the commit.
         """
         codec, live = context.codec, view.live[self.schema.collection]
         assert isinstance(codec, MsgpackCodec), "insert_columns gives columns for no other"
@@ -86,18 +86,18 @@ class InsertColumns(NamedTuple):
         return inserts.write, accept
 
     def _accept_values(self) -> None:
-        """Give the objects their validated values."""
+        """Copy the validated values to the objects."""
         many = self.prepared
         if many.keeps_identity:
             for instance, values in zip(self.instances, many.values, strict=True):
                 self.schema.accept(instance, PreparedObject(values, None, values, (), _NOTHING))
-        else:  # the same as ``accept``, without Python code for each object
+        else:  # like ``accept``, without Python code for each object
             dicts = [instance.__dict__ for instance in self.instances]
             deque(map(dict[str, Any].update, dicts, many.values), maxlen=0)
 
 
 def insert_columns(writer: ChangeBuilder, objects: Sequence[Any]) -> InsertColumns | None:
-    """Validate and encode new objects by columns; None where each of them must be looked at."""
+    """Validate and encode new objects by columns; None if each of them must be handled individually."""
     context, schema, view = writer.context, writer.schema, writer.context.view
     codec = context.codec
     if writer.life is not None or context.transaction is not None or context.traits.may_lose_answers or not objects:

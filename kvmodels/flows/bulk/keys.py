@@ -1,7 +1,8 @@
 """The primary keys of the results of a query, in batches, for bulk writes.
 
-Rules of this module: results are read through the plan of the query, with no more of the records than the filter needs.
-In the order of the primary key every record has one position that no write changes, so a walk finds each record once.
+Rules of this module: results are read with the plan of the query, reading only the fields of records that the filter
+needs. In the order of the primary key, every record has one position that no write changes, so a scan finds each record
+once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class FoundRecord(NamedTuple):
 
     Attributes:
         pk: its packed primary key.
-        plan, row: the plan and the rows by which it was found; None for results that were sorted in memory.
+        plan, row: the plan and the row that found it; None for results that were sorted in memory.
     """
 
     pk: bytes
@@ -53,7 +54,7 @@ class FoundRecord(NamedTuple):
 
 
 class KeySource:
-    """Source of the primary keys of the results of a query, its slice included.
+    """A source of the primary keys of the results of a query, including its slice.
 
     Raises:
         InvalidArgumentError: the results of the query are values.
@@ -69,8 +70,8 @@ class KeySource:
             )
         self._context = context
         self._asked = query
-        # No more of the records than the filter needs; but where a slice is cut of results in no certain order, those
-        # are written that a list of the same slice shows, so the plan has to be the same one.
+        # It reads only the fields that the filter needs. But for a slice of results in an unspecified order, the plan
+        # must be that of the list, so that the write affects the records that a list of the same slice shows.
         fields = None if query.sliced and not query.order else ()
         self._query = replace(query, fields=fields, start=0, stop=None)
         self._skip = query.start
@@ -99,15 +100,15 @@ class KeySource:
     def open_behind(self, cursor: str) -> Flow[None]:
         """Continue after a record, by its cursor.
 
-        Raises IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError: it is not valid any more.
+        Raises IndexChangedError, IndexNotReadyError, NoUsableIndexError or InvalidCursorError if it is no longer valid.
         """
         plan, live, mark = yield from resume(self._context, self._query, cursor)
         yield from self._open_at(plan, live, mark)
 
     def open_behind_key(self, last: bytes, order: Sequence[str]) -> Flow[None]:
-        """Continue a walk after a record, without any index.
+        """Continue a scan after a record, without any index.
 
-        Raises InvalidArgumentError: the order is not that of the primary key.
+        Raises InvalidArgumentError if the order is not that of the primary key.
         """
         self._query = replace(self._query, using="pk", scan_allowed=True)
         plan = yield from plan_of(self._context, self._query)
@@ -128,22 +129,22 @@ class KeySource:
         yield from self._fill()
 
     def take(self, size: int) -> Flow[list[FoundRecord]]:
-        """Return the next results, at most ``size``; none at the end."""
+        """Return the next results, at most ``size``; empty at the end."""
         yield from self._fill()
         size = size if self._left is None else min(size, self._left)
         return [self._found.popleft() for _ in range(min(size, len(self._found)))]
 
     def give_back(self, items: Sequence[FoundRecord]) -> None:
-        """Take back results that were not dealt with; they come first again."""
+        """Take back unhandled results; they come first again."""
         self._found.extendleft(reversed(items))
 
     def dealt_with(self, matched: int) -> None:
-        """Count results of the slice that were dealt with."""
+        """Count handled results of the slice."""
         if self._left is not None:
             self._left = max(0, self._left - matched)
 
     def _fill(self) -> Flow[None]:
-        """Read on until there is a result to take."""
+        """Read until there is a result to take."""
         while not self._found and self._position is not None and self._left != 0:
             plan = self._position.plan
             self._plan = plan

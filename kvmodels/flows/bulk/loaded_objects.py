@@ -1,4 +1,4 @@
-"""Store many loaded objects (``bulk_update``), each if its record has not changed since it was loaded.
+"""Store many loaded objects (``bulk_update``), each only if its record has not changed since it was loaded.
 
 Rules of this module: objects are validated and encoded before the first batch is sent.
 """
@@ -34,13 +34,13 @@ def bulk_update(
     fields: Iterable[str] | None,
     options: BulkOptions,
 ) -> Flow[BulkResult]:
-    """Store loaded objects. ``fields``: store only the values of these fields; None: the whole objects.
+    """Store loaded objects. ``fields``: store only the values of these fields; None: all fields.
 
     Raises:
-        InvalidArgumentError: an object was never loaded, or given twice; no fields; an invalid option.
+        InvalidArgumentError: an object was never loaded, or is repeated; no fields; an invalid option.
         UnknownFieldError: no such field.
-        PrimaryKeyChangedError: an object was loaded under another primary key, or a field of it is named.
-        Whatever an object raises, unless failures are collected.
+        PrimaryKeyChangedError: an object was loaded under another primary key, or ``fields`` names a field of it.
+        The error of any object, unless failures are collected.
 
     Cost: per batch one commit, without a read unless there is a conflict or a unique value changes.
     """
@@ -66,7 +66,7 @@ def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
 
 
 def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> list[tuple[Any, ObjectState]]:
-    """Return the objects with their states, and refuse one that is given twice."""
+    """Return the objects with their states; refuse a repeated object."""
     loaded: dict[bytes, tuple[Any, ObjectState]] = {}
     layout = context.layouts[schema.collection]
     for position, instance in enumerate(objects):
@@ -106,7 +106,7 @@ def _bulk_update(
         row = Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
         try:
             item = yield from _prepared(writer, instance, state, row, names)
-        except Exception as error:  # validators of the user raise anything; its batch lists it
+        except Exception as error:  # user validators may raise anything; the batch of the object lists it
             if options.on_error == "raise":
                 name_record(error, writer.schema, shown_key(state.key), position)
                 raise
@@ -177,11 +177,11 @@ class LoadedObject(NamedTuple):
     """An object of the caller, and the row that it was loaded from.
 
     Attributes:
-        position: in the list of the caller.
+        position: the index in the caller's list.
         key: the primary key that it was loaded with.
         row: its record at that time.
-        item: the object, encoded; None where it cannot be stored.
-        error: why it cannot be stored.
+        item: the encoded object; None if it cannot be stored.
+        error: the reason if it cannot be stored.
     """
 
     position: int
@@ -192,7 +192,7 @@ class LoadedObject(NamedTuple):
 
 
 class StoreAction:
-    """Store loaded objects whose records have not changed since; ``may_expire``: one of them has a deadline."""
+    """Store loaded objects whose records are unchanged; ``may_expire`` means that one of them has a deadline."""
 
     holds_objects = True
 
@@ -207,15 +207,15 @@ class StoreAction:
         return self._layout.pk_of(item.row.key)
 
     def position_of(self, item: LoadedObject) -> int:
-        """Return the position in the list of the caller."""
+        """Return the index in the caller's list."""
         return item.position
 
     def step(self, seen: AttemptState, item: LoadedObject) -> PlannedChange | None:
-        """Return the object over its record.
+        """Return the change from the record to the object.
 
         Raises:
             StaleObjectError: the record was changed or removed since.
-            Whatever a hook raises, or whatever the object raised when it was prepared.
+            The error of a hook, or the error of the object's preparation.
         """
         if item.item is None:
             assert item.error is not None, "there is one or the other"

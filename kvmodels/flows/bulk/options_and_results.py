@@ -1,7 +1,7 @@
-"""Options, progress and results of bulk writes, and the checks of the options.
+"""Options, progress and results of bulk writes, and checks of the options.
 
-Rules of this module: values and checks only, nothing is read. A record counts as matched in the batch that deals with
-it, so ``matched`` is always the sum of written records and failures.
+Rules of this module: only values and checks, nothing is read. A record counts as matched in the batch that handles it,
+so ``matched`` is always the sum of written records and failures.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ OnError = Literal["raise", "collect"]
 OnConflict = Literal["error", "ignore", "update"]
 
 LISTED_AT_MOST: Final = 1_000
-"""Failures that a result lists; further ones are only counted."""
+"""The maximum number of failures that a result lists; further ones are only counted."""
 
 
 class BulkOptions(NamedTuple):
-    """Options of a bulk write.
+    """The options of a bulk write.
 
     Attributes:
-        batch_size: the most records of one commit; None: what the engine takes, 500 at most.
+        batch_size: the maximum number of records per commit; None: the engine's limit, at most 500.
         on_error: whether a record that cannot be written ends the bulk write, or is listed.
         progress: called after each batch.
         resume_id: the name under which the store keeps the progress.
@@ -45,7 +45,7 @@ class BulkOptions(NamedTuple):
 
 
 def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
-    """Return the options. Raises InvalidArgumentError: a value is invalid, or not possible in a transaction."""
+    """Return the options. Raises InvalidArgumentError if a value is invalid, or not allowed in a transaction."""
     checked_batch_size(context, options.batch_size)
     if options.on_error not in get_args(OnError):
         raise InvalidArgumentError(
@@ -62,7 +62,7 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
 
 def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
     """Return the size of a batch. Raises InvalidArgumentError."""
-    # A caller without a type checker may give anything, and True would be a batch of one.
+    # Callers without a type checker may pass anything, and True would be a batch of one.
     given: object = batch_size
     if given is not None and (type(given) is not int or given < 1):
         raise InvalidArgumentError(
@@ -93,7 +93,7 @@ def require_progress(context: Context, progress: Callable[[BulkProgress], object
 
 
 def require_resume_id(context: Context, resume_id: str | None) -> None:
-    """Refuse an id that is not a name, and any in a transaction. Raises InvalidArgumentError."""
+    """Refuse an id that is not a name, and any id in a transaction. Raises InvalidArgumentError."""
     if resume_id is None:
         return
     require_text("resume_id", resume_id, "Give a name for this bulk write, such as 'nightly-1'.")
@@ -102,7 +102,7 @@ def require_resume_id(context: Context, resume_id: str | None) -> None:
 
 
 def no_batches(argument: str, value: Any = None) -> InvalidArgumentError:
-    """Return the error for an option about batches in a transaction."""
+    """Return the error for a batch option in a transaction."""
     return InvalidArgumentError(
         "there are no batches in a transaction, which is one commit",
         argument=argument,
@@ -112,7 +112,7 @@ def no_batches(argument: str, value: Any = None) -> InvalidArgumentError:
 
 
 class BulkItem(NamedTuple, Generic[M]):
-    """Result of one object of ``bulk_create``: created, left out because of an error, or else overwritten."""
+    """The result of one object of ``bulk_create``: created, left out because of an error, or otherwise overwritten."""
 
     obj: M
     created: bool
@@ -123,10 +123,10 @@ class BulkFailure(NamedTuple):
     """A record that a bulk write could not write.
 
     Attributes:
-        key: its primary key, a tuple when it is composite.
+        key: its primary key, a tuple if it is composite.
         kind: the class of the error, such as ``"UniqueViolationError"``.
-        message: what the error says.
-        error: the error itself; None when an earlier run of the same id met it.
+        message: the message of the error.
+        error: the error itself; None if it occurred in an earlier run with the same id.
     """
 
     key: Annotated[Any, StoredAsJson]
@@ -137,13 +137,13 @@ class BulkFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BulkProgress:
-    """Progress of a bulk write after the commit of a batch.
+    """The progress of a bulk write after the commit of a batch.
 
     Attributes:
-        matched: records that were dealt with, by all runs together.
-        written: of these those that were changed or removed.
-        batches: batches that were committed, by all runs together.
-        collected: primary keys that were stored to be dealt with; 0 where a walk needs none.
+        matched: the number of handled records, by all runs together.
+        written: the number of them that were changed or removed.
+        batches: the number of committed batches, by all runs together.
+        collected: the number of primary keys stored for later handling; 0 if the scan needs none.
     """
 
     matched: int
@@ -154,14 +154,15 @@ class BulkProgress:
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """Result of a bulk write.
+    """The result of a bulk write.
 
     Attributes:
-        matched: records that satisfied the query when they were dealt with, or objects that were given.
-        written: records that were changed or removed.
-        failed: those that could not be, the first 1,000; none with ``on_error="raise"``, which raises instead.
-        batches: how many commits it took.
-        resumed: a part of it, or all, was done by an earlier run of the same ``resume_id``.
+        matched: the number of records that satisfied the query when they were handled, or of given objects.
+        written: the number of records that were changed or removed.
+        failed: the records that could not be written, the first 1,000; empty with ``on_error="raise"``, which raises
+            instead.
+        batches: the number of commits.
+        resumed: whether an earlier run with the same ``resume_id`` did a part of it, or all.
 
     Examples:
         >>> result = BulkResult(matched=3, written=2, batches=1)
@@ -177,7 +178,7 @@ class BulkResult:
 
     @property
     def failures(self) -> int:
-        """Number of records that could not be written, also of those that ``failed`` does not list."""
+        """The number of records that could not be written, including those that ``failed`` does not list."""
         return self.matched - self.written
 
 

@@ -1,12 +1,12 @@
 """The progress of a bulk write with ``resume_id``, stored in the commit of each batch.
 
-The row of the progress is checked and set together with the records, so any process continues where another one was
-killed, and each record is dealt with once. Processes with the same id share the work: one that finds the row changed
-reads it again. The row remains as the result, so a repetition does nothing. ``bulk_create`` adds rows with the outcomes
-of objects that it did not create.
+The progress row is checked and set together with the records, so any process can continue after another one was killed,
+and each record is handled once. Processes with the same id share the work: a process that finds the row changed reads
+it again. The row remains as the result, so a repeated call does nothing. ``bulk_create`` adds rows with the outcomes of
+objects that it did not create.
 
-Rules of this module: the row is always committed with ``rules.progress_check``. Rows of a run lie under its token, so
-rows of an interrupted run are never taken for those of the next one.
+Rules of this module: the row is always committed with ``rules.progress_check``. The rows of a run are stored under its
+token, so rows of an interrupted run are never mistaken for those of the next one.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
 Phase = Literal["walk", "collect", "write", "list", "done"]
-"""``walk``: records are written as they are found; ``collect`` and ``write``: keys are stored first, then written;
-``list``: objects that the caller gives, the same ones in each run."""
+"""``walk``: records are written during the scan. ``collect`` and ``write``: keys are stored first, then their records
+are written. ``list``: objects of the caller are written, the same ones in each run."""
 
 AT_ONCE: Final = 500
-"""Rows that are removed in one commit."""
+"""Rows removed per commit."""
 
 _READ_AT_ONCE = 500
 
 
 class BatchOutcome(NamedTuple):
-    """Numbers of records that satisfied the query and that were written, and those that could not be written."""
+    """The numbers of records that satisfied the query and that were written, and the failures."""
 
     matched: int
     written: int
@@ -77,12 +77,12 @@ class BulkState(NamedTuple):
     """The progress row.
 
     Attributes:
-        digest: of what is done to which records, so that an id is not used for something else.
-        run: the token under which the rows of the run lie.
-        cursor, last, order: position of a walk: after this record, by cursor and by packed primary key, in the order
-            of this plan.
-        collected: number of primary keys that were stored.
-        position: number of objects of a list that were dealt with.
+        digest: a digest of the change and its selection, so that an id is not reused for another write.
+        run: the token under which the rows of the run are stored.
+        cursor, last, order: the position of a scan: after this record, by cursor and by packed primary key, in the
+            order of this plan.
+        collected: the number of stored primary keys.
+        position: the number of handled objects of a list.
         matched, written, batches: as in ``BulkResult``.
     """
 
@@ -104,7 +104,7 @@ class BulkState(NamedTuple):
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> BulkState:
-        """Return the state of a row."""
+        """Return the state for a value of ``to_value``."""
         return cls(**value)._replace(order=tuple(value["order"]))
 
 
@@ -112,8 +112,8 @@ class StoredProgress:
     """The progress of one bulk write.
 
     Attributes:
-        state: as this process last read it; None when the bulk write has not begun.
-        resumed: the bulk write had begun before this process came.
+        state: the state that this process read last; None if the bulk write has not begun.
+        resumed: whether the bulk write had begun before this process joined.
     """
 
     def __init__(self, context: Context, layout: RecordLayout, resume_id: str, digest: bytes) -> None:
@@ -132,7 +132,7 @@ class StoredProgress:
     # --- the row ----------------------------------------------------------------------------------------------
 
     def load(self) -> Flow[BulkState | None]:
-        """Read the row. Raises InvalidArgumentError: it belongs to a bulk write with other arguments."""
+        """Read the row. Raises InvalidArgumentError if it belongs to a bulk write with other arguments."""
         rows = (yield from read((point(self._key),))).ranges[0]
         if not rows:
             self.state, self._versionstamp = None, None
@@ -150,14 +150,14 @@ class StoredProgress:
         return self.state
 
     def begin(self, phase: Phase) -> Flow[bool]:
-        """Write the first row; return False when another process was faster."""
+        """Write the first row; return False if another process has already written it."""
         return (yield from self.save(BulkState(self._digest, self._context.new_token(), phase)))
 
     def save(self, state: BulkState, mutations: Sequence[Mutation] = ()) -> Flow[bool]:
-        """Set the row, with further mutations; return False when another process was faster, or the answer was lost.
+        """Set the row, with further mutations; return False if another process has changed it, or the answer was lost.
 
-        Raises RetriesExhaustedError: every attempt met a conflict; LimitExceededError: it is too much for one commit;
-        nothing was sent.
+        Raises RetriesExhaustedError: every attempt met a conflict; LimitExceededError: one commit cannot hold so much,
+        and nothing was sent.
         """
         write = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(state)), *mutations))
         check_budget(write, self._context.limits)
@@ -172,10 +172,10 @@ class StoredProgress:
         return False
 
     def overtaken(self) -> Flow[None]:
-        """Pause, and read the row that another process has changed.
+        """Pause, and read the row again after another process has changed it.
 
-        Raises InvalidArgumentError: it was removed, or is that of another bulk write; RetriesExhaustedError: other
-        processes were faster every time.
+        Raises InvalidArgumentError: the row was removed, or belongs to another bulk write; RetriesExhaustedError: other
+        processes changed it during every attempt.
         """
         self._conflicts += 1
         policy = self._context.retry
@@ -198,7 +198,7 @@ class StoredProgress:
             )
 
     def restarted(self, state: BulkState) -> BulkState:
-        """Return the state for collecting the keys from the first one on."""
+        """Return the state for collecting the keys from the beginning."""
         return state._replace(run=self._context.new_token(), cursor="", last=b"", collected=0)
 
     def _checks(self) -> tuple[Check, ...]:
@@ -219,14 +219,14 @@ class StoredProgress:
         return (self._key,)
 
     def overtaken_in(self, seen: AttemptState) -> bool:
-        """Return whether another process has changed the row since."""
+        """Return whether another process has changed the row since it was read."""
         row = seen.row(self._key)
         return row is None or row.versionstamp != self._versionstamp
 
     def advanced(
         self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
     ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
-        """Return what is committed with a batch, and a function to call with the versionstamp of the commit."""
+        """Return the write to commit with a batch, and a function to call with the versionstamp of the commit."""
         state = self.state
         assert state is not None, "a batch is written after the beginning"
         moved = state._replace(
@@ -270,7 +270,7 @@ class StoredProgress:
         return bulk_prefix(self._id, self.state.run, kind)
 
     def collect(self, found: Sequence[FoundRecord], *, more: bool) -> Flow[bool]:
-        """Store primary keys to be dealt with; without ``more`` they are complete."""
+        """Store primary keys to handle later; without ``more``, the list is complete."""
         state = self.state
         assert state is not None
         codec, prefix = self._context.codec, self.prefix("key")
@@ -283,10 +283,10 @@ class StoredProgress:
         return (yield from self.save(state, [Set(prefix + one.pk, *codec.encode(True)) for one in found]))
 
     def finish(self) -> Flow[bool]:
-        """Remove the rows of all runs but the failures and outcomes of this one; the result remains."""
+        """Remove the rows of all runs except the failures and outcomes of this one; the result remains."""
         assert self.state is not None
         failed, item = self.prefix("failed"), self.prefix("item")
-        # In the order of the keys, with what a run keeps between them.
+        # In key order, including rows that a run keeps between them.
         spans = (
             (key_successor(self._key), failed),
             (after_prefix(failed), item),
@@ -314,18 +314,18 @@ class StoredProgress:
 
 
 def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
-    """Return what is done to which records, in order, as bytes that are equal in every process."""
+    """Return a digest of an action and its keys, in order, that is equal in every process."""
     digested = sha256(msgpack.packb([*what]))
-    for key in keys:  # one by one: the keys of a million objects need not be in memory twice
+    for key in keys:  # one by one, so that the keys of a million objects are not in memory twice
         digested.update(len(key).to_bytes(4, "big") + key)
     return digested.digest()
 
 
 def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
-    """Remove everything that is stored of a bulk write; return whether there was any.
+    """Remove everything that is stored for a bulk write; return whether there was anything.
 
-    A process that is writing finds its row removed, and stops. Cost: a commit, and one for each 500 rows. Raises
-    InvalidArgumentError: not an id; RetriesExhaustedError: the row was changed in every attempt.
+    A running process finds its row removed, and stops. Cost: one commit, and one for each 500 rows. Raises
+    InvalidArgumentError: not an id; RetriesExhaustedError: the row was changed during every attempt.
     """
     require_text("resume_id", resume_id, "Give the id of the bulk write.")
     key = bulk_key(resume_id)
@@ -343,7 +343,7 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
                 failed_checks=(decode_key(key),),
             )
         check = Check(key, rows[0].versionstamp, physical=True)
-        with suppress(CommitUnknownError):  # the next look tells
+        with suppress(CommitUnknownError):  # the next read finds out
             yield from commit(AtomicWrite((check,), (Delete(key),)))
         forgotten = True
     while not (yield from _remove(context.limits, ((key_successor(key), after_prefix(key)),), ())):
@@ -352,7 +352,7 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
 
 
 def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[Check, ...]) -> Flow[bool]:
-    """Remove rows of the library under checks; return False when a check failed, or an answer was lost."""
+    """Remove rows of the library under checks; return False if a check failed, or an answer was lost."""
     ranges = [ReadRange(start, end, AT_ONCE, keys_only=True) for start, end in spans]
     while True:
         found = yield from read_all(limits, ranges)
@@ -368,7 +368,7 @@ def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[
 
 
 class ItemOutcome(NamedTuple):
-    """Outcome of one object: created, left out because of an error, or else its record was overwritten."""
+    """The outcome of one object: created, left out because of an error, or otherwise overwritten."""
 
     created: bool
     error: IntegrityError | None = None
@@ -378,7 +378,7 @@ class ItemOutcome(NamedTuple):
 def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[ItemOutcome]) -> list[Mutation]:
     """Return the rows with the outcomes of a batch that begins at a position of the list.
 
-    A created object has no row; each object that was left out has one, and all that were overwritten share one.
+    A created object has no row; each object that was left out has one, and all overwritten objects share one.
     """
     notes: list[Mutation] = []
     overwritten = 0
@@ -398,7 +398,7 @@ def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[It
 def read_outcomes(
     context: Context, schema: ModelSchema, prefix: bytes, items: Sequence[EncodedObject]
 ) -> Flow[list[ItemOutcome]]:
-    """Return the outcomes of the objects that earlier runs have dealt with.
+    """Return the outcomes of the objects that earlier runs have handled.
 
     Cost: a read, and one more for each 500 rows.
     """
@@ -424,7 +424,7 @@ def read_outcomes(
 
 
 def _error(live: LiveCollection, item: EncodedObject, position: int, found: list[Any] | None) -> IntegrityError:
-    """Return the error of an earlier run; for an index that was dropped meanwhile with its name only."""
+    """Return the error of an earlier run; for an index that was dropped meanwhile, only with its name."""
     key = shown_key(item.key_values)
     if found is None:
         return AlreadyExistsError(

@@ -1,11 +1,12 @@
-"""Update or remove all records of a query: in batches of one commit each, or as a part of a transaction.
+"""Update or delete all records of a query: in batches with one commit each, or as part of a transaction.
 
-An update walks in the order of the primary key, which no update changes, or collects the primary keys first. So no
-record is found a second time at the place where its update has put it (the Halloween problem; see Hellerstein,
-Stonebraker and Hamilton, "Architecture of a Database System", 4.4). A removed record cannot be found again.
+An update scans in the order of the primary key, which no update changes, or collects the primary keys first. So a
+record is never found again at the position to which its update has moved it (the Halloween problem; see Hellerstein,
+Stonebraker and Hamilton, "Architecture of a Database System", 4.4). A deleted record cannot be found again.
 
-Rules of this module: a record that was found is only a candidate; the operation that writes it tests the query on it
-once more. With a ``resume_id`` the stored progress decides what comes next, so any process can continue after a crash.
+Rules of this module: a record that was found is only a candidate; the operation that writes it tests it against the
+query again. With a ``resume_id``, the stored progress determines the next step, so any process can continue after a
+crash.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.filters.changes import Term, require_changes
 
 MOST_COLLECTED: Final = 1_000_000
-"""Limit of the primary keys in memory, about 200 bytes each."""
+"""The maximum number of primary keys in memory, about 200 bytes each."""
 
 COLLECTED_AT_ONCE: Final = 500
 
 _NO_SUCH_PLACE: Final = (IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError)
-"""Errors of a stored cursor whose index was replaced or dropped."""
+"""The errors of a stored cursor whose index was replaced or dropped."""
 
 
 def update_all(context: Context, query: Query, changes: Mapping[str, Any], options: BulkOptions) -> Flow[BulkResult]:
@@ -61,9 +62,9 @@ def update_all(context: Context, query: Query, changes: Mapping[str, Any], optio
 
     Raises:
         InvalidArgumentError: no changes, an invalid option, a query for values.
-        UnknownFieldError, PrimaryKeyChangedError: a change that no record can take.
+        UnknownFieldError, PrimaryKeyChangedError: the change is invalid for every record.
         OperationTooLargeError: more than ``MOST_COLLECTED`` keys would have to be held in memory.
-        Whatever a record raises, unless failures are collected.
+        The error of any record, unless failures are collected.
 
     Cost: the reads of the query, then for each batch one read of its records and one commit.
     """
@@ -84,13 +85,13 @@ def _update_all(
 
 
 def remove_all(context: Context, query: Query, options: BulkOptions) -> Flow[BulkResult]:
-    """Remove all records of a query, with their entries. Errors and cost: as ``update_all``."""
+    """Delete all records of a query, with their entries. Errors and cost: as for ``update_all``."""
     checked_options(context, options)
     return writing(context, query.schema, KEEP, partial(_remove_all, query, options))
 
 
 def refused_removal() -> InvalidArgumentError:
-    """Return the error for ``users.delete()``, which is easily taken for ``users.remove(key)``."""
+    """Return the error for ``users.delete()``, which is easily confused with ``users.remove(key)``."""
     return InvalidArgumentError(
         "a collection is not emptied by delete()",
         argument="delete",
@@ -99,7 +100,7 @@ def refused_removal() -> InvalidArgumentError:
 
 
 def refused_update() -> InvalidArgumentError:
-    """Return the error for ``users.update(...)``, which is easily taken for ``users.patch(key, ...)``."""
+    """Return the error for ``users.update(...)``, which is easily confused with ``users.patch(key, ...)``."""
     return InvalidArgumentError(
         "a collection is not changed as a whole by update()",
         argument="update",
@@ -152,7 +153,7 @@ def _at_once(
 
 
 def _collected(source: KeySource) -> Flow[list[FoundRecord]]:
-    """Return all results, each once: a record that other writers move during the read may be found twice."""
+    """Return all results without duplicates: a record that other writers move during the read may be found twice."""
     found: dict[bytes, FoundRecord] = {}
     while True:
         more = yield from source.take(MOST_COLLECTED)
@@ -189,10 +190,10 @@ class _QueryAction:
         return item.pk
 
     def position_of(self, _: FoundRecord) -> None:
-        """Return None: there is no list of the caller."""
+        """Return None, because a query has no list of objects."""
 
     def _row(self, seen: AttemptState, item: FoundRecord) -> tuple[Row, Document] | None:
-        """Return the row and the document of a record; None when it no longer satisfies the query."""
+        """Return the row and the document of a record; None if it no longer satisfies the query."""
         row = seen.live_row(self._layout.key(item.pk))
         if row is None:
             return None
@@ -205,26 +206,26 @@ class _QueryAction:
             document = held if upgrade is None else upgrade(held, decode_key(self._layout.pk_of(row.key)))
             return test.on_document(document)
         except KeyError:
-            # Written before the column was declared: what the record would be stored as now decides.
+            # Written before the column was declared: the form in which the record would be stored now is tested.
             return test.on_object(object_of(self._context, seen.view.live[self.schema.collection], row))
 
 
 class UpdateAction(_QueryAction):
-    """Change fields of the records of a query; ``changes`` holds values and terms by field name."""
+    """Change fields of the records of a query; ``changes`` contains values and terms by field name."""
 
     def __init__(self, writer: ChangeBuilder, query: Query, changes: Mapping[str, Any]) -> None:
         super().__init__(writer, query)
         self._changes = changes
 
     def step(self, seen: AttemptState, item: FoundRecord) -> PlannedChange | None:
-        """Return the record with its changes; None when it no longer satisfies the query.
+        """Return the change of the record; None if it no longer satisfies the query.
 
         Raises:
             DecodeError: the record cannot be read as an object.
             InvalidValueError: a term has no value, or a value cannot be stored.
-            pydantic.ValidationError: the changed object is not valid.
+            pydantic.ValidationError: the changed object is invalid.
             PrimaryKeyChangedError: a validator changed the primary key.
-            Whatever a hook raises.
+            The error of a hook.
         """
         found = self._row(seen, item)
         if found is None:
@@ -244,14 +245,14 @@ class UpdateAction(_QueryAction):
 
 
 class RemoveAction(_QueryAction):
-    """Remove the records of a query."""
+    """Delete the records of a query."""
 
     def step(self, seen: AttemptState, item: FoundRecord) -> PlannedChange | None:
-        """Return the removal; None when the record no longer satisfies the query.
+        """Return the removal; None if the record no longer satisfies the query.
 
         Raises:
             DecodeError: the record cannot be read.
-            Whatever a hook raises.
+            The error of a hook.
         """
         found = self._row(seen, item)
         return None if found is None else self._writer.remove(seen, item.pk, found[0])
@@ -264,17 +265,17 @@ def resumable(
     options: BulkOptions,
     changes: Mapping[str, Any] | None,
 ) -> Flow[BulkResult]:
-    """Begin a bulk write, resume it, or return its stored result once more.
+    """Begin a bulk write, resume it, or return its stored result.
 
-    In the order of the primary key the position is stored with each batch. Otherwise the primary keys are stored first,
-    and each is removed in the commit that deals with its record.
+    In the order of the primary key, the position is stored with each batch. Otherwise the primary keys are stored
+    first, and each is removed in the commit that handles its record.
 
     Raises:
         InvalidArgumentError: the id belongs to a bulk write with other arguments, or was forgotten meanwhile.
         RetriesExhaustedError: every attempt met a conflict.
-        Whatever a record raises, unless failures are collected.
+        The error of any record, unless failures are collected.
 
-    Cost: for a walk one more key in each commit; otherwise each primary key is stored and removed too.
+    Cost: for a scan one more key in each commit; otherwise each primary key is also stored and removed.
     """
     assert options.resume_id is not None, "only called with an id"
     layout = context.layouts[query.schema.collection]
@@ -323,7 +324,7 @@ class _Resumption:
                 return (yield from progress.result())
 
     def _source(self) -> Flow[KeySource]:
-        """Return the results from the first one on; read already, if this process has just begun."""
+        """Return the results from the beginning; already read if this process has just begun."""
         source, self._opened = self._opened, None
         if source is None:
             source = KeySource(self._context, self._query)
@@ -354,7 +355,7 @@ class _Resumption:
             if state.cursor:
                 yield from source.open_behind(state.cursor)
             elif state.collected:
-                # What is sorted in memory has no place to go on from.
+                # Results that are sorted in memory have no position to resume from.
                 yield from progress.save(progress.restarted(state))
                 return
             else:
@@ -392,7 +393,7 @@ class _Resumption:
 
 
 class _StoredKeySource:
-    """Source of the primary keys that were stored; each is removed in the commit that deals with its record."""
+    """A source of stored primary keys; each is removed in the commit that handles its record."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -400,7 +401,7 @@ class _StoredKeySource:
         self._found: deque[FoundRecord] = deque()
 
     def take(self, size: int) -> Flow[list[FoundRecord]]:
-        """Return the next records, at most ``size``; none at the end."""
+        """Return the next records, at most ``size``; empty at the end."""
         if not self._found:
             span = ReadRange(self._next, after_prefix(self._prefix), COLLECTED_AT_ONCE, keys_only=True)
             rows = (yield from read((span,))).ranges[0]
@@ -410,15 +411,15 @@ class _StoredKeySource:
         return [self._found.popleft() for _ in range(min(size, len(self._found)))]
 
     def give_back(self, items: Sequence[FoundRecord]) -> None:
-        """Take back records that were not dealt with; they come first again."""
+        """Take back unhandled records; they come first again."""
         self._found.extendleft(reversed(items))
 
     def dealt_with(self, matched: int) -> None:
-        """Do nothing: a slice was cut when the keys were collected."""
+        """Do nothing: the slice was applied when the keys were collected."""
 
 
 def _digest(context: Context, query: Query, changes: Mapping[str, Any] | None, on_error: str) -> bytes:
-    """Return what is done as bytes that are equal in every process. Raises InvalidValueError."""
+    """Return a digest of the write that is equal in every process. Raises InvalidValueError."""
     schema = query.schema
     described = [
         schema.collection,
@@ -441,5 +442,5 @@ def _described(context: Context, schema: ModelSchema, name: str, value: Any) -> 
         encode = schema.fields[name].encode if name in schema.fields else None
         return [*context.codec.encode(value if encode is None or value is None else encode(value))]
     except (InvalidValueError, TypeError, ValueError, AttributeError, LookupError):
-        # The model may make a valid value of it, in its own way; the text of it has to do.
+        # The model may convert it to a valid value, in its own way; its text is used for the digest.
         return ["text", repr(value)]

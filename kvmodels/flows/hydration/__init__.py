@@ -1,1 +1,1 @@
-"""Make documents, objects and selected values of stored rows."""
+"""Create documents, objects and selected values from stored rows."""

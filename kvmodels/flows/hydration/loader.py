@@ -1,12 +1,12 @@
-"""Make objects of rows with everything that can be decided once per collection decided beforehand.
+"""Create objects from rows, with all decisions that are constant for a collection made in advance.
 
-A *loader* gives the object, or the error, of ``kvmodels.flows.hydration.rows``: it takes only rows whose documents need
-nothing but to be decoded and validated, and leaves all others to that module. A *batch loader* takes many rows in calls
-of C functions, or returns None for the loader to take them one by one. Tests compare all three.
+A *loader* returns the same object or error as ``kvmodels.flows.hydration.rows``: it handles only rows whose documents
+need nothing but decoding and validation, and passes all others to that module. A *batch loader* handles many rows in
+calls of C functions, or returns None so that the loader handles them one by one. Tests compare all three.
 
-Rules of this module: pure. A loader holds as long as the header does, so it is kept with the collection. Of exceptions
-only those are caught that a foreign or outdated row can cause; where validation fails, the general code must fail too,
-so that a defect of a loader is raised and does not merely make it slow.
+Rules of this module: pure. A loader is valid as long as the header, so it is cached with the collection. Only
+exceptions that a foreign or outdated row can cause are caught. If validation fails, the general code must fail too, so
+that a defect of a loader is raised and does not merely cause slowness.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ from kvmodels.schema.instances import (
 _KNOWN: Final = frozenset({"v", COMPUTED})
 
 _UNFIT: Final = (KvModelsError, LookupError, TypeError, ValueError)
-"""Raised by decoding and packing a row of another program, of an older release, or damaged."""
+"""Raised by decoding and packing a row of another program or an older release, or a damaged row."""
 
 _FEWEST: Final = 8
-"""The fewest rows for which a batch costs less than its rows one by one."""
+"""The minimum number of rows for which a batch costs less than loading them one by one."""
 
 _KEY, _VALUE, _ENCODING = itemgetter(0), itemgetter(1), itemgetter(2)
 _names: Final[Callable[[Any], tuple[Any, ...]]] = cast("Any", tuple)
 _plain: Final[Callable[[PlainRow], Loaded]] = cast("Any", tuple)
 _TEXT: Final = frozenset({str})
 _EXACT: Final = _TEXT | {int, bool, bytes}
-"""Types whose equal values, if of one type, have equal key parts."""
+"""Types whose equal values of the same type have equal key parts."""
 
 
 # --- one row ----------------------------------------------------------------------------------------------------
 
 
 class _ObjectMaker(NamedTuple):
-    """Makes an object of a document, which belongs to the object afterwards.
+    """Creates an object from a document, which belongs to the object afterwards.
 
     Attributes:
-        order: the fields in their usual stored order, if such a document only has to be validated; else None.
-        validate: makes the object of a document in that order.
-        made: makes the object of a document that stores exactly the declared fields; None for every other one.
+        order: the fields in their usual stored order, if such a document only needs validation; otherwise None.
+        validate: creates the object from a document in that order.
+        made: creates the object from a document that stores exactly the declared fields; None for any other document.
     """
 
     order: list[str] | None
@@ -106,7 +106,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _is_current(reserved: Any, version: int) -> bool:
-    """Whether the reserved field only marks a document as one of the declared version."""
+    """Return whether the reserved field contains only the declared version."""
     if reserved.__class__ is not dict or not reserved.keys() <= _KNOWN:
         return False
     stored = reserved.get("v", 1)
@@ -119,14 +119,14 @@ def loader_of(context: Context, live: LiveCollection) -> Loader:
 
 
 def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
-    """Return the loader of a collection for any rows under its prefix; DecodeError for a key that is no record's."""
+    """Return the loader of a collection for any rows under its prefix; DecodeError for other than record keys."""
     return _known_loader(context, live, checks=True)
 
 
 def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
     if not switches.fast_kinds:
         return lambda row, _=b"": object_of(context, live, row_of(row))
-    # Loaders depend on header and codec alone, so all stores that have both share them.
+    # Loaders depend only on header and codec, so all stores with both share them.
     loaders, key = live.compiled.loaders, (type(context.codec), checks)
     loader = loaders.get(key)
     if loader is None:
@@ -137,14 +137,14 @@ def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Lo
 def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loader:
     decode, layout = codec.decode_unchecked, live.layout
     order, validate, made = _maker_of(live)
-    put = getattr(live.schema.model, STATE_SLOT).__set__  # as kvmodels.schema.instances does, without a call more
+    put = getattr(live.schema.model, STATE_SLOT).__set__  # like kvmodels.schema.instances, with one call less
     pack, start = layout.document_packer(), len(layout.prefix)
 
     def load(row: PlainRow, _: bytes = b"", /) -> Any:
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
-            if checks and pack(document) != key[start:]:  # a key that holds its own document's key is a record key
+            if checks and pack(document) != key[start:]:  # a key that contains its own document's key is a record key
                 return general(row)
             same = [*document] == order
         except _UNFIT:
@@ -186,10 +186,10 @@ def _compiled_for_entries(context: Context, live: LiveCollection, index: LiveInd
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
-            # The key of the record was made of the end of the entry, so comparing the entry proves both.
+            # The record key was made from the end of the entry, so comparing the entry proves both.
             if entry != (columns_of(document) if unique else columns_of(document) + pack(document)):
                 return general(row, entry)
-            # In the order in which they are stored, comparing names costs half of comparing sets of them.
+            # Comparing names in their stored order costs half of comparing sets of them.
             same = [*document] == order
         except _UNFIT:
             return general(row, entry)
@@ -221,10 +221,10 @@ def _object(live: LiveCollection, row: Row, document: Document, pk: bytes) -> An
 
 
 def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) -> bool:
-    """Whether a record calls for an entry of an index."""
+    """Return whether a record expects an entry of an index."""
     try:
         return any(key == entry for key, _ in index.layout.keys(document, pk))
-    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or none
+    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or a missing one
         return False
 
 
@@ -232,7 +232,7 @@ def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) ->
 
 
 def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return the function from an operand as given to a key part: ``value_of`` and then ``pack`` of the column.
+    """Return the function from an operand to a key part: ``value_of``, then ``pack`` of the column.
 
     It raises InvalidValueError.
     """
@@ -243,15 +243,15 @@ def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], b
 
 
 def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
-    """Return the function from an entry to the packed primary key of its record; None for a row that is no entry."""
+    """Return the function from an entry to the packed primary key of its record; None for other rows."""
     slot, pk_in = slot_owner_of(context, live, index), index.layout.pk_in
-    known = b""  # the columns of the entry before: entries of one value lie together
+    known = b""  # the columns of the previous entry: entries with one value are adjacent
 
     def owner(row: Row) -> bytes | None:
         nonlocal known
         key, columns = row[0], known
         try:
-            # ff after the columns continues a text. Taking each key apart costs ten times as much.
+            # ff after the columns continues a str. Splitting each key into its parts costs ten times as much.
             if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
                 pk = key[len(columns) :]
             else:
@@ -265,7 +265,7 @@ def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callab
 
 
 def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
-    """Return ``slot_owner`` of an index as a function of a slot; None for a row that is no slot.
+    """Return ``slot_owner`` of an index as a function of a slot; None for a row that is not a slot.
 
     Every column of the primary key has accepted its part of the result.
     """
@@ -279,7 +279,7 @@ def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> C
                 value = decode(row[1], row[2], row[0])
                 if value.__class__ is list and len(value) == 1:
                     part = value[0]
-                    unpack(part)  # refuses what is no primary key
+                    unpack(part)  # raises for an invalid primary key
                     if part.__class__ is str and "\x00" not in part and part.isascii():
                         return f"\x02{part}\x00".encode()
                     return encode_part(part)
@@ -294,7 +294,7 @@ def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> C
 
 
 def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence[PlainRow]) -> list[Any]:
-    """Return the objects of rows that were read as records, in one batch if it can take them."""
+    """Return the objects of rows that were read as records, in one batch if it can handle them."""
     objects = None if batch is None else batch(rows, b"")
     return [load(row_of(row)) for row in rows] if objects is None else objects
 
@@ -302,7 +302,7 @@ def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence
 def loaded_behind(
     batch: BatchLoader | None, found: ReadResult, head: bytes, number: int
 ) -> tuple[list[Any] | None, Sequence[list[Row]]]:
-    """Return the objects of the records of entries if a batch can make them; else the record of each entry."""
+    """Return the objects for the records of entries if a batch can create them; else the record of each entry."""
     entries, followed = found[0][0], found[1]
     if len(followed) >= len(entries):
         return None, followed[:number]
@@ -314,7 +314,7 @@ def loaded_behind(
 def batch_loader_of(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
     """Return the batch loader of a collection for records, or for the records of the entries of an index.
 
-    None where documents need more than to be decoded and validated, or the index is not made of plain fields.
+    None if documents need more than decoding and validation, or the index does not consist of plain fields.
     """
     loaders, name = live.compiled.batch_loaders, None if index is None else index.definition.name
     if name not in loaders:
@@ -355,7 +355,7 @@ def _compiled_batch(context: Context, live: LiveCollection, index: LiveIndex | N
             for row in rows:
                 load(row)
             raise
-        # A row that the engine holds as well is no object more; of one that it has made, the tuple is left.
+        # A row that the engine also holds adds no object; if the engine created the row, only its tuple is kept.
         set_all_loaded(model, objects, layout.unpack_key, rows if context.traits.keeps_rows else map(_plain, rows))
         if leaves_out:
             leave_out_fields_sets(model, objects)
@@ -365,7 +365,7 @@ def _compiled_batch(context: Context, live: LiveCollection, index: LiveIndex | N
 
 
 def _matcher(columns: Sequence[Column]) -> Matched:
-    """Return the function that compares keys, from a position on, with the key parts of documents beside them."""
+    """Return the function that compares keys, from a position on, with the key parts of the corresponding documents."""
     gets = [itemgetter(column.field) for column in columns]
     packs = [unwrap(column.codec.pack_stored) for column in columns]
     if len(columns) == 1:
@@ -381,9 +381,9 @@ def _matcher(columns: Sequence[Column]) -> Matched:
 
 
 def _sharing(columns: Sequence[Column]) -> Callable[[Sequence[Document]], bytes]:
-    """Return the function that packs the key parts that documents have in common; it raises ValueError if they differ.
+    """Return the function that packs the common key parts of documents; it raises ValueError if they differ.
 
-    It may raise for equal values as well, where comparing them does not prove equal key parts.
+    It may also raise for equal values, if comparing them does not prove that their key parts are equal.
     """
     parts = [(itemgetter(column.field), unwrap(column.codec.pack_stored)) for column in columns]
 
@@ -392,7 +392,7 @@ def _sharing(columns: Sequence[Column]) -> Callable[[Sequence[Document]], bytes]
         for get, pack in parts:
             values = list(map(get, documents))
             first = values[0]
-            # No other value that is stored equals a text.
+            # No other stored value equals a str.
             kinds = _TEXT if first.__class__ is str else set(map(type, values))
             if len(kinds) != 1 or not kinds <= _EXACT or values.count(first) != len(values):
                 raise ValueError

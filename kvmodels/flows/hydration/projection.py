@@ -1,11 +1,11 @@
 """Read the values of some fields of a stored document, equal to the attributes of its object.
 
-Each field is decoded and validated by itself, so a document may be complete or hold only what an index entry covers.
-If functions of the user see the whole object (validators of the class, ``model_post_init``), a complete document is
-read as an object; what an entry covers was validated when it was written.
+Each field is decoded and validated separately, so a document may be complete or contain only the fields of a covering
+index entry. If user functions see the whole object (validators of the class, ``model_post_init``), a complete document
+is read as an object; the fields in an entry were validated when they were written.
 
-Rules of this module: pure. A field that is missing in an older document has its plain default, as in a read of the
-object, or is a DecodeError that names it.
+Rules of this module: pure. A field that is missing in an older document has its plain default, as when the object is
+read; without one, a DecodeError names the field.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ Reader = Callable[[Document], Any]
 def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) -> dict[str, Any]:
     """Return the values of fields by name, in the order of the names.
 
-    Returns Python values, each equal to the attribute of the object; a computed column as it is stored, each of several
-    values once. Raises DecodeError: a field is missing and has no plain default, or a stored value is not valid.
+    Returns Python values, each equal to the attribute of the object; a computed column in its stored form, a column
+    with several values without duplicates. Raises DecodeError if a field is missing and has no plain default, or a
+    stored value is invalid.
     """
     return projector(schema, tuple(fields))(document)
 
 
 def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
-    """Return the projector of some fields, made once for each model class and choice of fields."""
-    # On the class, as its schema is, so that both go together: a table of this module would keep every class alive.
+    """Return the projector of some fields, created once for each model class and selection of fields."""
+    # On the class, like its schema, so that both are collected together: a table in this module would keep every class
+    # alive.
     known: dict[tuple[str, ...], Projector] | None = schema.model.__dict__.get(_PROJECTORS)
     if known is None:
         known = {}
@@ -56,7 +58,7 @@ def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
 
 
 class Projector:
-    """Reads certain fields of the documents of one model, as ``values_of`` does."""
+    """Reads certain fields of the documents of one model, like ``values_of``."""
 
     __slots__ = ("_readers", "_schema", "_whole")
 
@@ -78,7 +80,7 @@ class Projector:
             return _FieldReader(schema, name).read
         source = schema.source(name)
         if name in schema.computed:
-            assert source is not None  # every computed column is one
+            assert source is not None  # every computed column has a source
             computed = source
             return lambda document: column_values(schema, document, computed)
         return _PathReader(schema, name, source).read
@@ -92,7 +94,7 @@ class Projector:
 
 
 class _FieldReader:
-    """Reads one field: decodes its stored value and validates it as the class does."""
+    """Reads one field: decodes its stored value and validates it like the class does."""
 
     __slots__ = ("_decode", "_exact", "_info", "_name", "_nullable", "_required", "_schema", "_trusted", "_validate")
 
@@ -105,7 +107,7 @@ class _FieldReader:
         self._decode = schema.fields[name].decode
         self._nullable = inner.nullable
         self._required = must_be_stored(info)
-        # A value of the very type of the field, or decoded to it, is valid if nothing constrains or converts it.
+        # A value of exactly the field's type, or decoded to it, is valid if nothing constrains or converts it.
         bare = all(_is_marker(mark) for mark in inner.metadata) and not schema.model.model_config.get("use_enum_values")
         self._exact = inner.annotation if bare and self._decode is None and inner.annotation in _PLAIN else None
         self._trusted = bare and self._decode is not None and name in schema.column_codecs
@@ -136,15 +138,15 @@ class _FieldReader:
 
 
 def _validator(schema: ModelSchema, name: str, info: FieldInfo) -> Callable[..., Any]:
-    """Return the validation of one field, by a model that has only this field and the same settings."""
-    # A copy, because pydantic completes the FieldInfo that it is given.
+    """Return the validation of one field: that of a model with only this field and the same settings."""
+    # A copy, because pydantic modifies the FieldInfo that it receives.
     fields: Any = {name: (info.annotation, copy(info))}
     part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
     return part.__pydantic_validator__.validate_python
 
 
 class _PathReader:
-    """Reads a field of a nested object; from its stored map where that lacks other fields, as in an index entry."""
+    """Reads a field of a nested object, from its stored map if that lacks other fields, as in an index entry."""
 
     __slots__ = ("_head", "_head_name", "_names", "_path", "_schema", "_source")
 
@@ -167,7 +169,7 @@ class _PathReader:
 
 
 def _stored_at(document: Document, path: Sequence[str]) -> Any:
-    """Return the stored value at the end of a path without lists; ``_MISSING`` where none is stored."""
+    """Return the stored value at the end of a path without lists; ``_MISSING`` if nothing is stored."""
     value: Any = document
     for name in path:
         if value is None:
@@ -181,7 +183,7 @@ def _stored_at(document: Document, path: Sequence[str]) -> Any:
 def column_values(schema: ModelSchema, document: Document, source: ColumnSource) -> Any:
     """Return the value of a computed column as its function returned it, or the list of its values.
 
-    Raises DecodeError: the document lacks the column and cannot be read as an object.
+    Raises DecodeError if the document lacks the column and cannot be read as an object.
     """
     read = reader(source.path, many=source.many)
     try:
@@ -196,7 +198,7 @@ def column_values(schema: ModelSchema, document: Document, source: ColumnSource)
 
 
 def _attribute(value: Any, path: Sequence[str]) -> Any:
-    """Follow a path by attribute access, for each item of a list; None where there is no object."""
+    """Follow a path by attribute access, for each item of a list; None if there is no object."""
     for position, name in enumerate(path):
         if value is None:
             return None
@@ -208,7 +210,7 @@ def _attribute(value: Any, path: Sequence[str]) -> Any:
 
 
 def _instance(schema: ModelSchema, document: Document) -> Any:
-    # A copy, since decoding takes a document over and changes it.
+    # A copy, because decoding reuses and changes the document.
     return schema.decode(dict(document), _key(schema, document))[0]
 
 

@@ -1,9 +1,9 @@
-"""Make documents and objects of stored rows: decode, validate, attach the state that later writes are checked against.
+"""Create documents and objects from stored rows: decode, validate, and attach the state that later writes check.
 
-This is the general code for every row; ``kvmodels.flows.hydration.loader`` gives the same objects and errors faster.
+This is the general code for every row; ``kvmodels.flows.hydration.loader`` returns the same objects and errors faster.
 
-Rules of this module: pure. An index entry gives its lossless columns, included fields and primary key; a column with
-several values is left out of a document, because an entry holds one of them.
+Rules of this module: pure. An index entry supplies its lossless columns, included fields and primary key. A column with
+several values is not put into a document, because an entry has only one of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kvmodels.schema.instances import set_loaded
 class StoredDocument(NamedTuple):
     """A document with a value for every column that a maintained index needs, and its bytes.
 
-    ``held`` is the document as it is stored now: the same, unless it lacks a column or waits for an upgrade.
+    ``held`` is the document in its stored form: the same object, unless it lacks a column or needs an upgrade.
     """
 
     document: Document
@@ -38,12 +38,12 @@ class StoredDocument(NamedTuple):
     held: Document
 
     def of(self, index: LiveIndex) -> Document:
-        """Return the document that the entries of a complete index are made of: ``held``, if it has all columns."""
+        """Return the document that the entries of a complete index are made from: ``held``, if it has all columns."""
         return self.held if index.layout.covers(self.held) else self.document
 
 
 class RecomputedRecord(NamedTuple):
-    """The document that a record should store, and the names of its computed columns that are stored differently."""
+    """The document that a record should store, and the names of its computed columns whose stored values differ."""
 
     document: Document
     value: bytes
@@ -52,7 +52,7 @@ class RecomputedRecord(NamedTuple):
 
 
 def cause_of(error: KvModelsError | ValidationError) -> str:
-    """Return why a record cannot be read or computed, after the name of the field or column if one is the cause."""
+    """Return why a record cannot be read or computed, with the field or column if one is the cause."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ": ".join([*map(str, first["loc"][:1]), first["type"]])
@@ -69,9 +69,9 @@ def document_of(context: Context, row: Row) -> Document:
 
 
 def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | None = None) -> Any:
-    """Return the object of a record row, or of an index entry that holds a copy of the record (give its ``key``).
+    """Return the object of a record row, or of an index entry that contains a copy of the record (pass its ``key``).
 
-    Raises DecodeError: the row cannot be read as an object of the model; the key and the field are named.
+    Raises DecodeError with the key and the field if the row cannot be read as an object of the model.
     """
     document = context.codec.decode_document(row.value, row.encoding, row.key)
     pk = live.layout.pk_of(row.key if key is None else key)
@@ -79,16 +79,16 @@ def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | Non
 
 
 def object_of_document(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
-    """Return the object of the document of a row. The object owns the document afterwards."""
+    """Return the object for the document of a row. The document belongs to the object afterwards."""
     instance, unknown = live.schema.decode(document, live.layout.unpack(pk))
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return instance
 
 
 def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:
-    """Refuse a document of a newer schema version, even where no object is made of it; raises DecodeError.
+    """Refuse a document of a newer schema version, even if no object is created from it; raises DecodeError.
 
-    The newer version may have changed the meaning of a field, or the values that entries are made of.
+    The newer version may have changed the meaning of a field, or the values that entries are made from.
     """
     schema = live.schema
     if RESERVED_FIELD in document and version_of(document) > schema.schema_version:
@@ -103,7 +103,7 @@ def require_known_version(live: LiveCollection, document: Document, pk: bytes) -
 
 
 def shown_values(live: LiveCollection, pk: bytes) -> tuple[Any, ...]:
-    """Return the values of a primary key for an error; its decoded parts if it is none of this collection."""
+    """Return the values of a primary key for an error; its decoded parts if it does not fit this collection."""
     try:
         return live.layout.unpack(pk)
     except InvalidKeyError:
@@ -123,8 +123,8 @@ def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:
 def stored_of(context: Context, live: LiveCollection, row: Row) -> StoredDocument:
     """Return the document of a record row, computed again if a column is missing or an upgrade changes one being built.
 
-    A readable index has the entries of the document as it is held, even while the record waits for an upgrade. Raises
-    DecodeError: the row is no document, or lacks a column and cannot be read as an object.
+    A readable index has entries for the document in its stored form, even while the record needs an upgrade. Raises
+    DecodeError if the row is not a document, or lacks a column and cannot be read as an object.
     """
     document = document_of(context, row)
     if not any(is_incomplete(index, document) for index in live.maintained):
@@ -134,7 +134,7 @@ def stored_of(context: Context, live: LiveCollection, row: Row) -> StoredDocumen
 
 
 def is_incomplete(index: LiveIndex, document: Document) -> bool:
-    """Whether a record must be rewritten before an index can have its entries."""
+    """Return whether a record must be rewritten before an index can have its entries."""
     return not index.layout.covers(document) or (not index.readable and version_of(document) < index.since)
 
 
@@ -169,7 +169,7 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
 
 
 def shown_key(values: tuple[Any, ...]) -> Any:
-    """Return a primary key as callers write it: the value, or a tuple when it is composite."""
+    """Return a primary key in the form that callers write: the value, or a tuple if it is composite."""
     return values[0] if len(values) == 1 else values
 
 
@@ -199,9 +199,9 @@ class Cover:
         self._primary_key = [(column.field, _stored(column)) for column in live.schema.primary_key]
 
     def document(self, row: Row, pk: bytes) -> Document:
-        """Return the part of a record's document that its entry holds; ``pk`` is the packed primary key.
+        """Return the part of a record's document that its entry contains; ``pk`` is the packed primary key.
 
-        Raises DecodeError, ValueError, TypeError: the row is not an entry of this index.
+        Raises DecodeError, ValueError or TypeError if the row is not an entry of this index.
         """
         document: Document = {}
         parts = decode_key(row.key)

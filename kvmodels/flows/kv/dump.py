@@ -1,22 +1,22 @@
-"""Dump of a store as lines of JSON from one snapshot, and the load of such lines into an empty store.
+"""Dump a store as lines of JSON from one snapshot, and load such lines into an empty store.
 
     {"kvmodels_dump": 1, "codec": "msgpack", "versionstamp": "…"}       the first line
     {"key": ["users", 1], "document": {…}}                              a record, or a copy of one in an index
     {"key": ["hits"], "value": {"$u64": "7"}, "expires_at": 1767225600000}
     {"end": {"keys": 2}}                                                the last line, which shows that none is missing
 
-The catalogue of models comes before the other keys, which are in key order; versionstamps are left out, because those
-of another store would mean nothing. ``kvmodels.codecs.typed_json`` has the forms of keys and values.
+The catalogue of models comes before the other keys, which are in key order. Versionstamps are omitted, because they
+would have no meaning in another store. ``kvmodels.codecs.typed_json`` defines the forms of keys and values.
 
-While a load runs, the key of the catalogue holds its token. Every commit of the load checks it, so that two loads
-never mix and a late delivery is refused; models cannot be used, because the catalogue is what every write of a record
-checks. The last commit puts the catalogue of the dump there. A load that was killed leaves the token behind: the next
-one refuses to begin, unless it is told to remove the keys that are there.
+During a load, the key of the catalogue holds the token of the load. Every commit of the load checks it, so that two
+loads never mix and a late delivery is refused. Models cannot be used, because every write of a record checks the
+catalogue. The last commit replaces the token with the catalogue of the dump. A killed load leaves its token in the
+store: the next load refuses to begin, unless it is told to remove the existing keys.
 
-Rules of this module: nothing here does I/O; the lines are an exact function of the snapshot that the caller pins.
-``take`` is pure; memory holds one batch. Index entries are copied as they are, but for those that copy a record or
-fields of it: these are computed from the record as the write compiler does, because the codec of the dump may store a
-value in other bytes, and go into its commit, so that both carry one versionstamp.
+Rules of this module: no I/O; the lines are an exact function of the snapshot of the caller. ``take`` is pure; memory
+holds one batch. Index entries are copied unchanged, except entries with a copy of a record or of its fields. These are
+computed from the record like in any write, because the codec of the dump may store a value in other bytes, and are
+written in its commit, so that both have one versionstamp.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DUMP_FORMAT: Final = 1
 DUMP_MARK: Final = "kvmodels_dump"
 
 LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""Characters that JSON allows inside of strings, and some programs take for the end of a line."""
+"""Characters that JSON allows inside strings, but some programs treat as the end of a line."""
 
 FIRST_BATCH: Final = 4
 LARGEST_BATCH: Final = 100
@@ -79,7 +79,7 @@ def document_owners(header: Header) -> Mapping[str, str]:
 
 
 class Dumping:
-    """One dump: ``rows`` reads the next rows of the snapshot, ``lines`` makes text of them."""
+    """One dump: ``rows`` reads the next rows of the snapshot, ``lines`` converts them to text."""
 
     def __init__(self, form: StoreFormat) -> None:
         self.keys = 0
@@ -93,7 +93,7 @@ class Dumping:
     def begin(self) -> Flow[list[str]]:
         """Return the first lines: the format, and the catalogue if there is one.
 
-        Raises SchemaMismatchError: the store holds half of another dump, or is of a newer format; DecodeError: the
+        Raises SchemaMismatchError: the store contains an unfinished load, or has a newer format; DecodeError: the
         catalogue cannot be read.
         """
         found = yield from read([point(self._header_key)])
@@ -109,7 +109,7 @@ class Dumping:
         return [_line(mark), *map(self._line_of, rows)]
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
-        """Return the next rows, about 4 MiB by the size of the last ones, none at the end; one request."""
+        """Return the next rows, about 4 MiB judging by the last ones, empty at the end; one request."""
         wanted = min(self._batch, limits.max_read_entries)
         found = yield from read([ReadRange(self._start, self._end, wanted)])
         rows = found.ranges[0]
@@ -120,7 +120,7 @@ class Dumping:
         return rows
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
-        """Yield the lines of rows, one at a time, because a line may be large. Raises DecodeError."""
+        """Yield the lines for rows, one at a time, because a line may be large. Raises DecodeError."""
         for row in rows:
             if row.key != self._header_key:
                 yield self._line_of(row)
@@ -144,8 +144,8 @@ class Dumping:
             try:
                 document = value_to_json(codec.decode_document(row.value, row.encoding, row.key))
             except DecodeError:
-                document = None  # foreign to the collection; if it is no value either, that is said below
-            # A document in which containers are shared was not written by this library: as it is, it stays exact.
+                document = None  # foreign to the collection; if it is not a value either, the error is raised below
+            # A document with shared containers was not written by this library; it is dumped exactly as it is.
             if document is not None and not is_graph_form(document):
                 return {"document": document}
         return {"value": value_to_json(codec.decode(row.value, row.encoding, row.key))}
@@ -180,7 +180,7 @@ class _DumpedRecord(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """A collection with copies of its records, or of their fields, in indexes."""
+    """A collection with indexes that contain copies of its records, or of their fields."""
 
     prefix: bytes
     layouts: tuple[EntryLayout, ...]
@@ -208,9 +208,9 @@ class Loading:
     # -- the store
 
     def begin(self, *, restart: bool) -> Flow[None]:
-        """Put the token into a store that holds nothing, or nothing but a catalogue without records.
+        """Write the token into a store that is empty, or contains only a catalogue without records.
 
-        Raises EngineError: the store is not empty, or has an unfinished load and this is no restart.
+        Raises EngineError: the store is not empty, or has an unfinished load and ``restart`` is false.
         """
         found = yield from read([point(self._header_key), self._everything(2)])
         header, some = found.ranges
@@ -241,16 +241,16 @@ class Loading:
         self._guard = Check(self._header_key, outcome.versionstamp, physical=True)
 
     def store(self, mutations: tuple[Mutation, ...]) -> Flow[None]:
-        """Commit one group of mutations of ``take``. Raises EngineError: another load has taken the store over."""
+        """Commit one group of mutations of ``take``. Raises EngineError if another load has taken over the store."""
         assert self._guard is not None, "the load has begun"
         if isinstance((yield from commit(AtomicWrite((self._guard,), mutations))), Conflict):
             self._guard = None
             raise self._overtaken()
 
     def finish(self) -> Flow[int]:
-        """Put the catalogue of the dump in the place of the token; return how many keys were written.
+        """Replace the token with the catalogue of the dump; return the number of keys written.
 
-        Raises DecodeError: the last line of the dump is missing.
+        Raises DecodeError if the last line of the dump is missing.
         """
         if not self._ended:
             self._line += 1
@@ -260,11 +260,11 @@ class Loading:
         return self.written + (self._header is not None)
 
     def abandon(self) -> Flow[None]:
-        """Remove the keys of this load, and its token; nothing happens if another load took over.
+        """Remove the keys of this load, and its token; no effect if another load has taken over.
 
-        The token is written again first: a commit of this load that is still on its way, above all its last one, must
-        be refused from here on. Raises EngineError: the catalogue was written meanwhile, by another load or by a late
-        commit of this one.
+        First it writes the token again, so that a pending commit of this load is refused from here on, especially the
+        last one. Raises EngineError if the catalogue was written meanwhile, by another load or by a late commit of this
+        one.
         """
         found = yield from read([point(self._header_key)])
         for row in found.ranges[0]:
@@ -288,7 +288,7 @@ class Loading:
         return ReadRange(key_successor(self._form.root), after_prefix(self._form.root), limit, keys_only=True)
 
     def _final_header(self) -> Mutation:
-        """Return the catalogue of the dump, with the empty collections that the store listed already."""
+        """Return the catalogue of the dump, with the empty collections that the store already listed."""
         before = None if self._before is None else Header.from_value(self._before, ("__kvmodels__", "header"))
         if self._header is None or before is None:
             return self._header_mutation(self._before if self._header is None else self._header.to_value())
@@ -316,9 +316,9 @@ class Loading:
     # -- the lines
 
     def take(self, lines: Sequence[str | bytes]) -> list[tuple[Mutation, ...]]:
-        """Return the mutations of the next lines, one group for each commit; pure.
+        """Return the mutations of the next lines, one group per commit; pure.
 
-        Raises DecodeError: a line is none of a dump; SchemaMismatchError: the dump is of a newer format;
+        Raises DecodeError: a line is not part of a dump; SchemaMismatchError: the dump has a newer format;
         InvalidValueError, LimitExceededError: the store cannot hold a value; a note names the line.
         """
         return list(self._commits(lines))
@@ -421,13 +421,14 @@ class Loading:
             if layouts:
                 copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
         self._header, self._copies = header, copies
-        # Of an index that is not complete the counters go with the fence: what is counted is told by versionstamps.
+        # For an incomplete index, counters are omitted like the fence, because versionstamps show which records are
+        # counted.
         self._counting = frozenset(
             (collection.name, index.name, index.generation)
             for collection in header.collections.values()
             for index in collection.indexes
         )
-        # Copies are written with their record, not where the dump has them.
+        # Copies are written with their record, not at their position in the dump.
         self._skipped = unfinished | {
             index.prefix(collection.name)
             for collection in header.collections.values()

@@ -1,8 +1,8 @@
 """The key-value API: point reads, atomic operations and listings.
 
 Rules of this module: keys and values are packed before a flow begins, and limits are compared with the packed sizes
-before anything is sent. An operation is sent once. Every batch of a listing is one request, and between two batches
-nothing is open. A cursor is Deno's, byte for byte, and holds only the last key; it never leads out of its range.
+before anything is sent. An operation is sent once. Every batch of a listing is one request, and nothing is open between
+two batches. A cursor is Deno's, byte for byte, and contains only the last key; it never leaves its range.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def get_entry(form: StoreFormat, limits: Limits, key: Key) -> Flow[Entry]:
 
 
 def get_entries(form: StoreFormat, limits: Limits, keys: Iterable[Key]) -> Flow[list[Entry]]:
-    """Read keys in one snapshot and return entries in their order; one request, or none for no keys."""
+    """Read keys in one snapshot and return entries in their order; one request, or none without keys."""
     packed_keys = [_pack_read_key(form, limits, key) for key in items_of("keys", keys, KEYS_HINT)]
     if not packed_keys:
         return []
@@ -67,15 +67,15 @@ def get_entries(form: StoreFormat, limits: Limits, keys: Iterable[Key]) -> Flow[
 
 def _pack_read_key(form: StoreFormat, limits: Limits, key: Key) -> bytes:
     packed = form.pack_key(key)
-    # Deno reads one key as the range that ends with the key and a zero byte, and compares that end with a limit
-    # that is one byte longer than the one for writes.
+    # Deno reads one key as the range that ends with the key and a zero byte, and compares this end with a limit that is
+    # one byte longer than the limit for writes.
     if len(packed) >= limits.max_read_key_bytes:
         check_read_size(len(packed) + 1, limits, form.unpack_key(packed))
     return packed
 
 
 def check_read_size(size: int, limits: Limits, key: Key | None = None) -> None:
-    """Refuse a key, or an end of a range, of so many bytes. Raises KeyTooLargeError."""
+    """Refuse a key, or an end of a range, of this size. Raises KeyTooLargeError."""
     if size > limits.max_read_key_bytes:
         raise KeyTooLargeError(
             "a key is too large to read",
@@ -92,7 +92,7 @@ class PendingWrite(NamedTuple):
 
     Attributes:
         lifetimes: milliseconds from the commit on, by position of the Set.
-        messages: put into the queue by the same commit.
+        messages: messages that the same commit puts into the queue.
     """
 
     checks: tuple[Check, ...]
@@ -104,7 +104,7 @@ class PendingWrite(NamedTuple):
 def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -> Flow[CommitResult]:
     """Commit a built operation; one request, and one for the time if something expires.
 
-    Deadlines are computed here, when the operation is committed and not when it was built, as in Deno.
+    Deadlines are computed here, when the operation is committed, not when it is built, as in Deno.
     """
     mutations = pending.mutations
     committed_at = 0
@@ -122,7 +122,7 @@ def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -
             form.check_key_runes(part.key, limits)
     if pending.messages:
         for new in pending.messages:
-            # A message that could not be given up in the end would be tried for ever.
+            # A message that could not be moved to its undelivered keys would be retried without end.
             check_budget(AtomicWrite(mutations=new.dead_letters), limits)
         mutations += tuple(new.arrival(form, committed_at) for new in pending.messages)
     write = AtomicWrite(pending.checks, mutations)
@@ -141,7 +141,7 @@ CONSISTENCIES: Final = ("strong", "eventual")
 
 
 class Selection(NamedTuple):
-    """A packed range; ``shared``: the prefix that cursors leave out; and the bounds that a cursor may not cross."""
+    """A packed range; ``shared`` is the prefix that cursors omit; and the bounds of cursors."""
 
     start: bytes
     end: bytes
@@ -164,7 +164,7 @@ def _common_prefix(low: bytes, high: bytes) -> bytes:
 
 
 class ListOptions(NamedTuple):
-    """The options of a listing as they were given; ``Listing`` checks them."""
+    """The options of a listing as given; ``Listing`` checks them."""
 
     limit: int | None = None
     reverse: bool = False
@@ -181,7 +181,7 @@ class Listing:
 
     Raises:
         InvalidArgumentError: an invalid option.
-        InvalidCursorError: no cursor, or one outside the bounds of the selector.
+        InvalidCursorError: not a cursor, or one outside the bounds of the selector.
     """
 
     __slots__ = (
@@ -216,7 +216,7 @@ class Listing:
         self._fetched: deque[Row] = deque()
         self._untouched = True
         self._last_taken: bytes | None = None
-        # As in Deno, the empty cursor, which a listing has at its end, begins again.
+        # As in Deno, the empty cursor, which a listing has at its end, starts at the beginning.
         self._cursor = None if options.cursor == "" else options.cursor
         if self._cursor is not None:
             self._resume(self._cursor, selection)
@@ -238,7 +238,7 @@ class Listing:
         """Unpack the next row of the batch; None at its end.
 
         Raises:
-            DecodeError: the row cannot be read; the next call continues after it, and the cursor is after it as well.
+            DecodeError: the row cannot be read; the next call continues after it, and the cursor is after it too.
         """
         if not self._fetched:
             return None
@@ -247,7 +247,7 @@ class Listing:
         return self._form.entry_without_value(row) if self._keys_only else self._form.entry(row)
 
     def fetch(self, limits: Limits) -> Flow[bool]:
-        """Fetch the next batch with at most one request; return whether there is something to take."""
+        """Fetch the next batch with at most one request; return whether there is an entry to take."""
         if self._untouched:
             self._check_sizes(limits)
             self._untouched = False
@@ -296,7 +296,7 @@ class Listing:
         if self._reverse:
             if selection.bounded_above and last > self._end:
                 raise _out_of_bounds()
-            # A cursor that was made up could lie behind the range of the prefix, among keys of somebody else.
+            # An invented cursor could be outside the range of the prefix, among the keys of other parts of a program.
             self._end = min(last, self._end)
         else:
             first = key_successor(last)
@@ -306,7 +306,7 @@ class Listing:
 
 
 def count_entries(selection: Selection, limits: Limits) -> Flow[int]:
-    """Count the entries of a range, reading keys alone; one request for each thousand."""
+    """Count the entries of a range, reading only keys; one request per thousand."""
     start, end = selection.start, selection.end
     check_read_size(len(start), limits)
     check_read_size(len(end), limits)
@@ -323,7 +323,7 @@ def count_entries(selection: Selection, limits: Limits) -> Flow[int]:
 
 
 def require_consistency(consistency: object) -> None:
-    """Refuse what is neither ``"strong"`` nor ``"eventual"``. Raises InvalidArgumentError."""
+    """Refuse a value other than ``"strong"`` and ``"eventual"``. Raises InvalidArgumentError."""
     if consistency not in CONSISTENCIES:
         raise InvalidArgumentError(
             "this consistency does not exist", argument="consistency", value=consistency, expected=CONSISTENCIES
@@ -346,7 +346,7 @@ def _decode_cursor(cursor: object) -> bytes:
         suffix = base64.urlsafe_b64decode(cursor)
     except (binascii.Error, ValueError):
         suffix = None
-    # The decoder of Python skips what it does not know; only what it would write itself is a cursor.
+    # Python's decoder skips invalid characters; only text that Python itself would encode is a cursor.
     if suffix is None or _encode_cursor(suffix) != cursor:
         raise InvalidCursorError("this is not a cursor", reason="not base64url", hint=_CURSOR_HINT)
     return suffix

@@ -1,13 +1,13 @@
-"""A queue: put a message in, take it under a lease, renew, acknowledge, deliver it again or give it up.
+"""A queue: enqueue a message, take it with a lease, renew, acknowledge, redeliver it or give it up.
 
 A message is an ordinary key, ``("__kvmodels__", "queue", ready_ms, id)``, below the part of the store that the queue
-belongs to. Taking it moves it to the end of its lease, with a token of its new owner; so a message of a dead owner is
-ready again by itself. Every later step is checked against the versionstamp of that move: once another owner has the
-message, no step of the former one has any effect. Where the engine does not end leases, takers do: see
+belongs to. Taking it moves it to the end of its lease, with a token of its new owner; so a message of a dead owner
+becomes ready again by itself. Every later step is checked against the versionstamp of that move: once another owner has
+the message, no step of the former owner has any effect. If the engine does not end leases, takers do: see
 ``kvmodels/flows/kv/leases.py``.
 
-Rules of this module: it draws no random number, and uses no other clock than that of the engine. Each step is one
-commit; after a lost answer the message is looked for before the step is repeated.
+Rules of this module: it draws no random numbers, and uses only the engine's clock. Each step is one commit; after a
+lost answer, the message is looked up before the step is repeated.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 
 DEFAULT_BACKOFF: Final = (0.1, 1.0, 5.0, 30.0, 60.0)
-"""Seconds before each further delivery; the schedule of Deno."""
+"""Seconds before each redelivery; Deno's schedule."""
 
 LONGEST_DELAY_MS: Final = 30 * 24 * 3600 * 1000
 LONGEST_INTERVAL_MS: Final = 3600 * 1000
 MOST_INTERVALS: Final = 5
 CANDIDATES: Final = 16
-"""Ready messages among which a taker chooses after a conflict about the first one."""
+"""The number of ready messages among which a taker chooses after a conflict on the first one."""
 
 OBSERVED: Final = 100
-"""So many messages at the front of the queue are read where takers find out which leases have ended."""
+"""The number of messages at the front of the queue that takers read to find ended leases."""
 
 ATTEMPTS: Final = 5
-"""How often one step is sent when its answers are lost."""
+"""The maximum number of times that one step is sent if its answers are lost."""
 
 
 class Message(NamedTuple):
     """A stored message.
 
     Attributes:
-        value, encoding: as packed.
-        backoff: milliseconds before each further delivery.
-        undelivered: packed keys that get the value after the last delivery.
+        value, encoding: the packed value and its encoding number.
+        backoff: milliseconds before each redelivery.
+        undelivered: packed keys that store the value after the last delivery.
         owner: token of its owner, None while it waits.
         lease_ms: stored only while the message has an owner, on an engine that does not end leases.
     """
@@ -83,7 +83,7 @@ class Message(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A message that is to be put into the queue ``delay_ms`` after its commit."""
+    """A message to enqueue, ready ``delay_ms`` after its commit."""
 
     id: str
     delay_ms: int
@@ -136,9 +136,9 @@ def new_message(
 def take_message(
     form: StoreFormat, owner: str, lease_ms: int, choose: Callable[[int], int], leases: Leases
 ) -> Flow[Delivery | float | None]:
-    """Take a message that is ready; one read and one commit, more if others are faster.
+    """Take a message that is ready; one read and one commit, more after conflicts.
 
-    Returns the message; or seconds until the next one is ready; or None when there is none.
+    Returns the message; or seconds until the next message is ready; or None if there is none.
     """
     start, end = prefix_range(_queue_prefix(form))
     candidates = 1 if leases.ended_by_engine else OBSERVED
@@ -155,7 +155,7 @@ def take_message(
         taken = yield from delivery.extend(lease_ms)
         if taken:
             return delivery
-        # Another taker has the first one: among several, conflicts are rare.
+        # Another taker has the first one: with a choice among several, conflicts are rare.
         candidates = max(candidates, CANDIDATES)
 
 
@@ -181,7 +181,7 @@ class _Target(NamedTuple):
 class Delivery:
     """A message of one owner. Its steps must not run at the same time; the facades hold a lock.
 
-    ``row``: the message as it was found; it is the owner's once ``extend`` has returned True.
+    ``row``: the message that was found; it belongs to the owner once ``extend`` has returned True.
     """
 
     __slots__ = ("_form", "_id", "_key", "_message", "_stores_lease", "_versionstamp")
@@ -200,28 +200,28 @@ class Delivery:
         return self._key
 
     def value(self) -> Any:
-        """Return the value of the message. Raises DecodeError: another codec has packed it."""
+        """Return the value of the message. Raises DecodeError if another codec has packed it."""
         return self._form.codec.decode(self._message.value, self._message.encoding, self._key)
 
     def extend(self, lease_ms: int) -> Flow[bool]:
-        """Take the message, or keep it, for so long from now on; return False when another owner has it."""
+        """Take the message, or keep it, for this time from now on; return False if another owner has it."""
         time = yield from now()
         stored_ms = lease_ms if self._stores_lease else 0
         return (yield from self._move(time + lease_ms, self._message._replace(lease_ms=stored_ms)))
 
     def acknowledge(self) -> Flow[bool]:
-        """Remove the message; return False when another owner has it, and then nothing happens."""
+        """Remove the message; return False, without any effect, if another owner has it."""
         return (yield from self._commit((Delete(self._key),), None))
 
     def put_back(self, delay_s: float) -> Flow[bool]:
-        """Put the message back unhandled after a delay, without using up a delivery; return False when it was lost."""
+        """Put the message back unhandled after a delay, without using up a delivery; return False if it was lost."""
         time = yield from now()
         return (yield from self._move(time + round(delay_s * 1000), self._message._replace(owner=None, lease_ms=0)))
 
     def fail(self) -> Flow[float | None]:
-        """Put the message back by its schedule, or after the last delivery under ``keys_if_undelivered``.
+        """Put the message back by its schedule, or store it under ``keys_if_undelivered`` after the last delivery.
 
-        Returns seconds until it is ready again; None when it was given up, or when another owner has it.
+        Returns seconds until it is ready again; None if it was given up, or if another owner has it.
         """
         backoff = self._message.backoff
         if not backoff:
@@ -251,14 +251,14 @@ class Delivery:
                     self._key = self._key if target is None else target.key
                     self._versionstamp = outcome.versionstamp
                     return True
-            # Also after a conflict: a network may deliver a step twice, and then answers with the second outcome.
+            # Also after a conflict: a network may deliver a step twice and return the second outcome.
             applied = yield from self._look(target)
             if applied is not None:
                 return applied or (target is None and unknown is not None)
         raise unknown or CommitUnknownError("a step of a queue met a conflict again and again")
 
     def _look(self, target: _Target | None) -> Flow[bool | None]:
-        """Return whether a step of unknown outcome was applied; None when it was not, or has not arrived yet."""
+        """Return whether a step with an unknown outcome was applied; None if it was not, or has not arrived yet."""
         found = yield from read([point(self._key)] if target is None else [point(self._key), point(target.key)])
         if any(row.versionstamp == self._versionstamp for row in found.ranges[0]):
             return None

@@ -1,7 +1,7 @@
-"""Keys and values of one store, or of a confined part of one, as bytes.
+"""The encoding of keys and values of a store, or of a confined part of one.
 
-Rules of this module: pure. Every key of the key-value API is packed and unpacked here, so that a confined part cannot
-be left and a reservation cannot be forgotten.
+Rules of this module: pure. Every key of the key-value API is packed and unpacked here, so that no key leaves a confined
+part and no reservation is skipped.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from kvmodels.errors import DecodeError, InvalidKeyError, KeyTooLargeError, Rese
 from kvmodels.limits import Limits
 
 LIBRARY_PART = "__kvmodels__"
-"""The first part of the keys that the library keeps for itself, in a confined part as well."""
+"""The first part of the library's own keys, in a confined part as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFormat:
-    """The form of keys and values as bytes, and the first parts that raw writes may not use.
+    """The encoding of keys and values, and the first parts that raw writes may not use.
 
     Attributes:
         codec: packs and unpacks values.
-        reserved: first key parts that belong to models, with the owner that the error names; it is read at every
-            write, so its owner may change it. None lifts every reservation, the library's own included.
+        reserved: first key parts that belong to models, with the owner named in errors. It is read at every write, so
+            its owner may change it. None lifts every reservation, including the library's own.
         root: the packed parts at the beginning of every stored key, which callers do not see.
-        limits: hold besides those of the engine, or None.
+        limits: limits in addition to those of the engine, or None.
     """
 
     codec: ValueCodec
@@ -45,26 +45,26 @@ class StoreFormat:
     def confined(self, parts: Key, reserved: Mapping[str, str] | None, limits: Limits | None = None) -> StoreFormat:
         """Return the format of the part of the store below ``parts``, which callers do not see.
 
-        ``parts``: one key part or more, appended to those that this format is confined to. Raises InvalidKeyError:
-        ``parts`` are no key, or empty.
+        ``parts``: at least one key part, appended to the parts that this format is confined to. Raises InvalidKeyError
+        if ``parts`` is not a key, or empty.
         """
         inner = self.limits if limits is None else limits if self.limits is None else limits.within(self.limits)
         return replace(self, root=self.root + pack_checked_key(parts), reserved=reserved, limits=inner)
 
     def limits_within(self, engine: Limits) -> Limits:
-        """Return the limits on an engine with these limits: of each number the smaller one."""
+        """Return the limits on an engine with these limits: the smaller value of each."""
         return engine if self.limits is None else self.limits.within(engine)
 
     def pack_key(self, key: Key) -> bytes:
-        """Pack a key that is read. Raises InvalidKeyError: not a key."""
+        """Pack a key to read. Raises InvalidKeyError if it is not a key."""
         return self.root + encode_key(key)
 
     def pack_checked_key(self, key: Key) -> bytes:
-        """Pack a key that is checked. Raises InvalidKeyError: not a key, or the empty key."""
+        """Pack a key to check. Raises InvalidKeyError if it is not a key, or is the empty key."""
         return self.root + pack_checked_key(key)
 
     def pack_written_key(self, key: Key) -> bytes:
-        """Pack a key that is to be written. Raises InvalidKeyError or ReservedKeyError."""
+        """Pack a key to write. Raises InvalidKeyError or ReservedKeyError."""
         packed = pack_checked_key(key)
         if self.reserved is not None:
             name = _leading_text(packed)
@@ -74,7 +74,7 @@ class StoreFormat:
         return self.root + packed
 
     def pack_set_key(self, key: SetKey) -> tuple[bytes, bool]:
-        """Pack a key that a value is stored under, and say whether the versionstamp of the commit ends it.
+        """Pack the key of a set, and return whether it ends with the versionstamp of the commit.
 
         Raises InvalidKeyError: not a key, or nothing but ``COMMIT_VERSIONSTAMP``; ReservedKeyError: the first part
         belongs to a model or to the library.
@@ -84,11 +84,11 @@ class StoreFormat:
         return self.pack_written_key(cast("Key", key[:-1] if versionstamped else key)), versionstamped
 
     def unpack_key(self, packed: bytes) -> Key:
-        """Return the key as the caller knows it. Raises InvalidKeyError: no encoded key."""
+        """Return the key without the root. Raises InvalidKeyError if the bytes are not an encoded key."""
         return decode_key(packed[len(self.root) :])
 
     def check_key_runes(self, packed: bytes, limits: Limits) -> None:
-        """Refuse a key whose text parts have too many characters. Raises KeyTooLargeError."""
+        """Refuse a key whose str parts have too many characters. Raises KeyTooLargeError."""
         maximum = limits.max_key_runes
         if maximum is None:
             return
@@ -105,13 +105,13 @@ class StoreFormat:
             )
 
     def entry(self, row: Row) -> Entry:
-        """Unpack a stored row. Raises DecodeError: the key or the value cannot be read."""
+        """Unpack a stored row. Raises DecodeError if the key or the value cannot be read."""
         key = self._stored_key(row)
         value = self.codec.decode(row.value, row.encoding, row.key)
         return Entry(key, value, format_versionstamp(row.versionstamp), row.expire_at)
 
     def entry_without_value(self, row: Row) -> Entry:
-        """Unpack a stored row without its value. Raises DecodeError: the key cannot be read."""
+        """Unpack a stored row without its value. Raises DecodeError if the key cannot be read."""
         return Entry(self._stored_key(row), None, format_versionstamp(row.versionstamp), row.expire_at)
 
     def _stored_key(self, row: Row) -> Key:
@@ -127,7 +127,7 @@ class StoreFormat:
 
 
 def pack_checked_key(key: Key) -> bytes:
-    """Pack a key that is to be checked or written. Raises InvalidKeyError: not a key, or the empty key."""
+    """Pack a key to check or write. Raises InvalidKeyError if it is not a key, or is the empty key."""
     packed = encode_key(key)
     if not packed:
         raise InvalidKeyError("the key is empty", key=(), hint="The empty key can be read and listed, never written.")
@@ -135,11 +135,11 @@ def pack_checked_key(key: Key) -> bytes:
 
 
 def _leading_text(packed: bytes) -> str | None:
-    # Decided on the packed form, so that whatever the application passes as text (a subclass with its own equality,
-    # a lone surrogate that becomes U+FFFD) is judged as what will be stored.
+    # Decided on the packed form, so that the application's str (a subclass with its own equality, a lone surrogate that
+    # becomes U+FFFD) is tested in its stored form.
     if packed[0] != 2:
         return None
     end = packed.index(b"\x00")
-    if packed[end + 1 : end + 2] == b"\xff":  # an escaped zero byte: no collection has one in its name
+    if packed[end + 1 : end + 2] == b"\xff":  # an escaped zero byte, which no collection has in its name
         return None
     return packed[1:end].decode()

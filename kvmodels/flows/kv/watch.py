@@ -1,8 +1,8 @@
-"""Watches: the present state first, then changes in commit order, several changes of a key as one.
+"""Watches: the present state first, then changes in commit order; several changes of a key may be combined.
 
 Rules of this module: between two calls of ``following`` nothing is open and nothing is queued, so a slow consumer costs
 nothing and gets the last state of every key. Each wait is for a commit after the versionstamp of the last snapshot, so
-no change is missed between the two.
+no change is missed in between.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits, Traits
 
 BATCH: Final = 500
-"""Fewest entries of one delivery, if there are so many; the changes of one commit are never divided."""
+"""The minimum number of entries in a delivery, if there are so many; the changes of one commit are never split."""
 
 SLICE_S: Final = 1.0
-"""Longest wait in seconds, after which a watch notices that another thread has closed it."""
+"""The longest wait in seconds, after which a watch notices that another thread has closed it."""
 
 SHORTEST_WAIT_S: Final = 0.002
-"""Where the clock of the system was set back, the clock of the engine stands still, perhaps just before a deadline."""
+"""If the system clock was set back, the engine's clock stands still, possibly just before a deadline."""
 
 
 def watching(
@@ -40,10 +40,10 @@ def watching(
     since: str | None,
     timeout: float | None,
 ) -> Watch:
-    """Check the arguments of ``watch``, and return the watch at its beginning.
+    """Check the arguments of ``watch``, and return the new watch.
 
-    Raises InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or no versionstamp; a timeout
-    that is no number of seconds; InvalidKeyError: not a key.
+    Raises InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or not a versionstamp; a
+    timeout that is not a number of seconds; InvalidKeyError: not a key.
     """
     given: Any = timeout
     if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
@@ -87,9 +87,9 @@ def _position(since: Any) -> bytes:
 
 
 class Watch(ABC):
-    """Base of both kinds of watch: how long they wait, and when they end.
+    """Base class of both kinds of watch: how long they wait, and when they end.
 
-    ``timeout``: seconds without a change after which the watch ends, and a monotonic clock for them.
+    ``timeout``: the seconds without a change after which the watch ends; measured by a monotonic clock.
     """
 
     __slots__ = ("_begun", "_deadline", "_ended", "_form", "_monotonic", "_seen", "_timeout")
@@ -105,22 +105,22 @@ class Watch(ABC):
     @property
     @abstractmethod
     def versionstamp(self) -> str | None:
-        """The commit up to which every change was delivered; None as long as that is not known."""
+        """The commit up to which every change was delivered; None if it is not known."""
 
     @abstractmethod
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
         """Return entries to deliver, or None if nothing has changed; sets ``_seen`` to the snapshot that was read."""
 
     def end(self) -> None:
-        """Deliver no more."""
+        """End the deliveries."""
         self._ended = True
 
     def following(self, engine_limits: Limits, traits: Traits) -> Flow[list[Entry] | None]:
-        """Return the next entries; None at the end: the store was closed, or nothing changed for too long.
+        """Return the next entries; None at the end: the store was closed, or nothing has changed within the timeout.
 
-        Where the engine does not tell of commits, it is read every ``POLL_S`` seconds. Raises UnsupportedError: the
-        engine cannot tell the changes of a prefix; ClosedError: the store was closed before the watch began, or the
-        process was forked.
+        If the engine does not report commits, it is read every ``POLL_S`` seconds. Raises UnsupportedError: the engine
+        cannot report the changes of a prefix; ClosedError: the store was closed before the watch began, or the process
+        was forked.
         """
         limits = self._form.limits_within(engine_limits)
         give_up = self._monotonic() + self._timeout
@@ -138,10 +138,10 @@ class Watch(ABC):
         return None
 
     def _wait(self, give_up: float, *, told: bool) -> Flow[None]:
-        """Wait until there may be something to see; end when the time is over."""
+        """Wait until something may have changed; end when the time is over."""
         due = float("inf")
         if self._deadline is not None:
-            # One millisecond more than it seems: the clock of the engine may have been rounded down.
+            # One extra millisecond: the engine's clock may have been rounded down.
             expires_in = (self._deadline - (yield from now()) + 1) / 1_000
             due = self._monotonic() + max(expires_in, SHORTEST_WAIT_S)
         while not self._ended:
@@ -159,7 +159,7 @@ class Watch(ABC):
 
 
 class KeyWatch(Watch):
-    """Delivers all the keys whenever one of them was written, removed, or has expired."""
+    """Delivers all keys whenever one of them was written, removed, or has expired."""
 
     __slots__ = ("_delivered", "_keys", "_last")
 
@@ -172,7 +172,7 @@ class KeyWatch(Watch):
 
     @property
     def versionstamp(self) -> str | None:
-        """The snapshot that was delivered last; None before the first, and on engines without versioned reads."""
+        """The last delivered snapshot; None before the first, and on engines without versioned reads."""
         return format_versionstamp(self._delivered) if self._delivered else None
 
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
@@ -207,7 +207,7 @@ class KeyWatch(Watch):
 
 
 class PrefixWatch(Watch):
-    """Delivers the entries of a prefix, unless there is a commit to continue from, and then the keys that change.
+    """Delivers the entries of a prefix, unless it resumes after a commit, and then the keys that change.
 
     ``since``: deliver the changes after this commit; None to begin with the present state.
     """
@@ -225,7 +225,7 @@ class PrefixWatch(Watch):
 
     @property
     def versionstamp(self) -> str | None:
-        """Where another watch can continue; None while the present state is still being delivered."""
+        """Where another watch can resume; None while the present state is still being delivered."""
         return format_versionstamp(self._seen) if self._listed_to is None else None
 
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
@@ -241,8 +241,8 @@ class PrefixWatch(Watch):
 
     def _list(self, start: bytes, batch: int) -> Flow[list[Entry]]:
         if not self._seen:
-            # What changes while the state is being listed is delivered afterwards, from here on. Reading the log
-            # before anything else tells at once that there is none.
+            # Changes during the initial listing are delivered afterwards, from this position. Reading the log first
+            # also detects at once that there is none.
             present = yield from wait_for_commit(b"", 0)
             yield from read_changes(ReadRange(self._start, self._end, 1), present)
             self._seen = present

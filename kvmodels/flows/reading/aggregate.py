@@ -1,9 +1,9 @@
-"""Answer ``aggregate()`` and ``group_by()``: from counters, from the ends of indexes, or in one pass over records.
+"""Answer ``aggregate()`` and ``group_by()``: from counters, from one end of an index, or in one pass over records.
 
-Rules of this module: memory holds one batch and one group; all groups only where the plan says so, and then no more
-than its limit. Results from several sources are of one snapshot each. Every read of counters carries the header as
-guard (rule R3); all counters of one group are read together, in one snapshot. A group whose records are all gone keeps
-counters with zero, and is skipped.
+Rules of this module: memory holds one batch and one group; all groups only if the plan says so, and then at most its
+limit. If results come from several sources, each source is one snapshot. Every read of counters has the header as its
+guard (rule R3); all counters of one group are read together, in one snapshot. A group without records keeps counters
+with zero, and is skipped.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Results = dict[str, Any]
 
 
 def aggregate_plan_of(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[AggregatePlan]:
-    """Plan an aggregate under the present header; raises what ``plan_aggregate`` raises."""
+    """Return the plan of an aggregate under the present header; raises like ``plan_aggregate``."""
     return (yield from _planned_aggregate(context, query, measures))[1]
 
 
 def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[Results]:
     """Return the results of an aggregate, by name. Raises InvalidValueError."""
-    while True:  # again only when another process changed the index in between
+    while True:  # repeats only if another process changed the index in between
         view, plan = yield from _planned_aggregate(context, query, measures)
         try:
             results = (yield from _totals(context, view, plan)) if plan.counters is not None else {}
@@ -66,9 +66,9 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
 
 
 def count(context: Context, query: Query) -> Flow[int]:
-    """Count the records of a query: from counters where an aggregate index keeps them, which is one read.
+    """Count the records of a query: from counters if an aggregate index keeps them, which is one read.
 
-    Raises NoUsableIndexError, IndexNotReadyError: neither counters nor entries have the number.
+    Raises NoUsableIndexError or IndexNotReadyError if neither counters nor entries supply the number.
     """
     number = yield from _counted(context, query)
     if number is not None:
@@ -82,7 +82,7 @@ def count(context: Context, query: Query) -> Flow[int]:
 
 
 def _counted(context: Context, query: Query) -> Flow[int | None]:
-    """Return the number of records with the slice applied; None where no counters have it."""
+    """Return the number of records with the slice applied; None if no counters supply it."""
     while True:  # as above
         view, live = yield from live_collection(context, query.schema)
         counters = counter_plan(query, live, (EVERY_RECORD,))
@@ -105,7 +105,7 @@ def _planned_aggregate(
 
 def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
     counters = plan.counters
-    assert counters is not None  # callers have looked
+    assert counters is not None  # callers have checked
     reading = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
     totals: dict[str, int] = {}
     while not reading.done:
@@ -115,7 +115,7 @@ def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Res
 
 
 def _kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
-    """Return the kinds of counters that the results need; always the number of records, 0 for no group."""
+    """Return the kinds of counters that the results need; always includes the number of records, 0 means no group."""
     kinds = [kind for measure in measures for kind in kinds_of(counters.index.definition, measure) or ()]
     return list(dict.fromkeys([COUNT, *kinds]))
 
@@ -141,12 +141,12 @@ class _Group(Protocol):
         ...
 
     def row(self) -> Results | None:
-        """Return the row; None when the group has no record."""
+        """Return the row; None if the group has no record."""
         ...
 
 
 class _RecordGroup:
-    """A group of records; ``head`` has the fields of the group with their values."""
+    """A group of records; ``head`` contains the fields of the group with their values."""
 
     __slots__ = ("_accumulators", "_head")
 
@@ -201,10 +201,10 @@ class GroupScan:
         self.done = False
 
     def next_batch(self) -> Flow[list[Results]]:
-        """Read the next rows in order; an empty list does not mean the end, ``done`` does.
+        """Read the next rows in order; the end is signalled by ``done``, not by an empty list.
 
         Raises NoUsableIndexError, IndexNotReadyError: see ``plan_groups``; OperationTooLargeError: more groups than may
-        be held in memory; InvalidValueError: a result that its type cannot hold.
+        be held in memory; InvalidValueError: the type of a result cannot hold its value.
         """
         first = self._plan is None
         try:
@@ -212,10 +212,10 @@ class GroupScan:
         except IndexChangedError:
             if not first:
                 raise
-            self._plan = None  # nothing was returned yet: plan again under the header that was read just now
+            self._plan = None  # nothing was returned yet: plan again under the new header
             return []
         plan = self._plan
-        assert plan is not None  # reading planned it
+        assert plan is not None  # the first read has planned it
         for key, head, item in items:
             self._add(plan, key, head, item)
         assert self._source is not None  # as above
@@ -230,7 +230,7 @@ class GroupScan:
         if isinstance(self._source, CounterScan):
             batch = yield from self._source.next_batch()
             return [item for counters in batch for item in self._of_counters(counters)]
-        assert self._source is not None  # the beginning made it
+        assert self._source is not None  # the first read has created it
         values = yield from steps_of(self._source.next_batch())
         return [item for record in values for item in self._of_record(record)]
 
@@ -241,7 +241,7 @@ class GroupScan:
             kinds = _kinds(plan.counters, self._grouping.measures)
             self._source = CounterScan(self._context, view, self._grouping.query.schema, plan.counters, kinds)
         else:
-            assert plan.rows is not None  # a plan has either
+            assert plan.rows is not None  # a plan has either counters or rows
             self._source = ResultScan(self._context, plan.rows.query, first=MAX_BATCH)
 
     # --- items ------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class GroupScan:
 
     def _of_counters(self, counters: Counters) -> Iterator[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]:
         plan = self._plan.counters if self._plan else None
-        assert plan is not None  # counters were read
+        assert plan is not None  # there are counters
         definition = plan.index.definition
         values: dict[str, Any] = {}
         for (column, _), place in zip(self._grouping.order, plan.places, strict=True):
@@ -289,7 +289,7 @@ class GroupScan:
         group.add(item)
 
     def _finished(self) -> list[Results]:
-        """Return the rows of complete groups: all but the last one, which may continue in the next batch."""
+        """Return the rows of complete groups: all except the last one, which may continue in the next batch."""
         keys = list(self._groups) if self.done else list(self._groups)[:-1]
         rows = [self._groups.pop(key).row() for key in keys]
         return [row for row in rows if row is not None]
@@ -304,7 +304,7 @@ class GroupScan:
 
 
 def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
-    """Return all rows of a grouped query; raises what ``GroupScan`` raises."""
+    """Return all rows of a grouped query; raises like ``GroupScan``."""
     groups = GroupScan(context, grouping)
     rows: list[Results] = []
     while not groups.done:
@@ -313,7 +313,7 @@ def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
 
 
 def group_plan_of(context: Context, grouping: Grouping) -> Flow[GroupPlan]:
-    """Plan a grouped query under the present header; raises what ``plan_groups`` raises."""
+    """Return the plan of a grouped query under the present header; raises like ``plan_groups``."""
     return (yield from _planned_groups(context, grouping))[1]
 
 
@@ -329,7 +329,7 @@ HALF: Final = 2**32
 
 
 class Counters(NamedTuple):
-    """Counters of one group of the index: its packed columns, and the signed numbers by kind."""
+    """The counters of one group of the index: its packed columns, and the signed numbers by kind."""
 
     parts: tuple[bytes, ...]
     numbers: dict[str, int]
@@ -357,7 +357,7 @@ class CounterScan:
     def next_batch(self) -> Flow[list[Counters]]:
         """Read the next counters, ordered by group; a group may continue in the next batch.
 
-        Raises IndexChangedError: the index was rebuilt or dropped; DecodeError: a counter is damaged.
+        Raises IndexChangedError if the index was rebuilt or dropped; DecodeError if a counter is damaged.
         """
         limits = self._context.limits
         many = min(rows_at_once(limits, ROWS_AT_ONCE), ranges_at_once(limits, guarded=True)) if self._plan.groups else 1
@@ -375,7 +375,7 @@ class CounterScan:
         return self._counters(rows)
 
     def _renew(self) -> Flow[None]:
-        """Continue under another header, if the index is still the same."""
+        """Continue under a new header, if the index is unchanged."""
         view = yield from reload_header(self._context)
         live = view.live[self._schema.collection]
         index = live.readable.get(self._plan.name)
@@ -424,7 +424,7 @@ def _number(row: Row) -> int:
 
 
 def total_of(found: Iterable[Counters]) -> dict[str, int]:
-    """Return the sum of the counters of each kind."""
+    """Return the sums of the counters by kind."""
     totals: dict[str, int] = {}
     for counters in found:
         for kind, number in counters.numbers.items():
@@ -433,7 +433,7 @@ def total_of(found: Iterable[Counters]) -> dict[str, int]:
 
 
 def counted_result(definition: IndexDefinition, measure: Measure, totals: Mapping[str, int]) -> Any:
-    """Return a result from the totals of its counters. Raises InvalidValueError."""
+    """Return a result computed from the totals of its counters. Raises InvalidValueError."""
     kinds = kinds_of(definition, measure)
     assert kinds is not None  # the plan requires it
     values = totals.get(kinds[-1] if kinds and kinds[-1].startswith("present:") else COUNT, 0)

@@ -1,10 +1,10 @@
 """Find one record by primary key or unique value in one read; also refresh, in_bulk and expires_at.
 
-A lookup is compiled once per header, model and fields, and kept in ``CompiledCollection.lookups``. Bound to an operand
-it is one request: of the record's key, or of the slot and, in the same snapshot, the record that the slot names.
+A lookup is compiled once per header, model and fields, and cached in ``CompiledCollection.lookups``. With an operand it
+is one request: for the record's key, or for the slot and, in the same snapshot, the record of the slot.
 
-Rules of this module: a lookup gives the object or the error of the planned query; a test compares the two. What is not
-plainly a lookup is planned, and so is a lookup whose header has changed.
+Rules of this module: a lookup returns the same object or error as the planned query; a test compares the two.
+Everything that is not plainly a lookup is planned, and so is a lookup whose header has changed.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ from kvmodels.schema.instances import drop_state, set_state, state_of
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 NO_LOOKUP: Final = object()
-"""Kept for fields that are neither the primary key nor the columns of a unique index."""
+"""Cached for fields that are neither the primary key nor the columns of a unique index."""
 
 _MOST_LOOKUPS: Final = 1_000
 _MOST_LENGTHS: Final = 6
-"""Lengths of slots with a guess of their own: numbers have keys of one to eight bytes, of which a store has a few."""
+"""The number of slot lengths with their own guess: numeric keys have one to eight bytes, and a store has only a few of
+these lengths."""
 
 _LONGEST_HEAD: Final = 8
-"""More bytes than msgpack puts before the text or the number in a list of one."""
+"""More bytes than msgpack puts before the str or number in a list of one item."""
 
 M = TypeVar("M", bound=KvModel)
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 _ONE_LOOKUP: Final[type[OneLookup[Any]]] = OneLookup
 
 Pack: TypeAlias = Callable[[Any], bytes]
-"""Packs an operand as people give it; raises InvalidValueError."""
+"""Packs an operand in the form that callers pass; raises InvalidValueError."""
 
 
 def get(
@@ -64,7 +65,7 @@ def get(
 ) -> AnyFlow[Any]:
     """Return one record by primary key, or by expressions and lookups.
 
-    ``required``: raise DoesNotExist where there is none; else return None.
+    ``required``: raise DoesNotExist if there is none; otherwise return None.
     """
     by_key = len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression)
     shape: tuple[Any, ...]
@@ -84,9 +85,9 @@ def get(
             try:
                 key = lookup.head + lookup.pack(given)
             except InvalidValueError:
-                pass  # planning it names the field
+                pass  # planning raises the error with the field
             else:
-                # The named tuple is made as its own constructor does, without the call of it.
+                # Does what the constructor of the named tuple does, without the cost of calling it.
                 return _new(_ONE_LOOKUP, (lookup, key, given))
     if by_key:
         return _by_key(context, schema, key_values(schema, given), required=required)
@@ -101,7 +102,7 @@ def get_or_none(
 
 
 def _values(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return arguments and lookups as keywords, if they only compare fields with values; else an empty mapping."""
+    """Return arguments and lookups as keywords, if they only compare fields with values; otherwise an empty mapping."""
     if not arguments:
         return lookups
     values: dict[str, Any] = {}
@@ -126,7 +127,7 @@ def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, 
 
 
 def _kept(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[Any, ...]) -> object:
-    """Compile a lookup and keep it, but not one of unknown fields: there is no limit to their names."""
+    """Compile a lookup and cache it, except for unknown fields, whose number is unlimited."""
     if not all(name in schema.fields for name in shape[2:]):
         return NO_LOOKUP
     lookups = view.live[schema.collection].compiled.lookups
@@ -139,7 +140,7 @@ def _kept(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[
 class KeyLookup:
     """Reads the record of a primary key.
 
-    ``missing``: makes the error where there is no record; None if there need not be one.
+    ``missing`` creates the error if there is no record; None if a record is not required.
     """
 
     __slots__ = ("_missing", "head", "load", "otherwise", "pack")
@@ -162,7 +163,7 @@ class KeyLookup:
         self._missing = missing
 
     def answer(self, found: ReadResult, _: bytes, given: Any, /) -> Any:
-        """Return the object; raises DecodeError as ``object_of``, and as ``absent``."""
+        """Return the object; raises DecodeError like ``object_of``, or DoesNotExist."""
         rows = found[0][0]
         return self.load(rows[0]) if rows else self.absent(given)
 
@@ -175,12 +176,12 @@ class KeyLookup:
 class UniqueLookup:
     """Reads the record that owns the slot of a value in a unique index.
 
-    ``missing``: makes the error where there is no record; None if there need not be one.
+    ``missing`` creates the error if there is no record; None if a record is not required.
 
     Attributes:
         head: the prefix of the index.
-        follow: from a slot to its record; None: the slot holds a copy of it.
-        load: makes the object of the record, if it has the slot; None in the same case.
+        follow: leads from a slot to its record; None if the slot contains a copy of it.
+        load: creates the object of the record, if it has the slot; None if ``follow`` is.
     """
 
     __slots__ = ("_missing", "_slots", "follow", "guard", "head", "load", "otherwise", "pack")
@@ -203,7 +204,7 @@ class UniqueLookup:
         self._missing = missing
 
     def answer(self, found: ReadResult, key: bytes, given: Any, /) -> Any:
-        """Return the object, or AGAIN where another record was guessed; or as ``absent``."""
+        """Return the object; AGAIN if a predicted record was wrong; or like ``absent``."""
         owner = self._slots.owner(found, key)
         return self.absent(given) if owner is None else owner
 
@@ -216,7 +217,7 @@ class UniqueLookup:
 def _compiled(
     context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[Any, ...]
 ) -> KeyLookup | UniqueLookup | None:
-    """The lookup of a shape; None where the fields are no key, or other classes have records here."""
+    """Return the lookup of a shape; None if the fields are not a key, or the collection has other classes."""
     live, required, fields = view.live[schema.collection], shape[1], shape[2:]
     if not switches.fast_kinds or live.refused is not None:
         return None
@@ -248,17 +249,17 @@ def _absent_key(schema: ModelSchema, given: Any) -> Exception:
 
 
 def _key_packer(live: LiveCollection, schema: ModelSchema) -> Pack:
-    """Pack a primary key as people give it."""
+    """Return the function that packs a primary key in the form that callers pass."""
     codec = schema.primary_key[0].codec
     if len(schema.primary_key) == 1 and takes_as_given(codec):
-        bare: Pack = unwrap(codec.pack)  # what it refuses is read with all checks, which name the field
+        bare: Pack = unwrap(codec.pack)  # values that it refuses take the general path, whose error names the field
         return bare
     pack = live.layout.pack
     return lambda given: pack(key_values(schema, given))
 
 
 def _packer(schema: ModelSchema, fields: Sequence[str], columns: Sequence[Column]) -> Pack | None:
-    """Pack the value of the one field, or a value for each field, in the order of the columns."""
+    """Return the function that packs the value of a single field, or a value for each field in column order."""
     packs: list[tuple[str, Pack]] = []
     for column in columns:
         source = schema.source(column.field)
@@ -279,7 +280,7 @@ def _packer(schema: ModelSchema, fields: Sequence[str], columns: Sequence[Column
 def _planned(
     context: Context, schema: ModelSchema, fields: tuple[str, ...], given: Any, *, required: bool
 ) -> Flow[Any]:
-    """The same lookup as a planned query."""
+    """Return the same record with a planned query."""
     values = {fields[0]: given} if len(fields) == 1 else given
     return find_one(context, Query(schema).filtered((), values), required=required)
 
@@ -289,7 +290,7 @@ def _by_given_key(context: Context, schema: ModelSchema, given: Any, *, required
 
 
 def absent_record(schema: ModelSchema, fields: tuple[str, ...], _: Any = None) -> Exception:
-    """Return the error for a lookup that finds nothing; it names the fields, without the values."""
+    """Return the error for a lookup without a result; it names the fields, but not the values."""
     error: Exception = schema.model.DoesNotExist("no record matches", model=schema.name, lookup=fields)
     return error
 
@@ -298,9 +299,9 @@ class Slots:
     """Finds the owners of the slots of one unique index.
 
     Attributes:
-        prefix: of the index.
-        follow: from a slot to its record; None: the slot holds a copy of it.
-        load: makes the object of the record, if it has the slot; None in the same case.
+        prefix: the prefix of the index.
+        follow: leads from a slot to its record; None if the slot contains a copy of it.
+        load: creates the object of the record, if it has the slot; None if ``follow`` is.
     """
 
     __slots__ = ("_context", "_live", "_load", "follow", "load", "prefix")
@@ -315,7 +316,7 @@ class Slots:
         self.load = None if copies else self._load
 
     def owner(self, result: ReadResult, key: bytes) -> Any:
-        """Return the record that owns a slot, if it has this very slot; AGAIN where another record was guessed."""
+        """Return the record that owns a slot, if it has this slot; AGAIN if a predicted record was wrong."""
         (slots,), followed, _ = result
         follow = self.follow
         if follow is None:
@@ -339,17 +340,16 @@ class Slots:
 
 
 def _is_another(follow: Follow, ranges: list[list[Row]], row: Row) -> bool:
-    """Whether a record was guessed and is not the one that its slot names."""
+    """Return whether a record was predicted and is not the one in its slot."""
     return all(one.start != row.key for one in follow(ranges))
 
 
 def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> PredictedFollow:
-    """From the row of a slot to its record.
+    """Return the follow-up read from a slot row to its record.
 
-    Most slots of an index hold keys of one kind and length, so the key of the last record tells how to make that of the
-    next one of the bytes of its slot. A guess needs no proof of its own: the record that it leads to was read in the
-    state of slot and header, and if it has the value that was looked up, it is the one that has it. If it does not, the
-    slot is asked.
+    Most slots of an index contain keys of one kind and length, so the key of the last record shows how to make the next
+    key from the bytes of its slot. A prediction needs no separate proof: the predicted record was read in the same
+    state as slot and header, and if it has the value of the lookup, it is the owner. Otherwise the slot is read.
     """
     owner, prefix = slot_owner_of(context, live, index), live.layout.prefix
 
@@ -361,7 +361,7 @@ def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Predi
         key, value = prefix + pk, slots[0][1]
         if predicted.predicted_key(value) != key:
             predicted.misses += 1
-            # One number of fewer bytes among many does not make the next one of that length predicted.
+            # One shorter number among many does not mean that the next one of that length is predictable.
             if predicted.misses > 1 or not predicted.guess[1]:
                 _learn(predicted, value, key)
         return (_new(ReadRange, (key, None, None, False, False)),)
@@ -371,7 +371,7 @@ def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Predi
 
 
 def _learn(predicted: PredictedFollow, value: bytes, key: bytes) -> None:
-    """Guess by this slot and the key of its record; of slots of this length, if there is a guess already."""
+    """Learn a guess from this slot and the key of its record; for slots of this length, if there is already a guess."""
     present, others, learned = predicted.guess, predicted.others, _guess(value, key)
     if learned is None:
         return
@@ -379,15 +379,15 @@ def _learn(predicted: PredictedFollow, value: bytes, key: bytes) -> None:
         predicted.others, predicted.guess = {}, learned
         return
     kept = {length: other for length, other in others.items() if length != len(value)}
-    # In this order, and with a guess that is another object though it is equal: see ``PredictedFollow``.
+    # In this order, and with a new guess object even if it is equal: see ``PredictedFollow``.
     predicted.others = kept if learned == present else {**kept, len(value): learned}
     predicted.guess = present[0], present[1], present[2]
 
 
 def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:
-    """A beginning, a position and an end, so that the key is made of them and the value from there; None: it is not."""
+    """Return prefix, position and suffix that make the key from the value; None if that is impossible."""
     for start in range(1, min(len(value), _LONGEST_HEAD)):
-        for suffix in (b"", b"\0"):  # a text ends in a zero byte
+        for suffix in (b"", b"\0"):  # a str part ends in a zero byte
             end = value[start:] + suffix
             if key.endswith(end):
                 return key[: -len(end)], start, suffix
@@ -395,7 +395,7 @@ def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:
 
 
 def _unique_index(live: LiveCollection, fields: tuple[str, ...]) -> LiveIndex | None:
-    """The readable unique index of exactly these columns."""
+    """Return the readable unique index on exactly these columns."""
     return next((index for index in live.readable.values() if _serves(index, fields)), None)
 
 
@@ -409,7 +409,7 @@ def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:
 def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[Any | None]:
     """Return the only object of a query; None if there is none and none is required.
 
-    Raises DoesNotExist, MultipleObjectsReturned: there is none, or there are several (the classes of the model).
+    Raises DoesNotExist or MultipleObjectsReturned of the model if there is none, or there are several.
     """
     found = yield from steps_of(fetch(context, query.limited(2)))
     if len(found) > 1:
@@ -422,7 +422,7 @@ def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[
 
 
 def _lookup(query: Query) -> tuple[str, ...]:
-    """Return the names that a query looks up by."""
+    """Return the names of the fields in a lookup."""
     conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
     return tuple(dict.fromkeys(condition.field for condition in conditions)) or (PRIMARY_KEY,)
 
@@ -446,7 +446,7 @@ def _by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...], 
 
 
 def _object(context: Context, schema: ModelSchema, live: LiveCollection, rows: Sequence[Row]) -> Any | None:
-    """The object of a row, None when there is none, or one of another class that shares the collection."""
+    """Return the object of a row; None if there is no row, or its class is another class of the collection."""
     if not rows:
         return None
     variants = schema.variants
@@ -457,12 +457,12 @@ def _object(context: Context, schema: ModelSchema, live: LiveCollection, rows: S
 
 
 def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[Any, ...]]) -> Flow[list[Any | None]]:
-    """The objects with these primary keys in the order of the keys, None for each that is absent.
+    """Return the objects with these primary keys in the order of the keys, None for each absent one.
 
-    Raises: as ``get_by_key``, without DoesNotExist.
+    Raises like ``get_by_key``, except DoesNotExist.
 
-    Cost: one read, which is one snapshot, for as many keys as the engine takes ranges (100,000 on the embedded
-    ones); each further chunk is a snapshot of its own.
+    Cost: one read, which is one snapshot, for as many keys as the engine allows ranges (100,000 on the embedded
+    engines); each further chunk is a separate snapshot.
     """
     _, live = yield from live_collection(context, schema)
     layout = live.layout
@@ -479,19 +479,19 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
 
 
 def in_bulk(context: Context, schema: ModelSchema, keys: Iterable[Any]) -> Flow[dict[Any, Any]]:
-    """Return the records with some primary keys, those that exist, in the order of the keys."""
+    """Return the existing records with these primary keys, in the order of the keys."""
     wanted = items_of("keys", keys, "Give primary keys in a list.")
     found = yield from get_many_by_key(context, schema, [key_values(schema, key) for key in wanted])
     return {instance.pk: instance for instance in found if instance is not None}
 
 
 def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
-    """Put the stored values of a record into an object of the caller."""
+    """Copy the stored values of a record to an object of the caller."""
     require_object(schema, instance)
     state = state_of(instance)
     key = schema.primary_key_of(instance) if state is None else state.key
     stored = yield from get_by_key(context, schema, key)
-    if stored.__class__ is not instance.__class__:  # another class of the collection has the key now
+    if stored.__class__ is not instance.__class__:  # another class of the collection now has the key
         raise absent(schema, key)
     instance.__dict__.clear()
     instance.__dict__.update(stored.__dict__)
@@ -504,14 +504,14 @@ def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
 
 
 def expires_at(context: Context, schema: ModelSchema, target: Any) -> Flow[datetime | None]:
-    """Return when a record expires, given its key or an object; the last moment of the year 9999 if it is later."""
+    """Return the expiry time of a record, given its key or an object; at most the last moment of the year 9999."""
     if isinstance(target, schema.model):
         state = state_of(target)
         key = schema.primary_key_of(target) if state is None else state.key
     else:
         key = key_values(schema, target)
     stored = state_of((yield from get_by_key(context, schema, key)))
-    assert stored is not None  # what was read has a state
+    assert stored is not None  # a loaded object has a state
     if stored.expire_at is None:
         return None
     try:
@@ -521,7 +521,7 @@ def expires_at(context: Context, schema: ModelSchema, target: Any) -> Flow[datet
 
 
 def detach(instance: M) -> M:
-    """Forget that the object was loaded."""
+    """Detach an object from its record."""
     if not isinstance(cast("object", instance), KvModel):
         raise InvalidValueError(
             "this is not an object of a model", type=type(instance).__name__, hint="Give an object of a KvModel."

@@ -1,9 +1,9 @@
 """Read one page of a query after or before a cursor, at the cost of the first page.
 
-A page after a cursor is read forward from its place, a page before one backward and reversed. So walking in one
-direction and back again gives the same pages, as long as nothing is written.
+A page after a cursor is read forward from its position, a page before one backward and then reversed. So paging in one
+direction and back returns the same pages, as long as nothing is written.
 
-Rules of this module: a cursor is made of the plan of the query, never of the turned one, so it serves in both
+Rules of this module: a cursor is made from the plan of the query, never from the reversed plan, so it works in both
 directions.
 """
 
@@ -36,7 +36,7 @@ from kvmodels.query.query import Query
 
 
 class PageData(NamedTuple):
-    """The results of one page, and the cursors of the places after its last and before its first, or None."""
+    """The results of one page, and the cursors after its last and before its first result, or None."""
 
     objects: list[Any]
     next_cursor: str | None
@@ -44,7 +44,7 @@ class PageData(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Results in the direction of reading, marks before and after the first and the last, and whether more follow."""
+    """Results in reading direction, the marks at both ends, and whether there are more."""
 
     plan: QueryPlan
     hits: list[Hit]
@@ -55,13 +55,13 @@ class _Found(NamedTuple):
 def page(
     context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
 ) -> Flow[PageData]:
-    """Return one page of a query, and the cursors of the places at its ends.
+    """Return one page of a query, with the cursors at its ends.
 
-    ``size``: the most results of the page, 1 or more. ``after``: a cursor: the results after its place; None: from the
-    beginning. Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that
-    matches. Raises InvalidArgumentError: the query is sliced, the size is below 1, or both cursors are given;
-    InvalidCursorError, IndexChangedError: see ``resume``; OperationTooLargeError: a sort in memory would hold more than
-    it may.
+    ``size``: the maximum number of results, 1 or more. ``after``: a cursor to start after; None: start at the
+    beginning. Cost: size + 1 rows and as many records, if nothing is tested; for a sort in memory, everything that
+    matches. Raises InvalidArgumentError: the query is a slice, the size is below 1, or both cursors are given;
+    InvalidCursorError, IndexChangedError: see ``resume``; OperationTooLargeError: a sort in memory would exceed its
+    limit.
     """
     _check(query, size, after, before)
     cursor = after if before is None else before
@@ -85,18 +85,18 @@ def _first(context: Context, query: Query, size: int) -> Flow[_Found]:
 
 
 def _read(context: Context, query: Query, position: Position, size: int, asked: QueryPlan | None) -> Flow[_Found]:
-    """Read the next results in the direction of the position; ``asked``: the plan of the cursor."""
+    """Read the next results in the direction of the position; ``asked`` is the plan of the cursor."""
     reading: Position | None = position
     rows, more, plan = size, False, position.plan
     hits: list[Hit] = []
     found: list[Any] = []
     while reading is not None and not more:
         plan = reading.plan
-        if plan.sort is not None:  # planned again: another process has dropped the index that gave the order
+        if plan.sort is not None:  # planned again, because another process has dropped the index of the order
             return (yield from _sorted(context, query, plan, size, None, back=False))
         plain = counts_rows(plan) and plan.combine != "intersect"
         if len(hits) == size and plain:
-            # The rows ended with one of several ranges, so another row is asked for by itself.
+            # The rows ended with one of several ranges, so one more row is read separately.
             batch = yield from read_batch(context, query, reading, 1, peek=False, wanted="rows")
             more = batch.rows > 0
         else:
@@ -127,7 +127,7 @@ def _sorted(
 
 
 def _ends(found: list[Any]) -> list[Any]:
-    """Return the first and the last."""
+    """Return the first and the last result."""
     return [found[0], found[-1]] if found else []
 
 
@@ -138,11 +138,11 @@ def _as_page(context: Context, query: Query, found: _Found, cursor: str | None, 
     if back:
         results.reverse()
         marks = marks[::-1]
-    if cursor is None:  # a first page, before which there is nothing
+    if cursor is None:  # a first page: there is nothing before it
         return PageData(results, cursor_after(found.plan, marks[-1][1]) if found.more else None)
     first = cursor_after(found.plan, marks[0][0]) if marks else cursor
     last = cursor_after(found.plan, marks[-1][1]) if marks else cursor
-    # On the side of the cursor there was a result when it was made; in the direction of reading it is known.
+    # On the side of the cursor there was a result when it was created; in reading direction the flag is certain.
     return PageData(
         results,
         next_cursor=last if back or found.more else None,

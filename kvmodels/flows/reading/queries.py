@@ -1,7 +1,7 @@
-"""Answer query sets: choose between a scan, distinct values and counters, and explain the choice.
+"""Execute query sets: choose between a scan, distinct values and counters, and explain the choice.
 
 Rules of this module: it chooses, and reads nothing itself. ``explain(analyze=True)`` counts every request of the flow
-on its way to the engine, so the numbers are those of the reads that happened.
+on its way to the engine, so the numbers are those of the actual reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import ModelSchema
 
 MOST_ROWS: Final = 500
-"""The most rows of one batch, as Deno's."""
+"""The maximum number of rows per batch, the same as Deno's."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ Results: TypeAlias = ResultScan | DistinctScan
 def results(context: Context, query: Query, batch_size: int | None = None) -> Results:
     """Return an iteration over the results of a query; nothing is read yet.
 
-    ``batch_size``: rows of every read; None: few at first, then more.
+    ``batch_size``: rows per read; None: a small first batch, then larger ones.
     """
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
@@ -49,7 +49,7 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
 
 
 def checked_batch_size(size: Any) -> int:
-    """Return the size of a batch that a caller asks for. Raises InvalidValueError or InvalidArgumentError."""
+    """Return the batch size of a caller. Raises InvalidValueError or InvalidArgumentError."""
     if isinstance(size, bool) or not isinstance(size, int):
         raise InvalidValueError(
             "the size of a batch is an int",
@@ -68,7 +68,7 @@ def checked_batch_size(size: Any) -> int:
 
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
-    """Return the flow to all results of a query, in order."""
+    """Return the flow that reads all results of a query, in order."""
     return _distinct(context, query) if query.distinct and is_distinct(query) else scan.fetch(context, query)
 
 
@@ -83,8 +83,8 @@ def _distinct(context: Context, query: Query) -> Flow[list[Any]]:
 def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
     """Return the result at a position, counted from 0.
 
-    Raises DoesNotExist: there are not so many; a LookupError, as Python's IndexError is; InvalidArgumentError,
-    InvalidValueError: a negative position, or no int.
+    Raises DoesNotExist, a LookupError like Python's IndexError, if there are fewer results; InvalidArgumentError or
+    InvalidValueError if the position is negative or not an int.
     """
     found = yield from steps_of(fetch(context, query.at(position)))
     if not found:
@@ -95,7 +95,7 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
 
 
 def count(context: Context, query: Query) -> AnyFlow[int]:
-    """Return the flow to the number of results: from counters, if an aggregate index keeps them."""
+    """Return the flow that counts the results: from counters, if an aggregate index keeps them."""
     if query.distinct and is_distinct(query):
         return _counted(context, query)
     planned, start, stop = partial(aggregation.count, context, query), query.start, query.stop
@@ -109,7 +109,7 @@ def _counted(context: Context, query: Query) -> Flow[int]:
 
 
 def exists(context: Context, query: Query) -> AnyFlow[bool]:
-    """Return the flow to whether there is any result; equal results need not be told apart for that."""
+    """Return the flow that finds out whether there is any result; duplicates do not matter."""
     return scan.exists(context, replace(query, distinct=False) if query.distinct else query)
 
 
@@ -130,9 +130,9 @@ def page(
 
 
 def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
-    """Return the plan of a query; with ``analyze`` the query is run to its end, and its reads are counted.
+    """Return the plan of a query; with ``analyze``, also run the query to its end and count its reads.
 
-    Raises InvalidArgumentError: ``analyze`` is neither True nor False.
+    Raises InvalidArgumentError if ``analyze`` is neither True nor False.
     """
     require_flag("analyze", analyze)
     run: Flow[int]
@@ -151,9 +151,9 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
 def explain_aggregate(
     context: Context, query: Query, measures: tuple[Measure, ...], *, analyze: bool
 ) -> Flow[AggregatePlan]:
-    """Return the plan of an aggregate; with ``analyze`` it is computed, and its reads are counted.
+    """Return the plan of an aggregate; with ``analyze``, also compute it and count its reads.
 
-    Raises InvalidArgumentError: ``analyze`` is neither True nor False.
+    Raises InvalidArgumentError if ``analyze`` is neither True nor False.
     """
     require_flag("analyze", analyze)
     plan = yield from aggregation.aggregate_plan_of(context, query, measures)
@@ -165,9 +165,9 @@ def explain_aggregate(
 
 
 def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
-    """Return the plan of groups; with ``analyze`` they are computed, and their reads are counted.
+    """Return the plan of groups; with ``analyze``, also compute them and count their reads.
 
-    Raises InvalidArgumentError: ``analyze`` is neither True nor False.
+    Raises InvalidArgumentError if ``analyze`` is neither True nor False.
     """
     require_flag("analyze", analyze)
     plan = yield from aggregation.group_plan_of(context, grouping)
@@ -189,16 +189,16 @@ class _ReadTally:
         self._records = 0
 
     def add(self, request: Read, result: Any) -> None:
-        """Count one read that was answered."""
+        """Count one answered read."""
         self._reads += 1
         if not isinstance(result, ReadResult):
-            return  # the guard did not hold, so nothing was read
+            return  # the guard failed, so nothing was read
         self._add(request.ranges, result.ranges)
         for rows in result.followed:
             self._count(rows, followed=True)
 
     def analysis(self, results: int) -> Analysis:
-        """Return the numbers, for so many results."""
+        """Return the counts, for this number of results."""
         return Analysis(self._rows, self._records, self._reads, results)
 
     def _add(self, ranges: Sequence[ReadRange], found: Sequence[list[Row]]) -> None:
@@ -214,7 +214,7 @@ class _ReadTally:
 def _measured(
     context: Context, schema: ModelSchema, flow: Flow[T], *, through_index: bool
 ) -> Flow[tuple[T, _ReadTally]]:
-    """Run a flow, and count its reads."""
+    """Run a flow, and return its result with the counts of its reads."""
     tally = _ReadTally(context.layouts[schema.collection].prefix, through_index=through_index)
     return (yield from _tallied(flow, tally)), tally
 
@@ -242,7 +242,7 @@ def _tallied(flow: Flow[T], tally: _ReadTally) -> Flow[T]:
 
 
 def _scanned(context: Context, query: Query) -> Flow[int]:
-    """Read all results, keep none of them, and return their number."""
+    """Read all results without keeping them, and return their number."""
     reading = ResultScan(context, query)
     number = 0
     while not reading.done:

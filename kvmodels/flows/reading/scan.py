@@ -1,13 +1,13 @@
-"""Read the results of a query in batches or all of them, count them, and read their distinct values.
+"""Read the results of a query, in batches or all at once; count them; and read distinct values.
 
-Distinct values are read from one to the next in an index, or in one pass with all of them in memory. Where equal values
-are adjacent in the keys of one scan, the read after a value begins after all rows with it (a *loose index scan*). While
-most rows of a batch have new values, batches grow and continue instead, so that many values cost few reads and few
-values few rows.
+Distinct values are read by skipping from value to value in an index, or in one pass with all of them in memory. If
+equal values are adjacent in the keys of one scan, the next read begins after all rows with the last value (a *loose
+index scan*). If most rows of a batch have new values, batches grow and the scan continues without skipping. So many
+values cost few reads, and few values cost few rows.
 
-Rules of this module: everything is read by ``flows/execution/executor.py``. The rows before a slice are skipped by
-their entries, without reading the records, wherever the ranges alone decide. The slice of a query for distinct values
-is one of distinct results. Memory holds one batch, or as many values as ``sort_in_memory(limit)`` permits.
+Rules of this module: ``flows/execution/executor.py`` does all reads. Rows before a slice are skipped by their entries,
+without reading the records, if the ranges alone decide. The slice of a query for distinct values counts distinct
+results. Memory holds one batch, or as many values as ``sort_in_memory(limit)`` allows.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
 FEWEST_TESTED: Final = 20
-"""The fewest rows to read when each is tested: a match may be far, and a read costs more than a few rows."""
+"""The minimum number of rows to read if each is tested: a match may be far, and a read costs more than a few rows."""
 
 _FIRST_BATCH: Final = 100
-"""Rows of the first batch of an iteration that may be left early; each further batch has twice as many."""
+"""Rows of the first batch of an iteration that may end early; each further batch has twice as many."""
 
 
 class ResultScan:
@@ -88,9 +88,9 @@ class ResultScan:
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> AnyFlow[list[Any]]:
-        """Return the flow of the next results in order; an empty list does not mean the end, ``done`` does.
+        """Return the flow that reads the next results in order; the end is signalled by ``done``, not by an empty list.
 
-        Raises: as ``read_batch``; OperationTooLargeError: a sort in memory would hold more than it may.
+        Raises like ``read_batch``; OperationTooLargeError if a sort in memory would exceed its limit.
         """
         if self._prepared:
             self._prepared = False
@@ -106,7 +106,7 @@ class ResultScan:
         limit = size + 1 if self._left is None else size
 
         def results(found: RangeRows) -> Any:
-            # Without an end, one row more was read to learn whether there are any.
+            # Without a limit, one extra row was read to find out whether there are more.
             objects = found.objects(size)
             if objects is not AGAIN:
                 self.done = self._left is not None or len(found.rows) < limit
@@ -156,7 +156,7 @@ class ResultScan:
         return batch
 
     def _read(self, position: Position, *, plain: bool) -> Flow[ResultBatch]:
-        # Keys that are named one by one have a known end, so nothing is read twice to find it.
+        # A list of keys has a known end, so nothing is read twice to find it.
         size, peek = self._size, not position.plan.points
         if self._left is not None:
             wanted = self._left + self._skip
@@ -169,7 +169,7 @@ class ResultScan:
         return (yield from read_batch(self._context, self._query, position, size, peek=peek, wanted="objects"))
 
     def _sort(self, plan: QueryPlan) -> Flow[deque[SortedHit]]:
-        """Read everything that the slice needs, and sort it."""
+        """Read and sort everything that the slice needs."""
         found = yield from sorted_hits(self._context, self._query, plan, SortWindow(self._query.stop))
         self._sorted = deque(found[self._query.start :])
         return self._sorted
@@ -182,11 +182,11 @@ class ResultScan:
 
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
-    """Return the flow to all results of a query, in order.
+    """Return the flow that reads all results of a query, in order.
 
-    Raises: as ``read_batch``.
+    Raises like ``read_batch``.
 
-    Cost: one read for each ``MAX_BATCH`` rows.
+    Cost: one read per ``MAX_BATCH`` rows.
     """
     stop = query.stop
     if stop is not None and not query.start and 0 < stop <= MAX_BATCH:
@@ -209,11 +209,11 @@ def _fetch(scan: ResultScan) -> Flow[list[Any]]:
 
 
 def planned_count(context: Context, query: Query) -> Flow[int]:
-    """Count the results of a query; of a slice, those in it.
+    """Count the results of a query; of a slice, only those in it.
 
-    Cost: where every row of the ranges is a result, one request that reads none of them: O(log n) in memory, 0.04 us
-    a row in a file. Otherwise, and in a transaction, it reads every row in the ranges; the records only if they must be
-    tested and the rows do not cover the tests, or if a record may have several of the rows. Nothing is sorted.
+    Cost: if every row of the ranges is a result, one request that reads none of them: O(log n) in memory, 0.04 us per
+    row in a file. Otherwise, and in a transaction, it reads every row in the ranges. It reads the records only if they
+    must be tested and the rows do not cover the tests, or if a record may have several of the rows. Nothing is sorted.
     """
     query = replace(query, fields=(), order=() if query.sort_limit is not None else query.order)
     number, plan = yield from number_of_rows(context, query, query.stop)
@@ -224,7 +224,7 @@ def planned_count(context: Context, query: Query) -> Flow[int]:
 
 
 def exists(context: Context, query: Query) -> AnyFlow[bool]:
-    """Return the flow to whether a query has a result. Cost: one row, or as many as must be tested to find a match."""
+    """Return the flow that finds out whether a query has a result. Cost: one row, or as many as must be tested."""
     start = query.start
     if query.stop is not None and start >= query.stop:
         return planned_exists(context, query)
@@ -242,7 +242,7 @@ def planned_exists(context: Context, query: Query) -> Flow[bool]:
 
 
 def _passed(context: Context, query: Query, plan: QueryPlan, limit: int | None, size: int, *, peek: bool) -> Flow[int]:
-    """Count results by reading rows, until there are ``limit`` of them, in batches that grow from ``size`` rows."""
+    """Count results by reading rows, up to ``limit`` results, in batches that grow from ``size`` rows."""
     position: Position | None = beginning(plan)
     passed = 0
     while position is not None and (limit is None or passed < limit):
@@ -262,7 +262,7 @@ Values = dict[str, Any]
 
 
 def distinct_plan_of(context: Context, query: Query) -> Flow[planning.DistinctPlan]:
-    """Plan the distinct values under the present header; raises what ``plan_distinct`` raises."""
+    """Return the plan of the distinct values under the present header; raises like ``plan_distinct``."""
     return (yield from planned(context, query.schema, lambda live: planning.plan_distinct(query, live)))[1]
 
 
@@ -283,7 +283,7 @@ class DistinctScan:
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> Flow[list[Values]]:
-        """Read the next distinct values in order; an empty list does not mean the end, ``done`` does.
+        """Read the next distinct values in order; the end is signalled by ``done``, not by an empty list.
 
         Raises OperationTooLargeError: more values than may be held in memory; and as ``plan_distinct``, ``read_batch``.
         """
@@ -345,7 +345,7 @@ class DistinctScan:
         return found
 
     def _behind(self, batch: ResultBatch) -> Position | None:
-        """Return the position after every row that has the value of the last one."""
+        """Return the position after all rows with the value of the last one."""
         position = batch.position
         parts = None if position is None else planning.jump_parts(position.plan, self._query.fields or ())
         if position is None or parts is None or not batch.found:
@@ -353,7 +353,7 @@ class DistinctScan:
         scan = position.plan.scans[0]
         key, prefix = batch.found[-1].row.key, len(scan.prefix)
         group = key[: prefix + skip_parts(key[prefix:], parts)]
-        # Keys that continue the text of this value, and so belong to another one, have ff after it.
+        # Keys that continue the text of this value, and so have another value, have ff after it.
         place = Walk(0, scan).at(group if scan.reverse else group + b"\xff")
         read_to = position.places[0]
         if place is None or read_to is None:
