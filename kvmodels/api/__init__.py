@@ -1,4 +1,4 @@
-"""The public facades and what both worlds share."""
+"""The public facades, and the code that the synchronous and the asynchronous ones share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Errors for common wrong calls, with the right call as the hint.
 
-Rules of this module: type checkers keep refusing these calls, because methods that only raise are added at run time.
+Rules of this module: type checkers still refuse these calls, because methods that only raise are added at run time.
 """
 
 from __future__ import annotations

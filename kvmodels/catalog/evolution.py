@@ -2,7 +2,7 @@
 
 Rules of this module: pure; nothing is changed here. Every difference is one step with one rule, and a table gives the
 safety, reason and action of each rule. A difference without a rule is refused; a difference that only the user can
-judge is refused until it is allowed by name.
+decide about is refused until it is allowed by name.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ class Changes(NamedTuple):
 Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]
 """A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot.
 
-``SuffixFollow``, ``MultiRangeFollow`` and ``PredictedFollow`` are such functions that declare what they return. An
-engine of a server answers them in one round trip; any other function costs it a second one.
+``SuffixFollow``, ``MultiRangeFollow`` and ``PredictedFollow`` are such functions that declare their results. The engine
+of a server answers them in one round trip; any other function costs a second one.
 """
 
 
@@ -243,16 +243,16 @@ class SuffixFollow:
 
 @dataclass(frozen=True, slots=True)
 class MultiRangeFollow:
-    """A ``Follow`` that an engine may carry out itself: the rows of several ranges end in the keys of others.
+    """A ``Follow`` that an engine may execute itself: the ends of the keys of several ranges are ends of other keys.
 
-    Called, it is that function. An engine that knows it may read entries and records in one round trip; the rows of the
-    ranges may then be plain tuples that begin with the key. The answer has a list for each record that is asked for, in
-    order, as for the function.
+    Calling it gives the further ranges. An engine that recognises it may read entries and records in one round trip;
+    it may then return the rows of the ranges as plain tuples that begin with the key. The answer has one list for each
+    requested record, in order, as for the function.
 
     Attributes:
-        prefix: the beginning of the keys of the rows to follow.
-        starts: where their end begins in the keys of each range.
-        most: how many rows are followed, in the order of the ranges.
+        prefix: the common prefix of the keys of the following rows.
+        starts: for each range, the position in its keys where the rest of the other key begins.
+        most: the maximum number of rows to follow, in the order of the ranges.
     """
 
     prefix: bytes

@@ -255,7 +255,7 @@ class V8Stream:
         return at
 
     def varint(self) -> int:
-        """Read an unsigned number of up to 35 bits; the limit keeps long runs of digits from taking quadratic time."""
+        """Read an unsigned number of up to 35 bits; the limit prevents quadratic time for long runs of digits."""
         at = self._stream.pos
         if at < len(self._data) and self._data[at] <= _LAST_DIGIT:  # nearly all have one digit
             self._stream.pos = at + 1
