@@ -22,8 +22,9 @@ MUTANT_RUNS = 2_000
 ENOUGH_HITS = 10
 FIRST_SOAK_SEED = 1_000_000
 GUARDS = frozenset({"tx-guard-set", "tx-guard-check", "share-check", "share-set", "share-exclusive"})
-WITHOUT_CHANCE = GUARDS | {"read-set"}
-"""Mutants whose harm only an application sees that relies on several records: they have their scenes."""
+READS = frozenset({"read-set", "read-record", "read-absence", "read-walk", "read-entry"})
+WITHOUT_CHANCE = GUARDS | READS
+"""Mutants that harm only a program whose writes rely on other records that it has read: they have their scenes."""
 
 
 def explained(tally: Tally, kind: type[Crowd] = Crowd) -> str:
