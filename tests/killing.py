@@ -139,7 +139,7 @@ def play(story: Story, path: str, seed: int, kills: int) -> Report:
     return Report(places, inside, before, place(path))
 
 
-def killed_until_done(module: str, story: str, path: Path, seed: int, kills: int) -> None:
+def killed_until_done(module: str, story: str, path: Path | str, seed: int, kills: int) -> None:
     """Play a story in a process of its own, and see that every blow has hit something, each at another place."""
     command = [sys.executable, "-W", "error", "-m", "tests.killing", module, story, str(path), str(seed), str(kills)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

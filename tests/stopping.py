@@ -32,6 +32,8 @@ def stop_between_transactions(process: subprocess.Popen[Any], *urls: str) -> Non
 
 def can_be_written(url: str, patience_s: float = 0.5) -> bool:
     """Whether a write transaction can begin; those of running processes end within the time."""
+    if url.startswith("postgresql://"):
+        return True  # a server ends the call of a stopped client by itself
     if url.startswith("lmdb:///"):
         return _has_no_writer(url.removeprefix("lmdb:///"), time.monotonic() + patience_s)
     with closing(sqlite3.connect(url, timeout=patience_s, isolation_level=None)) as connection:

@@ -21,9 +21,6 @@ MEMORY = ["memory", *in_the_soak("sqlite", "lmdb")]
 MEMORY_AND_A_FILE = ["memory", "sqlite", *in_the_soak("lmdb")]
 """For tests that open a store again."""
 
-ONE_FILE = ["sqlite", *in_the_soak("lmdb")]
-"""For tests with processes whose subject is not the engine."""
-
 SERVER_NAMES = ("postgres", "postgres15", "pgbouncer")
 """PostgreSQL 18 of a package, PostgreSQL 15 of Debian, and that through pgbouncer in transaction mode."""
 
@@ -32,6 +29,9 @@ def in_test_servers(*values: object) -> list[Any]:
     """Parameters that only `make test-servers` has."""
     return [pytest.param(value, marks=pytest.mark.servers) for value in values]
 
+
+ONE_FILE = ["sqlite", *in_the_soak("lmdb"), *in_test_servers("postgres")]
+"""For tests with processes whose subject is not the engine."""
 
 SERVERS = ["postgres", *in_test_servers(*SERVER_NAMES[1:])]
 """For tests of the contract: `make test` has the server that needs no installation."""

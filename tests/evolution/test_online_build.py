@@ -75,12 +75,14 @@ def answer(process: subprocess.Popen[str]) -> Any:
     return output
 
 
-def fill(path: Path, records: int) -> None:
+def fill(path: Path | str, records: int) -> None:
     with Database(path, models=[First], durability="relaxed") as db:
         db[First].bulk_create([First(**user(n, name=f"name-{n % (records * 9 // 10)}")) for n in range(records)])
 
 
-def build_beside_writers(path: Path, release: str, seed: int, *, writers: int, kills: int, keys: int) -> dict[str, Any]:
+def build_beside_writers(
+    path: Path | str, release: str, seed: int, *, writers: int, kills: int, keys: int
+) -> dict[str, Any]:
     """Writers, 2 builders that are killed in turn and followed by another one, until the last two end the build."""
     moments = random.Random(seed)
     left = iter(range(kills))
@@ -111,7 +113,7 @@ def build_beside_writers(path: Path, release: str, seed: int, *, writers: int, k
     }
 
 
-def plan_and_copies(path: Path, seed: int, *, records: int, writers: int, kills: int) -> None:
+def plan_and_copies(path: Path | str, seed: int, *, records: int, writers: int, kills: int) -> None:
     fill(path, records)
     counts = build_beside_writers(path, "plan", seed, writers=writers, kills=kills, keys=records)
     print(f"seed {seed}: {counts}")
@@ -128,7 +130,7 @@ def plan_and_copies(path: Path, seed: int, *, records: int, writers: int, kills:
         assert db.check().ok
 
 
-def unique_with_duplicates(path: Path, seed: int, *, records: int, writers: int, kills: int) -> None:
+def unique_with_duplicates(path: Path | str, seed: int, *, records: int, writers: int, kills: int) -> None:
     fill(path, records)
     counts = build_beside_writers(path, "name", seed, writers=writers, kills=kills, keys=records)
     with Database(path, models=[UniqueName], durability="relaxed") as db:
