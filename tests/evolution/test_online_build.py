@@ -139,7 +139,8 @@ def unique_with_duplicates(path: Path | str, seed: int, *, records: int, writers
         reports = db.build_indexes()
         print(f"seed {seed}: {counts}, violations left: {[len(report.violations) for report in reports]}")
         for report in reports:
-            assert (report.index, report.state) == ("name", "pending")
+            # Writers may have settled all duplicates themselves.
+            assert (report.index, report.state) == ("name", "pending" if report.violations else "readable")
             for violation in report.violations:
                 assert violation.kind == "duplicate"
                 users.patch(violation.key, name=f"settled-{violation.key}")

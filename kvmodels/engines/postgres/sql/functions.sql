@@ -606,9 +606,12 @@ DECLARE
 BEGIN
     SELECT o.state, o.present INTO STRICT last, present FROM SCHEMA.state_1(given, mark) o;
     SELECT m.log_floor INTO STRICT gone FROM SCHEMA.meta m WHERE m.one;
+    -- OFFSET 0, so that the log is always walked by versions: by keys, a call would read all that is kept of the range.
     cut := (
-        SELECT l.version FROM SCHEMA.log l
-        WHERE l.version > since AND l.key >= start AND l.key < stop ORDER BY l.version OFFSET most - 1 LIMIT 1
+        SELECT o.version FROM (
+            SELECT l.version, l.key FROM SCHEMA.log l WHERE l.version > since ORDER BY l.version, l.key OFFSET 0
+        ) o
+        WHERE o.key >= start AND o.key < stop ORDER BY o.version, o.key OFFSET most - 1 LIMIT 1
     );
     part := -1; s := last; d := present; changed := coalesce(cut, last); k := NULL;
     e := CASE
@@ -622,12 +625,16 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT 0, l.key, l.version, r.value, r.encoding, r.version, r.expires_at FROM SCHEMA.log l
+    SELECT 0, o.key, o.version, r.value, r.encoding, r.version, r.expires_at
+    FROM (
+        SELECT l.version, l.key FROM SCHEMA.log l
+        WHERE l.version > since AND l.version <= coalesce(cut, last) ORDER BY l.version, l.key OFFSET 0
+    ) o
     LEFT JOIN LATERAL (
-        SELECT * FROM SCHEMA.kv t WHERE t.key = l.key AND (t.expires_at IS NULL OR t.expires_at > present) LIMIT 1
+        SELECT * FROM SCHEMA.kv t WHERE t.key = o.key AND (t.expires_at IS NULL OR t.expires_at > present) LIMIT 1
     ) r ON true
-    WHERE l.version > since AND l.version <= coalesce(cut, last) AND l.key >= start AND l.key < stop
-    ORDER BY l.version, l.key;
+    WHERE o.key >= start AND o.key < stop
+    ORDER BY o.version, o.key;
 END
 $$;
 

@@ -24,7 +24,7 @@ CREATE TABLE SCHEMA.log (
     key bytea PRIMARY KEY,
     version int8 NOT NULL
 );
-CREATE INDEX log_versions ON SCHEMA.log (version);
+CREATE INDEX log_versions ON SCHEMA.log (version, key);
 
 -- The lock of writers. It holds no rows.
 CREATE TABLE SCHEMA.gate (nothing int4);
