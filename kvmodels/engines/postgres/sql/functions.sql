@@ -536,6 +536,8 @@ DECLARE
     g record;
     m record;
     cut int8;
+    version int8;
+    made int8;
     removed int8 := 0;
 BEGIN
     SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
@@ -544,20 +546,27 @@ BEGIN
         IF log_before = -9223372036854775808 THEN
             log_before := g.present - m.log_ms;
         END IF;
-        SELECT max(o.version) INTO cut FROM (
-            SELECT c.version FROM SCHEMA.commits c WHERE c.version > m.log_floor AND c.at <= log_before
-            ORDER BY c.version LIMIT most
-        ) o;
+        -- Times rise with versions. A loop ends at the first that is too young, where a condition would read them all.
+        FOR version, made IN
+            SELECT c.version, c.at FROM SCHEMA.commits c WHERE c.version > m.log_floor ORDER BY c.version LIMIT most
+        LOOP
+            EXIT WHEN made > log_before;
+            cut := version;
+        END LOOP;
         IF cut IS NOT NULL THEN
             DELETE FROM SCHEMA.log l WHERE l.version <= cut;
             UPDATE SCHEMA.meta o SET log_floor = cut WHERE o.one;
         END IF;
         commits_before := least(commits_before, log_before);
     END IF;
-    SELECT max(o.version) INTO cut FROM (
-        SELECT c.version FROM SCHEMA.commits c
-        WHERE c.version > m.forgotten AND c.version < g.state AND c.at <= commits_before ORDER BY c.version LIMIT most
-    ) o;
+    cut := NULL;
+    FOR version, made IN
+        SELECT c.version, c.at FROM SCHEMA.commits c
+        WHERE c.version > m.forgotten AND c.version < g.state ORDER BY c.version LIMIT most
+    LOOP
+        EXIT WHEN made > commits_before;
+        cut := version;
+    END LOOP;
     IF cut IS NOT NULL THEN
         DELETE FROM SCHEMA.commits c WHERE c.version > m.forgotten AND c.version <= cut;
         GET DIAGNOSTICS removed = ROW_COUNT;
