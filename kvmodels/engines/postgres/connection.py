@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import select
 import struct
+import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -156,10 +158,12 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     Attributes:
         backoff: seconds that one call may take.
         warned: whether the server has sent a warning since this was last set to false.
+        permit: of the pool, while the connection is in use.
     """
 
     backoff: float = 60.0
     warned: bool = False
+    permit: ConnectionPermit | None = None
 
     def wait(self, gen: PQGen[ResultT], interval: float = 0.1, timeout: float | None = None) -> ResultT:
         """Wait for the answer of a call. After an interrupt or past the deadline the connection is closed."""
@@ -215,9 +219,13 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _notice(connection: PostgresConnection) -> Callable[[psycopg.errors.Diagnostic], None]:
+    # Weakly, so that a connection that is lost to an interrupt goes at once, and the pool can replace its permit.
+    reference = weakref.ref(connection)
+
     def note(diagnostic: psycopg.errors.Diagnostic) -> None:
-        if diagnostic.severity_nonlocalized == "WARNING":
-            connection.warned = True
+        warned = reference()
+        if warned is not None and diagnostic.severity_nonlocalized == "WARNING":
+            warned.warned = True
 
     return note
 
@@ -244,10 +252,23 @@ def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> Postgr
     raise failure
 
 
+class ConnectionPermit:
+    """The right to use one connection; in the queue ``free`` while it is not used."""
+
+    __slots__ = ("__weakref__", "free")
+
+    def __init__(self, free: SimpleQueue[ConnectionPermit]) -> None:
+        self.free = free
+
+
 class ConnectionPool:
     """The connections of one store: those at rest, and how many may be in use for each purpose.
 
     Every purpose has its own number, so that calls find a connection while snapshots hold all of theirs.
+
+    The pool knows its permits weakly. One that an interrupt has taken from everybody, between two steps of whatever
+    function, is dead then, and is replaced when none is left. A permit that returned by its own finalizer was
+    rejected, because an interrupt may come in the middle of that too.
 
     Args:
         open_one: opens a connection.
@@ -260,13 +281,17 @@ class ConnectionPool:
         self._url = url
         self._sizes = sizes
         self._idle: deque[PostgresConnection] = deque()
-        # A queue of tokens and not a semaphore: its "put" may be called by a finalizer in the middle of anything.
-        self._free: dict[str, SimpleQueue[None]] = {purpose: SimpleQueue() for purpose in sizes}
+        # A queue and not a semaphore: its "put" may be called by a finalizer in the middle of anything.
+        self._free: dict[str, SimpleQueue[ConnectionPermit]] = {purpose: SimpleQueue() for purpose in sizes}
         self._closed = False
         self._process = os.getpid()
+        self._replacing = threading.Lock()
+        self._permits: dict[str, list[weakref.ref[ConnectionPermit]]] = {purpose: [] for purpose in sizes}
         for purpose, size in sizes.items():
             for _ in range(size):
-                self._free[purpose].put(None)
+                permit = ConnectionPermit(self._free[purpose])
+                self._permits[purpose].append(weakref.ref(permit))
+                self._free[purpose].put(permit)
 
     def take(self, purpose: str, timeout_s: float) -> PostgresConnection:
         """Return a connection at rest, or a new one.
@@ -274,23 +299,33 @@ class ConnectionPool:
         Raises:
             EngineTimeoutError: all of this purpose are in use, or the server cannot be reached; EngineError.
         """
-        try:
-            self._free[purpose].get(timeout=max(0.0, timeout_s))
-        except Empty:
-            occupied = True
-        else:
-            occupied = False
-        if occupied:
+        permit = self._permit(purpose, 0.0) or self._permit(purpose, timeout_s)
+        if permit is None:
             raise EngineTimeoutError(
                 "all connections of the store are in use",
                 url=self._url,
                 hint="Close snapshots and transactions sooner, or raise pool_size.",
             )
         try:
-            return self.at_rest()
+            connection = self.at_rest()
         except BaseException:
-            self._free[purpose].put(None)
+            permit.free.put(permit)
             raise
+        connection.permit = permit
+        return connection
+
+    def _permit(self, purpose: str, timeout_s: float) -> ConnectionPermit | None:
+        """Return a permit that is free in time, or one instead of a lost one; None if all are in use."""
+        free, permits = self._free[purpose], self._permits[purpose]
+        with suppress(Empty):
+            return free.get(timeout=max(0.0, timeout_s))
+        with self._replacing:
+            for place, known in enumerate(permits):
+                if known() is None:
+                    permit = ConnectionPermit(free)
+                    permits[place] = weakref.ref(permit)
+                    return permit
+        return None
 
     def at_rest(self) -> PostgresConnection:
         """Return a connection at rest, or a new one, which counts for no purpose. Raises what connecting raises."""
@@ -304,17 +339,19 @@ class ConnectionPool:
             connection.close()
         return self._open_one()
 
-    def give_back(self, purpose: str, connection: PostgresConnection, *, in_transaction: bool = False) -> None:
+    def give_back(self, connection: PostgresConnection, *, in_transaction: bool = False) -> None:
         """Take a connection back, also in a finalizer: nothing is waited for."""
         if os.getpid() != self._process:
             return  # the socket belongs to the parent of this process
+        permit, connection.permit = connection.permit, None
         if in_transaction and not connection.closed:
             connection.roll_back_later()
         if self._closed or connection.closed:
             connection.close()
         else:
             self._idle.append(connection)
-        self._free[purpose].put(None)
+        if permit is not None:
+            permit.free.put(permit)
 
     def drop_idle(self) -> None:
         """Close every connection at rest: the server has gone, or is another one now."""
@@ -328,11 +365,11 @@ class ConnectionPool:
         """Wait for running calls, for at most as long as a call may take, then close every connection."""
         self._closed = True
         deadline = time.monotonic() + timeout_s
+        held: list[ConnectionPermit] = []
         for purpose, free in self._free.items():
             for _ in range(self._sizes[purpose]):
                 with suppress(Empty):
-                    free.get(timeout=max(0.0, deadline - time.monotonic()))
+                    held.append(free.get(timeout=max(0.0, deadline - time.monotonic())))
         self.drop_idle()
-        for purpose, free in self._free.items():
-            for _ in range(self._sizes[purpose]):
-                free.put(None)
+        for permit in held:
+            permit.free.put(permit)

@@ -135,7 +135,7 @@ class PostgresStore:
             try:
                 prepare_schema(connection, options.schema, self.url, create=options.create and not self.readonly)
             finally:
-                self._pool.give_back(READS, connection)
+                self._pool.give_back(connection)
             self.present_version()
             self._keep_changes()
             self.background.opened()
@@ -199,7 +199,7 @@ class PostgresStore:
                 if not errors.is_lost(error) or attempt:
                     break
             finally:
-                self._pool.give_back(READS, connection)
+                self._pool.give_back(connection)
             self._pool.drop_idle()
         assert failure is not None
         raise failure
@@ -263,14 +263,14 @@ class PostgresStore:
                     break
             finally:
                 if not kept:
-                    self._pool.give_back(SNAPSHOTS, connection, in_transaction=True)
+                    self._pool.give_back(connection, in_transaction=True)
             self._pool.drop_idle()
         assert failure is not None
         raise failure
 
     def return_snapshot(self, connection: PostgresConnection) -> None:
         """Take the connection of a snapshot back. For finalizers too."""
-        self._pool.give_back(SNAPSHOTS, connection, in_transaction=True)
+        self._pool.give_back(connection, in_transaction=True)
 
     # Commits
 

@@ -28,7 +28,7 @@ _PLAIN: Final = NoFollow()
 
 
 class _KeyOptions(NamedTuple):
-    """What reads of single keys have in common that share a statement."""
+    """The options that reads of single keys must share to be one statement."""
 
     guard: Guard | None
     hiding: bool
