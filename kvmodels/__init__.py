@@ -56,8 +56,10 @@ if TYPE_CHECKING:
         NoUsableIndexError,
         OperationTooLargeError,
         PrimaryKeyChangedError,
+        ProtectedError,
         QueryError,
         ReadOnlyError,
+        ReferenceViolationError,
         ReservedKeyError,
         ResumeExpiredError,
         RetriesExhaustedError,
@@ -90,7 +92,8 @@ if TYPE_CHECKING:
     from kvmodels.query.plans import QueryPlan
     from kvmodels.query.query import Page
     from kvmodels.schema.compile.model import KvModel
-    from kvmodels.schema.declare.expressions import Expression, FieldRef, MultiFieldRef, Q, col
+    from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col
+    from kvmodels.schema.declare.foreign_keys import ForeignKey
     from kvmodels.schema.declare.markers import (
         AggregateIndex,
         Field,
@@ -140,6 +143,8 @@ __all__ = [
     "Field",
     "FieldRef",
     "ForeignFileError",
+    "ForeignKey",
+    "ForeignKeyRef",
     "Index",
     "IndexChangedError",
     "IndexNotReadyError",
@@ -174,12 +179,14 @@ __all__ = [
     "PlanStep",
     "PrimaryKey",
     "PrimaryKeyChangedError",
+    "ProtectedError",
     "Q",
     "QueryError",
     "QueryPlan",
     "QuerySet",
     "ReadOnlyError",
     "RecordViolation",
+    "ReferenceViolationError",
     "RefusedRecord",
     "Repository",
     "ReservedKeyError",
@@ -237,7 +244,8 @@ _NAMES_OF = {
         "InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError "
         "KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned "
         "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
-        "QueryError ReadOnlyError ReservedKeyError ResumeExpiredError RetriesExhaustedError "
+        "ProtectedError QueryError ReadOnlyError ReferenceViolationError ReservedKeyError ResumeExpiredError "
+        "RetriesExhaustedError "
         "SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError StaleObjectError "
         "StorageFullError TransactionAbortedError TransactionConflictError TransactionSuspendedError "
         "UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
@@ -256,7 +264,8 @@ _NAMES_OF = {
     "query.plans": "QueryPlan",
     "query.query": "Page",
     "schema.compile.model": "KvModel",
-    "schema.declare.expressions": "Expression FieldRef MultiFieldRef Q col",
+    "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
+    "schema.declare.foreign_keys": "ForeignKey",
     "schema.declare.markers": (
         "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint"
     ),

@@ -7,7 +7,9 @@
     ├── MultipleObjectsReturned                       also as User.MultipleObjectsReturned
     ├── IntegrityError
     │   ├── AlreadyExistsError
-    │   └── UniqueViolationError
+    │   ├── UniqueViolationError
+    │   ├── ReferenceViolationError
+    │   └── ProtectedError
     ├── ConcurrencyError
     │   ├── StaleObjectError
     │   ├── RetriesExhaustedError
@@ -84,8 +86,10 @@ __all__ = [
     "NonIdempotentValidatorError",
     "OperationTooLargeError",
     "PrimaryKeyChangedError",
+    "ProtectedError",
     "QueryError",
     "ReadOnlyError",
+    "ReferenceViolationError",
     "ReservedKeyError",
     "ResumeExpiredError",
     "RetriesExhaustedError",
@@ -238,6 +242,40 @@ class UniqueViolationError(IntegrityError):
     values: tuple[Any, ...]
     existing_key: Any
     key: Any
+
+
+class ReferenceViolationError(IntegrityError):
+    """A foreign key names a record that does not exist, or that may not be referred to.
+
+    ``reason`` is ``"missing"``, or ``"expires"`` for a record with a deadline. ``target`` is the primary key of the
+    missing record and ``collection`` its collection; ``key`` is that of the record that was to be stored.
+    """
+
+    code = "KV303"
+    attributes = ("model", "field", "target", "collection", "reason", "key", "position", "committed")
+    default_hint = "Store the record that is referred to first, or give the key of another one."
+    model: str
+    field: str
+    target: Any
+    collection: str
+    reason: str
+    key: Any
+
+
+class ProtectedError(IntegrityError):
+    """A record cannot be removed or get another primary key, because other records refer to it.
+
+    ``referrer`` is the collection whose records refer to it by ``field``; ``keys`` has the first of their primary keys.
+    """
+
+    code = "KV304"
+    attributes = ("model", "key", "referrer", "field", "keys", "position", "committed")
+    default_hint = "Remove the records that refer to it first, or let them refer to another one."
+    model: str
+    key: Any
+    referrer: str
+    field: str
+    keys: tuple[Any, ...]
 
 
 class ConcurrencyError(KvModelsError):

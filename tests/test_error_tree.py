@@ -24,6 +24,8 @@ CODES = {
     "IntegrityError": "KV300",
     "AlreadyExistsError": "KV301",
     "UniqueViolationError": "KV302",
+    "ReferenceViolationError": "KV303",
+    "ProtectedError": "KV304",
     "ConcurrencyError": "KV400",
     "StaleObjectError": "KV401",
     "RetriesExhaustedError": "KV402",

@@ -37,6 +37,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "flows": (
         ("arguments", "context", "effects", "retry_policy", "signals"),
         ("hydration",),
+        ("references",),
         ("evolution", "execution"),
         ("reading",),
         ("writing",),

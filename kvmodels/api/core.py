@@ -37,6 +37,7 @@ from kvmodels.flows.signals import Signals
 from kvmodels.flows.writing import attempt
 from kvmodels.limits import Traits
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
+from kvmodels.schema.compile.targets import resolved_targets
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
 
@@ -131,6 +132,7 @@ class DatabaseCore:
         self._views: dict[type[Any], ModelSchema] = {}
         for model in items_of("models", models, "Give model classes in a list: models=[User]."):
             self._declare(collection_schema(model))
+        self.schemas = resolved_targets(self.schemas)
         self.signals = Signals()
         self.reserved = ReservedParts(self.schemas)
         self.form = store_format(codec, self.reserved)

@@ -28,7 +28,7 @@ from enum import StrEnum
 from typing import Any
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.keyspace import FORMAT, index_prefix
+from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES, index_prefix
 from kvmodels.codecs.columns.base import descending, nullable
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
@@ -69,6 +69,12 @@ class StoredIndex:
     def is_aggregate(self) -> bool:
         """Whether it has counters, which are keys of the library, instead of entries."""
         return "sums" in self.signature
+
+    @property
+    def reference(self) -> str | None:
+        """The collection of the target, if it is the index of a foreign key."""
+        target: str | None = self.signature.get("reference")
+        return target
 
     def prefix(self, collection: str) -> str:
         """Return the first part of its entry keys; an unused name for an aggregate index, which has no entries."""
@@ -206,10 +212,20 @@ class Header:
             header = header.with_collection(collection)
         return header, frozenset(dropped)
 
+    def referring_to(self, collection: str) -> Iterator[tuple[StoredCollection, StoredIndex]]:
+        """Yield the maintained generations of indexes of foreign keys whose target is a collection, with their own."""
+        for one in self.collections.values():
+            for index in one.indexes:
+                if index.reference == collection and index.state.maintained:
+                    yield one, index
+
+    def _has_references(self) -> bool:
+        return any(index.reference is not None for one in self.collections.values() for index in one.indexes)
+
     def to_value(self) -> dict[str, Any]:
         """Return the value of the header key: plain maps, lists, strings and numbers."""
         return {
-            "format": FORMAT,
+            "format": FORMAT_WITH_REFERENCES if self._has_references() else FORMAT,
             "collections": {name: _collection_value(item) for name, item in self.collections.items()},
         }
 
@@ -223,12 +239,12 @@ class Header:
                     collection="*",
                     hint="Wait for the load; if it was cut off: open_kv(url).load(file, restart=True).",
                 )
-            if value["format"] > FORMAT:
+            if value["format"] > FORMAT_WITH_REFERENCES:
                 raise SchemaMismatchError(
                     "the store has a newer format than this release reads",
                     collection="*",
                     stored=value["format"],
-                    declared=FORMAT,
+                    declared=FORMAT_WITH_REFERENCES,
                     hint="Update kvmodels in this process.",
                 )
             return cls({name: _collection(name, item) for name, item in value["collections"].items()})
@@ -355,6 +371,7 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
         where=where,
         include=tuple(signature.get("include", ())),
         aggregates=Aggregates(columns(signature["sums"])) if "sums" in signature else None,
+        reference=index.reference,
     )
 
 

@@ -9,13 +9,20 @@ belongs to an older release); and its schema version is not lower than the store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefix
+from kvmodels.catalog.references import (
+    IncomingReference,
+    OutgoingReference,
+    incoming_references,
+    not_enforced,
+    unenforced_references,
+)
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
 from kvmodels.core.operations import PlainRow
 from kvmodels.errors import SchemaMismatchError
@@ -117,6 +124,8 @@ class LiveCollection:
         unbuilt: only unbuilt indexes prevent writes, because the collection had records when it was first listed.
         replaced: declared indexes that another release has replaced with a newer definition, so that this process
             cannot build them.
+        references: the foreign keys of the maintained indexes.
+        referrers: the foreign keys of all collections of the store that refer to this one.
         compiled: loaders, lookups, plans and writers for this header; ignored by comparisons.
     """
 
@@ -130,6 +139,8 @@ class LiveCollection:
     unraised: bool = False
     unbuilt: bool = False
     replaced: frozenset[str] = frozenset()
+    references: tuple[OutgoingReference, ...] = ()
+    referrers: tuple[IncomingReference, ...] = ()
     compiled: CompiledCollection = field(default_factory=CompiledCollection, compare=False, repr=False)
 
 
@@ -182,18 +193,13 @@ def join(
     if refused is not None:
         return LiveCollection(schema, layout, (), {}, {}, refused, refused)
     maintained, read_only = _maintained(schema, stored, fences)
-    readable: dict[str, LiveIndex] = {}
-    for index in maintained:
-        declared = schema.indexes.get(index.stored.name)
-        is_declared = declared is not None and declared.hash() == index.stored.hash
-        # As long as a record may have a lower version, its entry is not the one that a query looks for; and an older
-        # release would miss records that a newer upgrade has changed.
-        is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
-        if index.readable and is_declared and index.since <= stored.oldest and not is_behind:
-            readable[index.stored.name] = index
+    readable = {index.stored.name: index for index in maintained if _is_readable(schema, stored, index)}
     states = {name: _state(schema, stored, name) for name in schema.indexes if name not in readable}
     if is_older(schema, stored):
         read_only = _too_old(schema, stored)
+    unenforced = unenforced_references(schema, stored) if read_only is None else []
+    if unenforced:
+        read_only = not_enforced(schema, unenforced[0])
     missing_builds = unbuilt_from_the_start(schema, stored) if read_only is None else []
     if missing_builds:
         read_only = _not_built(schema, missing_builds[0])
@@ -203,8 +209,29 @@ def join(
         read_only = _too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(schema, stored, schema.indexes[name]))
     return LiveCollection(
-        schema, layout, maintained, readable, states, None, read_only, unraised, bool(missing_builds), replaced
+        schema,
+        layout,
+        maintained,
+        readable,
+        states,
+        refused=None,
+        read_only=read_only,
+        unraised=unraised,
+        unbuilt=bool(missing_builds),
+        replaced=replaced,
+        references=tuple(_outgoing_references(maintained)),
+        referrers=incoming_references(header, schema.collection),
     )
+
+
+def _is_readable(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
+    """Return whether queries may use a maintained generation."""
+    declared = schema.indexes.get(index.stored.name)
+    is_declared = declared is not None and declared.hash() == index.stored.hash
+    # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release that
+    # is behind, records that an upgrade has changed since would be missed.
+    is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
+    return index.readable and is_declared and index.since <= stored.oldest and not is_behind
 
 
 def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> list[str]:
@@ -212,6 +239,12 @@ def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> lis
     maintained = {index.name for index in stored.indexes if index.state.maintained}
     disabled = {index.name for index in stored.indexes if index.state is IndexState.DISABLED}
     return [name for name in schema.indexes if name in disabled and name not in maintained]
+
+
+def _outgoing_references(maintained: Iterable[LiveIndex]) -> Iterator[OutgoingReference]:
+    for index in maintained:
+        if index.definition.reference is not None:
+            yield OutgoingReference(index.layout, index.definition.reference)
 
 
 def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
@@ -233,6 +266,8 @@ def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = No
             refused=None,
             read_only=None,
             replaced=live.replaced,
+            references=live.references,
+            referrers=live.referrers,
             compiled=CompiledCollection(live.compiled.loaders),
         )
     live = join(schema, header, {}, layout)

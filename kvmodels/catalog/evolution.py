@@ -25,6 +25,7 @@ from kvmodels.catalog.collection import (
     unbuilt_from_the_start,
     unkept_generations,
 )
+from kvmodels.catalog.references import unenforced_references
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
@@ -177,6 +178,16 @@ RULES: Final[dict[str, Rule]] = {
         _REFUSED,
         "a newer release has replaced the declared definition of an index",
         "run the newer release; to go back to this definition, raise schema_version, or db.drop_index() first",
+    ),
+    "reference_added": Rule(
+        _REFUSED,
+        "a foreign key was added to a collection with records, whose targets were never checked",
+        "declare the field without it, or write the records to a new collection",
+    ),
+    "reference_changed": Rule(
+        _REFUSED,
+        "the target of a foreign key was changed, or a field is a foreign key no longer",
+        "drop its index with db.drop_index(), which ends the foreign key",
     ),
     "index_dropping": Rule(_SAFE, "some entries of a dropped index remain", "remove them in batches"),
 }
@@ -465,6 +476,10 @@ class _Difference:
 
     def _index_rule(self, name: str, definition: IndexDefinition) -> str | None:
         digest = definition.hash()
+        if name in unenforced_references(self._schema, self._stored):
+            return "reference_changed" if self._refers(name) else "reference_added"
+        if definition.reference is None and self._refers(name):
+            return "reference_changed"
         unkept = [index for index in unkept_generations(self._live, self._stored) if index.name == name]
         if not all(replaces(self._schema, self._stored, index) for index in unkept):
             return "index_superseded"
@@ -480,6 +495,10 @@ class _Difference:
         if is_retired(self._schema, self._stored, name):
             return "index_superseded"
         return "index_replaced" if unkept else "index_changed"
+
+    def _refers(self, name: str) -> bool:
+        """Whether an index of this name enforces a foreign key."""
+        return any(one.name == name and one.state.maintained and one.reference is not None for one in self._indexes)
 
     # --- records ----------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "bulk", resume_id, run, "key", *pk)  a record that it has still to deal with
     ("__kvmodels__", "bulk", resume_id, run, "failed", *pk)  a record that it could not write
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
+    ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
+    ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
 
 Rules of this module: no other module builds or parses keys of models; all keys are packed bytes. A unique slot and a
 row with None share a prefix; the number of parts distinguishes them.
@@ -39,6 +41,9 @@ from kvmodels.schema.filters.operands import takes_as_given
 
 FORMAT = 1
 """The number of the layout and of the record bytes; it changes only together with code that reads the older layout."""
+
+FORMAT_WITH_REFERENCES = 2
+"""Number of the layout of a store with a foreign key, which releases that do not enforce it must not write."""
 
 RESERVED = "__kvmodels__"
 """The first part of every key that belongs to the library itself."""
@@ -85,6 +90,27 @@ def counted_by(key: tuple[Any, ...]) -> tuple[str, str, int] | None:
         return None
     collection, index, generation = key[2:5]
     return collection, index, generation
+
+
+def reference_guards(collection: str) -> bytes:
+    """Return the common prefix of the guards of the records of a collection; the primary key follows.
+
+    A guard exists for each record that was ever referred to, and is removed with the record.
+    """
+    return encode_key((RESERVED, "ref", collection, "guard"))
+
+
+def reference_anchors(collection: str) -> bytes:
+    """Return the common prefix of the anchors of the records of a collection; the primary key follows.
+
+    An anchor says that its record exists. It is checked in place of a record that changes often.
+    """
+    return encode_key((RESERVED, "ref", collection, "anchor"))
+
+
+def is_of_references(key: tuple[Any, ...]) -> bool:
+    """Whether a key is that of a guard or an anchor, which a copy of the store does not need."""
+    return key[:2] == (RESERVED, "ref")
 
 
 def violation_prefix(collection: str, index: str, generation: int) -> bytes:

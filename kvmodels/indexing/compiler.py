@@ -16,6 +16,7 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveIndex
@@ -37,7 +38,20 @@ from kvmodels.indexing.entries import (
     same_included,
     slot_owner,
 )
+from kvmodels.indexing.references import (
+    Entries,
+    MissingTarget,
+    NeedEntries,
+    RemainingReferrers,
+    are_concerned,
+    judge,
+)
 from kvmodels.indexing.simple import record_writer
+
+NO_ENTRIES: Final[Entries] = {}
+
+Refusal: TypeAlias = Violation | MissingTarget | RemainingReferrers
+"""Why the changes of a commit are refused; ``change`` is the one to which it is due."""
 
 DUPLICATE = "duplicate"
 """The kind of violation of a record whose unique value another record holds."""
@@ -51,7 +65,8 @@ def compile_write(
     codec: ValueCodec,
     now_ms: int,
     max_key_bytes: int,
-) -> CompiledWrite | NeedRows | Violation:
+    found: Entries = NO_ENTRIES,
+) -> CompiledWrite | NeedRows | Refusal:
     """Compile all record changes of one commit.
 
     Raises InvalidValueError: an index cannot hold a value; the model and the field are named; OperationTooLargeError: a
@@ -64,17 +79,32 @@ def compile_write(
         header: key and versionstamp of the header that the changes were planned with.
         now_ms: the time by the clock of the engine, which decides whether a row has expired.
         max_key_bytes: what the engine takes; a longer entry was never written.
+        found: the rows of ``NeedRows.spans``, by the first keys of the ranges.
 
     Returns:
         CompiledWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
             is being built); mutations: one per record, one per entry that differs, one per counter that changes.
         NeedRows: rows that must be read as well; read all of them again in one snapshot.
         Violation: a unique slot belongs to another record in the snapshot.
+        MissingTarget, RemainingReferrers: a foreign key would refer to no record.
     """
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
         return CompiledWrite(compiled)
-    return compile_in_full(changes, rows, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
+    full = compile_in_full(changes, rows, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
+    if isinstance(full, Violation) or not are_concerned(changes):
+        return full
+    judged = judge(changes, rows, found, codec=codec, now_ms=now_ms)
+    if isinstance(judged, (MissingTarget, RemainingReferrers)):
+        return judged
+    if isinstance(full, NeedRows):
+        return NeedRows(full.keys | judged.keys) if isinstance(judged, NeedEntries) else full
+    if isinstance(judged, NeedEntries):
+        return NeedRows(judged.keys) if judged.keys else NeedRows(frozenset(), judged.spans)
+    checks, mutations = full.write
+    own = {check.key for check in checks}  # a target may be a record whose entries a build writes
+    checks = (*checks, *(check for key, check in judged.checks.items() if key not in own))
+    return CompiledWrite(AtomicWrite(checks, (*mutations, *judged.mutations.values())))
 
 
 def compile_simple(

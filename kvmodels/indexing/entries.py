@@ -15,7 +15,7 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryKey, EntryLayout
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
-from kvmodels.core.operations import Arithmetic, AtomicWrite, Row
+from kvmodels.core.operations import Arithmetic, AtomicWrite, ReadRange, Row
 from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
 from kvmodels.schema.definition.definition import Document
 
@@ -81,9 +81,15 @@ class CompiledWrite(NamedTuple):
 
 
 class NeedRows(NamedTuple):
-    """Keys whose physical rows the compiler must see, in one snapshot with the records."""
+    """Rows that the compiler must see.
+
+    Attributes:
+        keys: to be read in one snapshot with the records; what was found in ranges before is forgotten.
+        spans: ranges by their first keys, to be read in that snapshot or in a later one; only where ``keys`` is empty.
+    """
 
     keys: frozenset[bytes]
+    spans: Mapping[bytes, ReadRange] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kvmodels.catalog.collection import LiveIndex
-from kvmodels.core.operations import Check, Guard, Row
-from kvmodels.indexing.entries import RecordChange
+from kvmodels.core.operations import Check, Guard, Row, Set
+from kvmodels.indexing.entries import NOTHING_HELD, RecordChange
 
 _new: Final = tuple[Any, ...].__new__
 """Makes a named tuple as its own constructor does, without the call of it: a write asks for several checks."""
@@ -62,6 +62,41 @@ def token_check(key: bytes) -> Check | None:
 def progress_check(key: bytes, versionstamp: bytes | None) -> Check | None:
     """R5 for a bulk write: the row that says what is done is as it was when this batch was chosen."""
     return Check(key, versionstamp, physical=True)
+
+
+def is_new_reference(change: RecordChange, before: bytes | None, after: bytes, now_ms: int) -> bool:
+    """Return whether a commit makes a record refer to another one that it did not refer to as it was read.
+
+    A record that has expired is absent, unless it stays expired.
+    """
+    old = change.old
+    if old is None or before != after:
+        return True
+    return is_expired(old, now_ms) and change.expire_at != old.expire_at
+
+
+def target_check(row: Row, anchor: Row | None) -> Check | None:
+    """R1 for a new reference: the record that it refers to is still there.
+
+    Its anchor, if it has one, stands for it, because the record may change often.
+    """
+    found = row if anchor is None else anchor
+    return Check(found.key, found.versionstamp, physical=True)
+
+
+def reference_mark(guard_key: bytes) -> Set | None:
+    """R1 for a new reference, the other half: a removal of the target that has not seen it is refused."""
+    return Set(guard_key, *NOTHING_HELD)
+
+
+def guard_check(key: bytes, row: Row | None) -> Check | None:
+    """R1 for a removal: no new reference was made since the guard was read, which is before the entries were."""
+    return Check(key, row.versionstamp if row else None, physical=True)
+
+
+def kept_with_target(guard_key: bytes, anchor_key: bytes) -> tuple[bytes, ...]:
+    """Return the keys that are removed with a record that may be referred to, and never without it."""
+    return guard_key, anchor_key
 
 
 def predates_fence(change: RecordChange, index: LiveIndex) -> bool:

@@ -65,6 +65,8 @@ def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> Rec
         return None
     if not all(index.readable and index.fence is None and index.layout.is_plain for index in live.maintained):
         return None
+    if live.references:
+        return None  # the target must be read
     made = live.compiled.writer = RecordWriter(live, header, codec)
     return made
 
@@ -174,7 +176,7 @@ class RecordWriter:
             if old is not None and (old[4] is not None or before is None or self._pack(before) != pk):
                 return False
             if document is None:
-                if old is None or before is None:
+                if old is None or before is None or live.referrers:
                     return False
                 keys = [key, *_in_order([_entry(index, before, pk) for index in self._indexes])]
                 mutations += [_new(Delete, (one,)) for one in keys]
@@ -251,6 +253,8 @@ class RecordWriter:
         None if so many keys may be over one of the limits, however short they are, and with a codec that may run code
         of the program, which must not run while every other writer waits.
         """
+        if self.live.referrers:
+            return None
         if not self._longest:
             if not self._header or len(self._indexes) >= limits.max_mutations or limits.max_checks < 2:
                 return None

@@ -319,7 +319,7 @@ def test_a_catalogue_of_a_newer_format_is_refused():
     with Database("memory://", models=ZOO) as db:
         text = dumped(db.kv)
     with open_kv() as kv, pytest.raises(SchemaMismatchError, match="newer format"):
-        kv.load(io.StringIO(text.replace('"format":1', '"format":2')))
+        kv.load(io.StringIO(text.replace('"format":1', '"format":3')))
 
 
 def test_a_foreign_value_among_the_records_stays_what_it_is():

@@ -133,6 +133,8 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.bulk_prefix("resume_id", "run", "item") + encode_key(("position", "overwritten")),
         keyspace.guard_key("name", ("part",)),
         keyspace.shared_guard_key("name", ("part",)),
+        keyspace.reference_guards("collection") + encode_key(("pk",)),
+        keyspace.reference_anchors("collection") + encode_key(("pk",)),
         keyspace.migration_key("collection"),
         keyspace.unmigrated_prefix("collection") + pk,
         keyspace.token_key("token"),

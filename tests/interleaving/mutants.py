@@ -19,7 +19,7 @@ from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
 from kvmodels.testing import processes
-from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_transactions
+from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_references, mutants_of_transactions
 
 Patch = pytest.MonkeyPatch
 
@@ -352,6 +352,42 @@ HOOK_MUTANTS = (
     Mutant("version", "writes are counted from what was read first", mutants_of_hooks.counts_follow_the_first_attempt),
 )
 
+REFERENCE_MUTANTS = (
+    Mutant(
+        "target-check",
+        "a new reference does not check that its target is there",
+        mutants_of_references.targets_are_not_checked,
+    ),
+    Mutant(
+        "reference-mark",
+        "a new reference does not set the guard of its target",
+        mutants_of_references.guards_are_not_set,
+    ),
+    Mutant(
+        "guard-check",
+        "a removal does not check the guard of its record",
+        mutants_of_references.guards_of_targets_are_not_checked,
+    ),
+    Mutant(
+        "guard-first",
+        "a removal reads the guard after the entries",
+        mutants_of_references.guards_are_read_after_the_entries,
+    ),
+    Mutant(
+        "new-reference",
+        "a record that gets another key makes no new reference",
+        mutants_of_references.only_new_records_refer_to_something_new,
+    ),
+    Mutant("anchor-removed", "a removal leaves the anchor of its record", mutants_of_references.anchors_stay),
+)
 BY_NAME = {
-    mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS, *TRANSACTION_MUTANTS, *BULK_MUTANTS, *HOOK_MUTANTS)
+    mutant.name: mutant
+    for mutant in (
+        *MUTANTS,
+        *KIND_MUTANTS,
+        *TRANSACTION_MUTANTS,
+        *BULK_MUTANTS,
+        *HOOK_MUTANTS,
+        *REFERENCE_MUTANTS,
+    )
 }

@@ -23,6 +23,8 @@ from kvmodels.errors import (
     KvModelsError,
     LimitExceededError,
     OperationTooLargeError,
+    ProtectedError,
+    ReferenceViolationError,
     RetriesExhaustedError,
     UniqueViolationError,
 )
@@ -34,7 +36,8 @@ from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import EncodedObject, PlannedChange, refused, state_after, stored
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
-from kvmodels.indexing.entries import RecordChange, Violation, entry_keys
+from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.entries import RecordChange, entry_keys
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -251,7 +254,7 @@ class ActionBatch(Generic[T]):
             known = len(self._left_out)
             try:
                 return (yield from execute(self._context, self._operation()))
-            except UniqueViolationError:
+            except (UniqueViolationError, ReferenceViolationError, ProtectedError):
                 if self.committed is not None or len(self._left_out) == known:
                     raise
             except (LimitExceededError, InvalidValueError) as error:
@@ -338,7 +341,7 @@ class ActionBatch(Generic[T]):
         if item is not None:
             self._name(error, item)
 
-    def _refused(self, violation: Violation) -> KvModelsError:
+    def _refused(self, violation: Refusal) -> KvModelsError:
         error = refused(violation)
         if self._collect and self._context.transaction is None:
             self._left_out[violation.change.pk] = error

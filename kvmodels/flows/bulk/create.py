@@ -20,6 +20,7 @@ from kvmodels.errors import (
     InvalidValueError,
     KvModelsError,
     LimitExceededError,
+    ReferenceViolationError,
     UniqueViolationError,
 )
 from kvmodels.flows.arguments import items_of
@@ -59,7 +60,9 @@ from kvmodels.flows.writing.changes import (
     writing,
 )
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.indexing.compiler import Refusal
 from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
+from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -228,7 +231,7 @@ class CreateBatch:
         self._progress = progress
         self._positions: dict[bytes, int] = {}
         self._refusals: dict[bytes, IntegrityError] = {}
-        self._violations: dict[IntegrityError, Violation] = {}
+        self._violations: dict[IntegrityError, Violation | MissingTarget] = {}
         self._changes: tuple[RecordChange, ...] = ()
 
     @property
@@ -255,7 +258,7 @@ class CreateBatch:
             known = len(self._refusals)
             try:
                 return (yield from execute(self._context, self._operation()))
-            except UniqueViolationError:
+            except (UniqueViolationError, ReferenceViolationError):
                 if len(self._refusals) == known:
                     raise
             except (LimitExceededError, InvalidValueError) as error:
@@ -396,7 +399,7 @@ class CreateBatch:
                     return self._violated(Violation(change, index, slot_key, owner))
         return None
 
-    def _refused(self, violation: Violation) -> IntegrityError:
+    def _refused(self, violation: Refusal) -> IntegrityError:
         error = self._violated(violation)
         if self._ignore and self._context.transaction is None:
             self._refusals[violation.change.pk] = error
@@ -410,9 +413,10 @@ class CreateBatch:
             if item.pk == pk:
                 name_record(error, self._schema, shown_key(item.key_values), self._start + position)
 
-    def _violated(self, violation: Violation) -> IntegrityError:
+    def _violated(self, violation: Refusal) -> IntegrityError:
         error = refused(violation)
-        assert isinstance(error, UniqueViolationError)
+        assert isinstance(error, IntegrityError)
+        assert not isinstance(violation, RemainingReferrers), "nothing is removed here"
         self._violations[error] = violation
         return error
 

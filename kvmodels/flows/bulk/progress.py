@@ -38,6 +38,7 @@ from kvmodels.errors import (
     CommitUnknownError,
     IntegrityError,
     InvalidArgumentError,
+    ReferenceViolationError,
     RetriesExhaustedError,
     UniqueViolationError,
 )
@@ -52,6 +53,7 @@ from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.entries import Violation
+from kvmodels.indexing.references import MissingTarget
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -367,12 +369,16 @@ def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[
             return False
 
 
+_PARTS_OF_REFERENCE: Final = 4
+"""The length of a stored outcome of an object whose foreign key has no target."""
+
+
 class ItemOutcome(NamedTuple):
     """The outcome of one object: created, left out because of an error, or otherwise overwritten."""
 
     created: bool
     error: IntegrityError | None = None
-    violation: Violation | None = None
+    violation: Violation | MissingTarget | None = None
 
 
 def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[ItemOutcome]) -> list[Mutation]:
@@ -384,8 +390,7 @@ def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[It
     overwritten = 0
     for offset, became in enumerate(batch):
         if became.error is not None:
-            found = became.violation
-            value = None if found is None else [found.index.stored.name, found.slot, found.owner]
+            value = None if became.violation is None else _noted(became.violation)
             notes.append(Set(prefix + encode_key((start + offset,)), *context.codec.encode(value)))
         elif not became.created:
             overwritten |= 1 << offset
@@ -393,6 +398,14 @@ def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[It
         bits = overwritten.to_bytes(len(batch) // 8 + 1, "little")
         notes.append(Set(prefix + encode_key((start, "overwritten")), *context.codec.encode(bits)))
     return notes
+
+
+def _noted(found: Violation | MissingTarget) -> list[Any]:
+    """Return what the store keeps of why an object was left out; the two kinds differ in length."""
+    if isinstance(found, MissingTarget):
+        reference = found.reference
+        return [reference.field, found.target, reference.collection, found.reason]
+    return [found.index.stored.name, found.slot, found.owner]
 
 
 def read_outcomes(
@@ -430,6 +443,8 @@ def _error(live: LiveCollection, item: EncodedObject, position: int, found: list
         return AlreadyExistsError(
             "a record with this primary key exists", model=live.schema.name, key=key, position=position
         )
+    if len(found) == _PARTS_OF_REFERENCE:
+        return _missing(live, key, position, found)
     name, slot, owner = found
     index = next(
         (one for one in live.maintained if one.stored.name == name and slot.startswith(one.layout.prefix)), None
@@ -441,6 +456,22 @@ def _error(live: LiveCollection, item: EncodedObject, position: int, found: list
         fields=() if index is None else index.definition.fields,
         values=() if index is None else index.layout.columns_in(slot),
         existing_key=shown_key(live.layout.unpack(owner)),
+        key=key,
+        position=position,
+    )
+
+
+def _missing(live: LiveCollection, key: Any, position: int, found: list[Any]) -> IntegrityError:
+    field, target, collection, reason = found
+    (part,) = decode_key(target)
+    codec = live.schema.column_codecs.get(field)
+    return ReferenceViolationError(
+        "a foreign key names a record that does not exist, or that has a deadline",
+        model=live.schema.name,
+        field=field,
+        target=part if codec is None else codec.unpack(part),
+        collection=collection,
+        reason=reason,
         key=key,
         position=position,
     )

@@ -46,6 +46,7 @@ from kvmodels.query.plans import digest
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.targets import with_keys
 from kvmodels.schema.filters.changes import Term, require_changes
 
 MOST_COLLECTED: Final = 1_000_000
@@ -72,6 +73,7 @@ def update_all(context: Context, query: Query, changes: Mapping[str, Any], optio
         raise InvalidArgumentError(
             "an update changes nothing", argument="changes", hint="Give new values by field name: update(n=F('n') + 1)."
         )
+    changes = with_keys(query.schema, changes)
     require_changes(query.schema, changes)
     checked_options(context, options)
     return writing(context, query.schema, KEEP, partial(_update_all, query, changes, options))

@@ -15,7 +15,9 @@ from kvmodels.errors import KvModelsError
 
 FINDINGS_SHOWN: Final = 5
 
-FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "computed", "counter"]
+FindingKind = Literal[
+    "dangling", "missing", "foreign", "undecodable", "computed", "counter", "dangling_reference", "stray_guard"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Finding:
             prefix of the collection that this library would not write. ``undecodable``: a record that is not a
             document, or that its model does not accept. ``computed``: a record whose stored value of a computed column
             differs from the result of its function. ``counter``: a counter of an aggregate index that differs from the
-            records.
+            records. ``dangling_reference``: an entry of a foreign key whose target is missing or has a deadline.
+            ``stray_guard``: a row that the library keeps for a record that others refer to, without that record.
         key: the key as the key-value API shows it; ``(bytes,)`` for bytes that are not a key.
         primary_key: the primary key of the record, if it is known.
         reason: a short description.
@@ -108,6 +111,16 @@ class CheckReport(NamedTuple):
         return self._of("counter")
 
     @property
+    def dangling_references(self) -> tuple[Finding, ...]:
+        """Entries of foreign keys whose target is missing or has a deadline."""
+        return self._of("dangling_reference")
+
+    @property
+    def stray_guards(self) -> tuple[Finding, ...]:
+        """Rows that are kept for records that others refer to, without these records."""
+        return self._of("stray_guard")
+
+    @property
     def repaired(self) -> tuple[Finding, ...]:
         """Findings that this run repaired."""
         return tuple(finding for finding in self.findings if finding.repaired)
@@ -127,6 +140,8 @@ class CheckReport(NamedTuple):
                 ("counters", self.counters),
             )
         )
+        for kind, found in (("dangling references", self.dangling_references), ("stray guards", self.stray_guards)):
+            counts += f", {len(found)} {kind}" if found else ""
         verdict = "ok" if self.ok else "NOT OK"
         missed = f"; not compared: {'; '.join(self.unchecked)}" if self.unchecked else ""
         left = [finding for finding in self.findings if not finding.repaired]

@@ -263,7 +263,9 @@ def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything:
 
 def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[bool]:
     """Delete one key, if the header, its row and its record are unchanged."""
-    view, _ = yield from writable_collection(context, schema)
+    view, live = yield from writable_collection(context, schema)
+    if suspect.kind == "undecodable" and live.referrers:
+        return False  # other records may refer to it; remove() finds out
     checks = [
         Check(HEADER_KEY, view.versionstamp, physical=True),
         Check(suspect.row.key, suspect.row.versionstamp, physical=True),

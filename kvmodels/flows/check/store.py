@@ -20,6 +20,7 @@ from kvmodels.core.operations import Row
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.check.findings import CheckReport, Finding
 from kvmodels.flows.check.records import RecordEntries, Suspect
+from kvmodels.flows.check.references import check_references
 from kvmodels.flows.check.scrub import Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow
@@ -54,17 +55,24 @@ def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNP
     findings: list[Finding] = []
     unchecked: list[str] = []
     for schema in context.schemas.values():
-        report = yield from check_collection(context, schema, repair=repair, pace=pace)
+        report = yield from _check_declared(context, schema, repair=repair, pace=pace)
         scanned += report.scanned
         findings.extend(report.findings)
         unchecked.extend(report.unchecked)
-    return CheckReport(scanned, tuple(findings), tuple(unchecked))
+    number, found = yield from check_references(context, None, repair=bool(repair))
+    return CheckReport(scanned + number, (*findings, *found), tuple(unchecked))
 
 
 def check_collection(
     context: Context, schema: ModelSchema, *, repair: Repair = False, pace: Pace = UNPACED
 ) -> Flow[CheckReport]:
-    """Check one collection; see ``check_database``. Raises SchemaMismatchError."""
+    """Check one collection and its foreign keys; see ``check_database``. Raises SchemaMismatchError."""
+    report = yield from _check_declared(context, schema, repair=repair, pace=pace)
+    number, found = yield from check_references(context, schema.collection, repair=bool(repair))
+    return report._replace(scanned=report.scanned + number, findings=(*report.findings, *found))
+
+
+def _check_declared(context: Context, schema: ModelSchema, *, repair: Repair, pace: Pace) -> Flow[CheckReport]:
     view = yield from reload_header(context)
     live = view.live[schema.collection]
     obstacle = live.refused or (live.read_only if repair else None)

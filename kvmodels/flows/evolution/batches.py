@@ -33,10 +33,12 @@ from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once, sleep
+from kvmodels.flows.references.refusals import refused_reference
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import CompiledWrite, Misfit, RecordChange, Violation
+from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 
 FIRST_BATCH = 100
 LARGEST_BATCH = 1_000
@@ -184,6 +186,9 @@ class RecordBatch:
                 return compiled.write
             if isinstance(compiled, Violation):
                 return compiled
+            if isinstance(compiled, (MissingTarget, RemainingReferrers)):
+                raise refused_reference(compiled)  # a batch keeps every key, and removes no record
+            assert not compiled.spans, "a batch removes no record"
             keys |= compiled.keys
             found = yield from read_together(self._context.limits, sorted(keys), self._view.guard)
             if found is None:

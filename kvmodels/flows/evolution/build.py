@@ -25,9 +25,16 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
 from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
+from kvmodels.catalog.references import not_enforced
 from kvmodels.core.keys import key_successor, skip_parts
 from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
-from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError, UnknownFieldError
+from kvmodels.errors import (
+    DecodeError,
+    KvModelsError,
+    OperationTooLargeError,
+    SchemaMismatchError,
+    UnknownFieldError,
+)
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, rows_at_once
 from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
@@ -78,6 +85,9 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
             yield from raise_schema_version(context, schema)
             continue
         stored = _current(collection, schema, name)
+        require_same_reference(collection, schema, name)
+        if stored is None and schema.indexes[name].reference is not None:
+            raise not_enforced(schema, name)
         if stored is None or outdated or live.unbuilt:
             yield from _begin(context, view, schema, name, outdated)
             continue
@@ -91,6 +101,25 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
         finished = yield from _finish(context, schema, index)
         if finished is not None and finished.state is IndexState.PENDING:
             return replace(finished, scanned=scanned)
+
+
+def require_same_reference(collection: StoredCollection, schema: ModelSchema, name: str) -> None:
+    """Refuse to replace the index of a foreign key by one that does not enforce it, or not for this target.
+
+    Raises:
+        SchemaMismatchError: with both targets.
+    """
+    declared = schema.indexes[name].reference
+    for index in collection.indexes:
+        if index.name == name and index.state.maintained and index.reference != declared:
+            raise SchemaMismatchError(
+                "the index of a foreign key would be replaced by one without it, or with another target",
+                collection=schema.collection,
+                index=name,
+                stored=index.reference,
+                declared=declared,
+                hint=f'To give up the foreign key, drop its index first: db.drop_index({schema.name}, "{name}").',
+            )
 
 
 def unknown_index(schema: ModelSchema, name: str) -> UnknownFieldError:

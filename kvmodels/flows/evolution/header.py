@@ -24,8 +24,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import is_
 
-from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, stored_collection
-from kvmodels.catalog.collection import opened, replaces, require_current_release, unkept_generations
+from kvmodels.catalog.catalogue import (
+    Header,
+    IndexState,
+    StoredCollection,
+    StoredIndex,
+    stored_collection,
+    stored_index,
+)
+from kvmodels.catalog.collection import (
+    is_older,
+    opened,
+    replaces,
+    require_current_release,
+    unkept_generations,
+)
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
     RESERVED,
@@ -36,6 +49,7 @@ from kvmodels.catalog.keyspace import (
     index_prefix,
     violation_prefix,
 )
+from kvmodels.catalog.references import unenforced_references
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import (
     VACANT,
@@ -128,6 +142,7 @@ def list_collections(context: Context) -> Flow[HeaderView]:
     view = yield from header_view(context)
     used: set[bytes] = set()
     while True:
+        view = yield from _list_references(context, view)
         new = [schema for name, schema in context.schemas.items() if name not in view.header.collections]
         if not new:
             return view
@@ -135,6 +150,34 @@ def list_collections(context: Context) -> Flow[HeaderView]:
             used = yield from used_prefixes(context, new)
         view = yield from reload_header(context)
         check_prefixes(context, view)
+
+
+def _list_references(context: Context, view: HeaderView) -> Flow[HeaderView]:
+    """List new foreign keys of collections that have no records as READABLE; leave those with records alone."""
+    for schema in context.schemas.values():
+        while True:
+            stored = view.header.collections.get(schema.collection)
+            if stored is None or view.live[schema.collection].refused or is_older(schema, stored):
+                break
+            names = unenforced_references(schema, stored)
+            prefix = context.layouts[schema.collection].prefix
+            if not names or (yield from read((vacant_range(prefix),))).ranges[0]:
+                break
+            header = view.header.with_collection(_with_references(schema, stored, names))
+            yield from commit_header(context, view, header, checks=(Check(prefix, VACANT),))
+            view = yield from reload_header(context)
+    return view
+
+
+def _with_references(schema: ModelSchema, stored: StoredCollection, names: Sequence[str]) -> StoredCollection:
+    """Return a collection without records, with some indexes of foreign keys; other indexes of their names end."""
+    for name in names:
+        generation = stored.next_generation(name)
+        for index in stored.indexes:
+            if index.name == name and index.state is not IndexState.DROPPING:
+                stored = stored.with_index(replace(index, state=IndexState.DROPPING))
+        stored = stored.with_index(stored_index(schema.indexes[name], generation, IndexState.READABLE))
+    return stored.listing(schema)
 
 
 def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:

@@ -26,7 +26,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.catalog.catalogue import LOADING, Header, index_definition, loading_value
-from kvmodels.catalog.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
+from kvmodels.catalog.keyspace import (
+    HEADER_KEY,
+    EntryLayout,
+    RecordLayout,
+    belongs_to_a_change,
+    counted_by,
+    is_of_references,
+)
 from kvmodels.codecs.typed_json import (
     is_graph_form,
     key_from_json,
@@ -52,6 +59,7 @@ from kvmodels.core.operations import (
 from kvmodels.errors import DecodeError, EngineError, KvModelsError
 from kvmodels.flows.effects import Flow, commit, read
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.references.dangling import ReferenceScan, dangling_dump
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.entries import entry_value
 from kvmodels.limits import Limits
@@ -250,11 +258,18 @@ class Loading:
     def finish(self) -> Flow[int]:
         """Replace the token with the catalogue of the dump; return the number of keys written.
 
-        Raises DecodeError if the last line of the dump is missing.
+        Raises:
+            DecodeError: the last line of the dump is missing.
+            ReferenceViolationError: a foreign key of the dump names a record that is not in it.
         """
         if not self._ended:
             self._line += 1
             raise self._malformed("the dump is cut off: its last line is missing")
+        if self._header is not None:
+            scan = ReferenceScan(self._form.codec, self._header, self._limits, root=self._form.root)
+            found = yield from scan.dangling()
+            if found:
+                raise dangling_dump(found)
         yield from self.store((self._final_header(),))
         self._guard = None
         return self.written + (self._header is not None)
@@ -398,7 +413,7 @@ class Loading:
         if packed == self._header_key:
             self._take_header(value, key)
             return []
-        if belongs_to_a_change(key) or (type(key[0]) is str and key[0] in self._skipped):
+        if belongs_to_a_change(key) or is_of_references(key) or (type(key[0]) is str and key[0] in self._skipped):
             return []
         index = counted_by(key)
         if index is not None and index not in self._counting:

@@ -86,6 +86,14 @@ class ReadSet:
         """Return the keys of rows that have another version than was read."""
         return [key for key, row in rows if self._seen[key] != (None if row is None else row.versionstamp)]
 
+    def differing(self, rows: Iterable[tuple[bytes, Row | None]]) -> list[bytes]:
+        """Return the keys of rows that were read before in another version, on an engine without snapshots."""
+        return [
+            key
+            for key, row in rows
+            if key in self._seen and self._seen[key] != (None if row is None else row.versionstamp)
+        ]
+
     def checks(self, collections: Iterable[LiveCollection], taken: Collection[bytes]) -> Iterator[Check]:
         """Return the checks of the commit.
 

@@ -40,7 +40,8 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsErr
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
 from kvmodels.indexing import entries
-from kvmodels.indexing.entries import RecordChange, Violation, entry_keys, entry_value, require_fan_out
+from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.entries import RecordChange, entry_keys, entry_value, require_fan_out
 from kvmodels.schema.instances import PendingStamp, pending_state, set_state, state_of
 
 R = TypeVar("R")
@@ -55,7 +56,7 @@ class _Record:
     first: RecordChange
     last: RecordChange
     stamp: PendingStamp
-    refused: Callable[[Violation], KvModelsError]
+    refused: Callable[[Refusal], KvModelsError]
 
 
 class _Save(NamedTuple):
@@ -130,8 +131,8 @@ class WrittenRecords:
             for record in self._records.values()
         ]
 
-    def refused(self, violation: Violation) -> KvModelsError:
-        """Return the error for a unique slot that another record holds, as the verb of the write raises it."""
+    def refused(self, violation: Refusal) -> KvModelsError:
+        """Return the error for what refuses a record of the commit, as the verb of the write raises it."""
         return self._records[violation.change.key].refused(violation)
 
     def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:

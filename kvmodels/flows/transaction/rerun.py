@@ -24,6 +24,7 @@ from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import RetriesExhaustedError, TransactionConflictError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, reserve_writes, sleep, take_turn
+from kvmodels.flows.references.targets import anchor, busy_targets
 
 OUTSIDERS_S: Final = 1.0
 """Seconds for which functions with a turn take the writer lock, after a conflict with another process."""
@@ -77,6 +78,7 @@ class Rerun:
         "_had_turn",
         "_history",
         "_lost",
+        "_replaced",
         "_retries",
         "_started",
         "attempt",
@@ -95,6 +97,7 @@ class Rerun:
         self._failed: tuple[tuple[KeyPart, ...], ...] = ()
         self._had_turn = False
         self._lost: frozenset[bytes] = frozenset()
+        self._replaced: frozenset[bytes] = frozenset()
         self.attempt = 1
         self.reserved = False
         self.ticket = context.turns.ticket()
@@ -112,6 +115,8 @@ class Rerun:
         history = self._history
         history.wrote = write is not None
         history.seconds = self._context.monotonic() - self._began
+        if write is not None:
+            self._replaced = frozenset(mutation.key for mutation in write.mutations)
         if write is not None and not self.ticket.keys:
             checked = {check.key for check in write.checks}
             replaced = [mutation.key for mutation in write.mutations if mutation.key in checked]
@@ -137,9 +142,14 @@ class Rerun:
     def again(self) -> Flow[None]:
         """Wait until the function may be run once more.
 
+        Records that were referred to, and that another writer has changed, get their anchors.
+
         Raises:
             RetriesExhaustedError: the deadline has passed.
         """
+        view = self._context.view
+        if view is not None:
+            yield from anchor(busy_targets(self._lost - self._replaced, view.live.values()), view.guard)
         if self._had_turn and self.ticket.granted and self._lost <= self.ticket.keys:
             self._context.turns.outsiders_until = self._context.monotonic() + OUTSIDERS_S
             self._defeats += 1

@@ -30,7 +30,7 @@ from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.compiler import compile_write
+from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows
 from kvmodels.schema.instances import PendingStamp
 
@@ -332,6 +332,7 @@ class TransactionFlows:
     def _compiled(self) -> Flow[AtomicWrite]:
         changes = self._records.changes()
         rows: dict[bytes, Row | None] = {}
+        entries = NO_ENTRIES
         while True:
             compiled = compile_write(
                 changes,
@@ -340,14 +341,28 @@ class TransactionFlows:
                 codec=self.context.codec,
                 now_ms=self.now_ms,
                 max_key_bytes=self.context.limits.max_key_bytes,
+                found=entries,
             )
             if isinstance(compiled, CompiledWrite):
                 return compiled.write
             if not isinstance(compiled, NeedRows):
                 raise self._records.refused(compiled)
+            if compiled.spans:
+                stored = yield from self._base([*compiled.spans.values()], False, None)
+                entries = dict(zip(compiled.spans, stored.ranges, strict=True))
+                continue
             keys = sorted(compiled.keys)
             found = yield from self._base([point(key) for key in keys], True, None)
             rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+            if not self.context.traits.snapshots:
+                # Of two versions of one key only one could be checked.
+                alive = [
+                    (key, None if row and row.expire_at and row.expire_at <= self.now_ms else row)
+                    for key, row in rows.items()
+                ]
+                failed = self._reads.differing(alive)
+                if failed:
+                    self._stop(failed)
 
     def changed(self) -> Flow[None]:
         """Check that everything that was read still holds, for an engine without snapshots.

@@ -34,12 +34,14 @@ from kvmodels.core.operations import (
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, ReadOnlyError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, commit, now, read, read_together, sleep
+from kvmodels.flows.references.targets import BusyTargets, read_entries
 from kvmodels.flows.writing.contention import Contention, calling, is_contended
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget, fits
-from kvmodels.indexing.compiler import compile_simple, compile_write
-from kvmodels.indexing.entries import NeedRows, Violation
+from kvmodels.indexing.compiler import NO_ENTRIES, compile_simple, compile_write
+from kvmodels.indexing.entries import CompiledWrite, NeedRows
+from kvmodels.indexing.references import Entries
 from kvmodels.indexing.simple import record_writer
 
 R = TypeVar("R")
@@ -152,7 +154,11 @@ def _failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes
 
 
 def _compiled(
-    context: Context, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState
+    context: Context,
+    operation: LogicalWrite[R],
+    proposal: Proposal[R],
+    seen: AttemptState,
+    found: Entries = NO_ENTRIES,
 ) -> AtomicWrite | NeedRows | None:
     """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
     changes, beside = proposal.changes, proposal.beside
@@ -165,11 +171,12 @@ def _compiled(
         codec=context.codec,
         now_ms=seen.now_ms,
         max_key_bytes=context.limits.max_key_bytes,
+        found=found,
     )
-    if isinstance(compiled, Violation):
-        raise operation.refused(compiled)
     if isinstance(compiled, NeedRows):
         return compiled
+    if not isinstance(compiled, CompiledWrite):
+        raise operation.refused(compiled)
     write = compiled.write
     if beside is None:
         return write
@@ -247,6 +254,7 @@ class _Run(Generic[R]):
         self.lost_keys: tuple[bytes, ...] = ()
         """The keys that the last attempt has lost to another write."""
         self._failed: tuple[Any, ...] = ()
+        self._busy = BusyTargets(context)
         self._proposals: dict[int, Proposal[R]] = {}
         self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
         self.lost = False
@@ -258,6 +266,7 @@ class _Run(Generic[R]):
         """Make one attempt; return None when it met a conflict."""
         self._attempts += 1
         self.lost_keys = ()
+        yield from self._busy.anchored()
         compiled = yield from self._compiled(must_read=self._operation.reads or self._attempts > 1)
         if compiled is None or isinstance(compiled, _Done):
             return compiled
@@ -296,6 +305,11 @@ class _Run(Generic[R]):
                 with calling(self.contention):
                     proposed = self._operation.propose(seen), basis
             compiled = _compiled(self._context, self._operation, proposed[0], seen)
+            if isinstance(compiled, NeedRows) and compiled.spans:
+                found = yield from read_entries(self._context, compiled.spans, view.guard)
+                if found is None:
+                    return None
+                compiled = _compiled(self._context, self._operation, proposed[0], seen, found)
             if isinstance(compiled, NeedRows):
                 keys |= compiled.keys
                 must_read = True
@@ -355,6 +369,7 @@ class _Run(Generic[R]):
     def _refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
         """Learn from the checks that did not hold."""
         self._failed = failed
+        self._busy.note(self._operation.schemas, failed, self._operation.keys)
         if self.token is not None and (self.token.key in self._failed or not self._failed):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
             # may be reported before the token was looked at.

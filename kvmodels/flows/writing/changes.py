@@ -36,7 +36,9 @@ from kvmodels.flows.arguments import lifetime_ms, require_no_counters, require_o
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
+from kvmodels.flows.references.refusals import refused_reference
 from kvmodels.flows.writing.operation import AttemptState
+from kvmodels.indexing.compiler import Refusal
 from kvmodels.indexing.entries import RecordChange, Violation
 from kvmodels.schema.compile.record_codec import PreparedObject
 from kvmodels.schema.declare.on_write import Hooks, TimeField
@@ -202,8 +204,10 @@ def state_after(item: EncodedObject, change: RecordChange, versionstamp: bytes) 
     )
 
 
-def refused(violation: Violation) -> KvModelsError:
-    """Return the error for a unique slot that another record holds."""
+def refused(violation: Refusal) -> KvModelsError:
+    """Return the error for a unique slot that another record holds, or for a foreign key without a target."""
+    if not isinstance(violation, Violation):
+        return refused_reference(violation)
     change, index = violation.change, violation.index
     live = change.live
     values = index.layout.columns_in(violation.slot)

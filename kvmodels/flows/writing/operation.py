@@ -13,7 +13,8 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.operations import AtomicWrite, Removal, Row
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
-from kvmodels.indexing.entries import RecordChange, Violation
+from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -111,8 +112,8 @@ class LogicalWrite(Protocol[R]):
         ...
 
     @property
-    def refused(self) -> Callable[[Violation], KvModelsError]:
-        """Returns the error for a unique slot that another record holds."""
+    def refused(self) -> Callable[[Refusal], KvModelsError]:
+        """Returns the error for a unique slot that another record holds, or for a foreign key without a target."""
         ...
 
     def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
@@ -127,7 +128,7 @@ class Operation(Generic[R]):
     schemas: Sequence[ModelSchema]
     keys: Callable[[HeaderView], Sequence[bytes]]
     propose: Callable[[AttemptState], Proposal[R]]
-    refused: Callable[[Violation], KvModelsError]
+    refused: Callable[[Refusal], KvModelsError]
     reads: bool = True
     timed: bool = False
     attempts: int | None = None

@@ -13,6 +13,7 @@ from functools import partial
 from inspect import iscoroutine
 from typing import Any, Final, TypeVar, cast
 
+from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.errors import (
     AlreadyExistsError,
@@ -45,6 +46,7 @@ from kvmodels.indexing.entries import RecordChange
 from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.targets import with_keys
 from kvmodels.schema.filters.operands import key_values
 from kvmodels.schema.instances import (
     ObjectState,
@@ -251,7 +253,7 @@ def patch(
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes. Raises
     DoesNotExist, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError or RetriesExhaustedError.
     """
-    return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, None, dict(changes))
+    return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, None, {**with_keys(schema, changes)})
 
 
 def mutate(
@@ -434,6 +436,9 @@ class _RenameRecord(_RecordWrite):
         instance.__dict__.update(
             (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)
         )
+        for field, key in schema.references.items():  # a record that refers to itself goes on doing so
+            if key.target is schema.model and instance.__dict__[field] == self._values[0]:
+                instance.__dict__[field] = new_values[0]
         item = writer.first(instance, document_of(context, row) if schema.time_fields else None)
         if item.pk != self._new_pk:
             raise PrimaryKeyChangedError(
@@ -477,6 +482,10 @@ def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
     return _flow(ChangeBuilder(context, schema, KEEP), _RemoveByKey, pk)
 
 
+def _is_target(view: HeaderView, schema: ModelSchema) -> bool:
+    return bool(view.live[schema.collection].referrers)
+
+
 def _removed(_: bytes) -> bool:
     return True
 
@@ -493,9 +502,17 @@ class _RemoveByKey(_RecordWrite):
     def __init__(self, writer: ChangeBuilder, pk: bytes) -> None:
         schema = writer.schema
         self._pk = pk
-        # Hooks, and the class of a record of several, are asked of the row.
-        self.guesses = writer.life is None and schema.variants is None
+        view = writer.context.view
+        # Hooks, and the class of a record of several, are asked of the row; what refers to it, of its guard.
+        self.guesses = writer.life is None and schema.variants is None and not (view and _is_target(view, schema))
         super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk)
+
+    def keys(self, view: HeaderView, /) -> Sequence[bytes]:
+        """Return the key of the record, and that of its guard if others may refer to it."""
+        schema = self._writer.schema
+        if self._writer.context.transaction is not None or not _is_target(view, schema):
+            return (self._key,)
+        return (self._key, reference_guards(schema.collection) + self._pk)
 
     def compiled(self, view: HeaderView, /) -> CompiledWrite[bool] | None:
         """Return a removal that the engine compiles, where the engine can."""

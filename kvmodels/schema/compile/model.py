@@ -23,7 +23,7 @@ from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsR
 from kvmodels.schema.compile import options
 from kvmodels.schema.compile import partial_model as partials
 from kvmodels.schema.compile import schema as compiling
-from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, reference
+from kvmodels.schema.declare.expressions import FieldRef, ForeignKeyRef, MultiFieldRef, reference
 from kvmodels.schema.declare.markers import Field, refuse_marker_default
 from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version, check_hooks, no_hook, refuse_verb_keyword
 from kvmodels.schema.definition import definition
@@ -75,6 +75,9 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
     schema: definition.ModelSchema | None = cls.__dict__.get(compiling.SCHEMA_ATTRIBUTE)
     if schema is None:
         return reference(cls, name)
+    if name in schema.references:
+        key: ForeignKeyRef[Any, Any, Any] = ForeignKeyRef(name, cls)
+        return key
     source = schema.source(name)
     one: FieldRef[Any] = FieldRef(name, cls)
     several: MultiFieldRef[Any] = MultiFieldRef(name, cls)

@@ -285,6 +285,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
         base,
         collection=collection.collection,
         indexes={name: index for name, index in collection.indexes.items() if _knows(base, index)},
+        references=collection.references,
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),
         variants=own,
         **_dispatched(base, own, variants.by_tag),

@@ -35,6 +35,7 @@ from kvmodels.schema.definition.forms import (
     refused_time_path,
     require_no_fields,
 )
+from kvmodels.schema.definition.targets import with_keys
 from kvmodels.schema.definition.upgrades import Upgrades, version_of
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
@@ -441,6 +442,7 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
     intermediate states. Raises UnknownFieldError: the model has no such field, and does not keep extra fields;
     InvalidArgumentError: the library sets the field; InvalidValueError: a term has no value for the object.
     """
+    changes = with_keys(schema, changes)
     extra = instance.__pydantic_extra__
     for name in changes:
         if name not in schema.fields and (extra is None or not keeps_extra(schema, name)):

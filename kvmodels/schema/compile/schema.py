@@ -25,6 +25,7 @@ from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.columns import Sources, declared_column, folded_field, naming
+from kvmodels.schema.compile.foreign_keys import foreign_keys
 from kvmodels.schema.compile.indexes import Declarations
 from kvmodels.schema.compile.options import ModelOptions
 from kvmodels.schema.compile.record_codec import RecordCodec
@@ -167,7 +168,10 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
     indexes += [declarations.of_meta(index, directions) for index in options.indexes]
     _check_discriminator(model, options)
-    return replace(schema, indexes=_by_name(model.__name__, indexes))
+    keys = foreign_keys(schema, declarations, fields.markers)
+    own = {index.name: index for index in keys.indexes}
+    indexes = [own.pop(index.name, index) if index.unique else index for index in indexes]
+    return replace(schema, indexes=_by_name(model.__name__, [*indexes, *own.values()]), references=keys.references)
 
 
 def _check_discriminator(model: type[Any], options: ModelOptions) -> None:

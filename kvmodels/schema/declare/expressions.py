@@ -457,6 +457,20 @@ _Whole = list[E] | set[E] | frozenset[E] | tuple[E, ...]
 """The whole value of a field with several values; ``Iterable[str]`` would accept a str as its characters."""
 
 
+Owner_co = TypeVar("Owner_co", covariant=True)
+Target_co = TypeVar("Target_co", covariant=True)
+
+
+class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
+    """A foreign key of a model in a query; ``Book.author_id`` is one.
+
+    To type checkers it has the model, the type of the key and the model of the target: ``Author``, or
+    ``Author | None`` where the field may be None.
+    """
+
+    __slots__ = ()
+
+
 class MultiFieldRef(Generic[E]):
     """A field with several values (list, set, frozenset, ``tuple[T, ...]``) in a query, such as ``Place.names``.
 
@@ -581,4 +595,4 @@ def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]
     return (MultiFieldRef if has_several_values(model, path) else FieldRef)(path, model)
 
 
-show_public_path(Expression, FieldRef, MultiFieldRef, Q, col)
+show_public_path(Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col)

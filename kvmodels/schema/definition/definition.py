@@ -160,6 +160,31 @@ class Aggregates:
     sums: tuple[Column, ...] = ()
 
 
+UNRESOLVED: Final = ""
+"""In place of the collection of a target whose class is not known yet; no collection has this name."""
+
+
+class Reference(NamedTuple):
+    """A foreign key: a field that holds the primary key of a record of another model.
+
+    Attributes:
+        field: its name.
+        index_name: the name of its index.
+        target: the model class, or its name where the class is not known yet.
+        optional: the field may be None.
+    """
+
+    field: str
+    index_name: str
+    target: type[Any] | str
+    optional: bool
+
+    @property
+    def target_name(self) -> str:
+        """The name of the target class."""
+        return self.target if isinstance(self.target, str) else self.target.__name__
+
+
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
     """One secondary index: its columns in order and how its entries are kept.
@@ -169,6 +194,8 @@ class IndexDefinition:
         include: the fields whose values are copied into each entry.
         aggregates: the counters that it keeps for each group, instead of entries.
         max_fan_out: the maximum number of entries of one record, if a column has several values.
+        reference: of the index of a foreign key, the collection of the target; ``UNRESOLVED`` until a database is
+            opened, for a target that is given by its name.
     """
 
     name: str
@@ -180,6 +207,7 @@ class IndexDefinition:
     include: tuple[str, ...] = ()
     aggregates: Aggregates | None = None
     max_fan_out: int = MAX_FAN_OUT
+    reference: str | None = None
     _digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -210,6 +238,8 @@ class IndexDefinition:
             signature["include"] = list(self.include)
         if self.aggregates is not None:
             signature["sums"] = [column.signature() for column in self.aggregates.sums]
+        if self.reference is not None:
+            signature["reference"] = self.reference
         return signature
 
     def hash(self) -> str:
@@ -280,6 +310,7 @@ class CompiledDeclaration:
     Attributes:
         packers: for each field, the function that packs an operand of ``exact``; None if operands need more conversion.
         orders: for each str given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
+        resolved: for the collections and classes of the targets of the foreign keys, the schema with these targets.
         opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
     """
 
@@ -287,6 +318,9 @@ class CompiledDeclaration:
         default_factory=dict["str", "Callable[[Any], bytes] | None"]
     )
     orders: dict[str, tuple[Order, ...]] = field(default_factory=dict["str", "tuple[Order, ...]"])
+    resolved: dict[tuple[tuple[str, type[Any]], ...], ModelSchema] = field(
+        default_factory=dict["tuple[tuple[str, type[Any]], ...]", "ModelSchema"]
+    )
     opened: object | None = None
 
 
@@ -326,6 +360,7 @@ class ModelSchema:
         revise: converts a stored document and new values to the object and its ``PreparedObject``, validated once; None
             if the document must be decoded first.
         prepare_many: converts new objects to a ``PreparedBatch``; None if ``prepare`` must be called for each.
+        references: the foreign keys by field.
         compiled: values compiled from the declaration at first use.
     """
 
@@ -356,6 +391,7 @@ class ModelSchema:
     fast_decoding: FastDecoding | None = None
     revise: Callable[[Document, Mapping[str, Any]], Any] | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
+    references: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:

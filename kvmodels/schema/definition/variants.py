@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from kvmodels._support import suggest as spelling
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.targets import with_keys
 
 _CONSTRUCTOR: Final = "__kv_constructor__"
 
@@ -175,6 +176,7 @@ def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool =
     With ``by_fields``, names of fields are accepted even if the constructor accepts only their aliases. Raises like
     ``Constructor.made``, and InvalidArgumentError if the discriminator is required and missing or unknown.
     """
+    values = with_keys(schema, values)
     constructor = constructor_of(_class_of(schema, values))
     return constructor.made_by_fields(values) if by_fields else constructor.made(values)
 

@@ -33,6 +33,7 @@ from kvmodels.schema.declare.expressions import (
     nested_fields,
 )
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.targets import key_given
 from kvmodels.schema.definition.variants import constructor_of
 
 PRIMARY_KEY: Final = "pk"
@@ -324,6 +325,8 @@ def folded_whole(source: ColumnSource | None, value: Any) -> Any:
 
 
 def _converted(schema: ModelSchema, field: str, source: Any, value: Any) -> Any:
+    if field in schema.references:
+        value = key_given(schema, field, value)
     codec = source.codec
     if isinstance(value, str) and codec.from_stored is not None:
         try:

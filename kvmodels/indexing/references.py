@@ -1,0 +1,230 @@
+"""Foreign keys in one commit: what a record newly refers to must exist, and what is referred to must stay.
+
+A commit that makes a new reference checks the target, or its anchor, and sets the guard of the target without a check.
+So many records can begin to refer to one target at the same time. A commit that removes the target checks its guard,
+after which it has read the entries of every index that refers to the collection: a new reference before that read is
+among the entries, and a later one has set the guard, so that the removal is made again.
+
+Rules of this module: pure, and judged on the final state of all records of the commit. The rules themselves are
+functions of ``rules.py``. A guard is read before the entries, never after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.keyspace import reference_anchors, reference_guards
+from kvmodels.catalog.references import IncomingReference, OutgoingReference
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.operations import Check, Delete, Mutation, ReadRange, Row
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.indexing import rules
+from kvmodels.indexing.entries import RecordChange
+from kvmodels.schema.definition.definition import Document
+
+SPARE_ENTRIES = 4
+"""How many entries of a target are read beyond one for each record of the commit, to name the first that remain."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTarget:
+    """A record refers to another one that does not exist, or has a deadline (``reason``)."""
+
+    change: RecordChange
+    reference: OutgoingReference
+    target: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingReferrers:
+    """Records refer to one that is removed; ``keys`` has the first packed primary keys."""
+
+    change: RecordChange
+    referrer: IncomingReference
+    keys: tuple[bytes, ...]
+
+
+class ReferenceChecks(NamedTuple):
+    """The checks and mutations of a commit that keep its foreign keys."""
+
+    checks: Mapping[bytes, Check]
+    mutations: Mapping[bytes, Mutation]
+
+
+class NeedEntries(NamedTuple):
+    """Keys to read together with all others of the commit, and then ranges of entries, by their first keys."""
+
+    keys: frozenset[bytes]
+    spans: Mapping[bytes, ReadRange]
+
+
+Entries = Mapping[bytes, Sequence[Row]]
+"""The entries that were found in each range of ``NeedEntries.spans``."""
+
+
+def are_concerned(changes: Sequence[RecordChange]) -> bool:
+    """Return whether a foreign key has to do with one of the changes."""
+    return any(change.live.references or change.live.referrers for change in changes)
+
+
+def judge(
+    changes: Sequence[RecordChange],
+    rows: Mapping[bytes, Row | None] | None,
+    found: Entries,
+    *,
+    codec: ValueCodec,
+    now_ms: int,
+) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
+    """Return the checks and mutations for the foreign keys of a commit, what must be read first, or what is refused.
+
+    Args:
+        changes: all records of the commit.
+        rows: physical rows by key, read in one snapshot; None when nothing was read.
+        found: the entries of removed targets, read in the snapshot of the rows or in a later one.
+        codec: decodes entries of unique indexes.
+        now_ms: the time by the clock of the engine.
+
+    Raises:
+        InvalidArgumentError: a record that may be referred to would get a deadline.
+    """
+    return _Judgement(changes, rows, found, codec, now_ms).result()
+
+
+class _Judgement:
+    def __init__(
+        self,
+        changes: Sequence[RecordChange],
+        rows: Mapping[bytes, Row | None] | None,
+        found: Entries,
+        codec: ValueCodec,
+        now_ms: int,
+    ) -> None:
+        self._changes = changes
+        self._final = {change.key: change for change in changes if change.only is None}
+        self._rows = rows
+        self._found = found
+        self._codec = codec
+        self._now_ms = now_ms
+        self._checks: dict[bytes, Check] = {}
+        self._mutations: dict[bytes, Mutation] = {}
+        self._keys: set[bytes] = set()
+        self._spans: dict[bytes, ReadRange] = {}
+
+    def result(self) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
+        for change in self._changes:
+            if change.live.referrers:
+                _refuse_deadline(change)
+            refused = self._referring(change) or self._removing(change)
+            if refused is not None:
+                return refused
+        if self._keys or self._spans:
+            return NeedEntries(frozenset(self._keys), self._spans)
+        return ReferenceChecks(self._checks, self._mutations)
+
+    # --- new references ---------------------------------------------------------------------------------------
+
+    def _referring(self, change: RecordChange) -> MissingTarget | None:
+        """Judge the new references of one record."""
+        document = change.new_document
+        for reference in change.live.references if document is not None else ():
+            assert document is not None
+            pk = reference.pk_in(document)
+            if pk is None or not rules.is_new_reference(change, _key_before(reference, change), pk, self._now_ms):
+                continue
+            reason = self._refusal(reference, pk)
+            if reason is not None:
+                return MissingTarget(change, reference, pk, reason)
+            mark = rules.reference_mark(reference.guards + pk)
+            if mark is not None:
+                self._mutations[mark.key] = mark
+        return None
+
+    def _refusal(self, reference: OutgoingReference, pk: bytes) -> str | None:
+        """Return why a record cannot be referred to; check it where it can, or ask for its row."""
+        key, anchor_key = reference.records + pk, reference.anchors + pk
+        own = self._final.get(key)
+        if own is not None:  # its own check is that of the record as it was read
+            if own.new_document is None:
+                return "missing"
+            return None if own.expire_at is None else "expires"
+        rows = self._rows
+        if rows is None or key not in rows or anchor_key not in rows:
+            self._keys.update((key, anchor_key))
+            return None
+        row, anchor = rows[key], rows[anchor_key]
+        if row is None or rules.is_expired(row, self._now_ms):
+            return "missing"
+        if row.expire_at is not None:
+            return "expires"
+        check = rules.target_check(row, anchor)
+        if check is not None:
+            self._checks[check.key] = check
+        return None
+
+    # --- removals of targets ----------------------------------------------------------------------------------
+
+    def _removing(self, change: RecordChange) -> RemainingReferrers | None:
+        """Judge the removal of one record."""
+        old = change.old
+        if change.new_document is not None or change.only is not None or old is None or not change.live.referrers:
+            return None
+        collection = change.live.schema.collection
+        guard_key = reference_guards(collection) + change.pk
+        if self._rows is None or guard_key not in self._rows:
+            self._keys.add(guard_key)
+            return None
+        check = rules.guard_check(guard_key, self._rows[guard_key])
+        if check is not None:
+            self._checks[guard_key] = check
+        for key in rules.kept_with_target(guard_key, reference_anchors(collection) + change.pk):
+            self._mutations[key] = Delete(key)
+        for referrer in change.live.referrers:
+            span = referrer.span(change.pk, len(self._changes) + SPARE_ENTRIES)
+            if span.start not in self._found:
+                self._spans[span.start] = span
+                continue
+            remaining = tuple(self._remaining(change, referrer, self._found[span.start]))
+            if remaining:
+                return RemainingReferrers(change, referrer, remaining)
+        return None
+
+    def _remaining(self, change: RecordChange, referrer: IncomingReference, entries: Sequence[Row]) -> Iterator[bytes]:
+        """Yield the records that still refer to one that is removed."""
+        for entry in entries:
+            pk = referrer.pk_of(self._codec, entry)
+            own = self._final.get(referrer.records.key(pk))
+            if own is None or (own.new_document is not None and _refers(referrer, own.new_document, change.pk)):
+                yield pk
+
+
+def _key_before(reference: OutgoingReference, change: RecordChange) -> bytes | None:
+    """Return the key that a record had as it was read; None also for one that cannot be read."""
+    if change.old_document is None:
+        return None
+    try:
+        return reference.pk_in(change.old_document)
+    except InvalidValueError:
+        return None
+
+
+def _refers(referrer: IncomingReference, document: Document, pk: bytes) -> bool:
+    column = referrer.layout.definition.columns[0]
+    value = document.get(column.field)
+    return value is not None and column.codec.pack_stored(value) == pk
+
+
+def _refuse_deadline(change: RecordChange) -> None:
+    """Refuse a deadline of a record that may be referred to; one that it has already stays."""
+    if change.new_document is None or change.expire_at is None:
+        return
+    if change.old is not None and change.old.expire_at == change.expire_at:
+        return
+    raise InvalidArgumentError(
+        "a record of a collection that foreign keys refer to would expire",
+        argument="expire_in",
+        expected=tuple(f"{one.collection}.{one.field}" for one in change.live.referrers),
+        hint=f"Records of {change.live.schema.name} stay until they are removed: leave out expire_in and Meta.ttl.",
+    )

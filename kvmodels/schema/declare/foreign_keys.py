@@ -1,0 +1,85 @@
+"""The marker of a field that refers to a record of another model: ForeignKey.
+
+Rules of this module: as of ``markers.py``. ``ForeignKey[ULID, Author]`` is ``Annotated[ULID, ForeignKey(Author)]`` at
+run time; to type checkers it is a descriptor, so that ``Book.author_id`` is a ``ForeignKeyRef[Book, ULID, Author]`` and
+``book.author_id`` a ``ULID``. What the target must be is decided in ``schema/compile/foreign_keys.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ForwardRef, Generic, TypeGuard, TypeVar, cast, overload
+
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.expressions import ForeignKeyRef
+from kvmodels.schema.declare.markers import FieldMarker
+
+K = TypeVar("K")
+M = TypeVar("M")
+P = TypeVar("P")
+Target = TypeVar("Target")
+
+
+class ForeignKey(FieldMarker[K], Generic[K, Target]):
+    """A field that holds the primary key of a record of another model, which exists as long as it is referred to.
+
+    The field has an index. ``ForeignKey[ULID | None, Author]`` may be None, and then refers to nothing. A target
+    that is declared later, or the class itself, is given by its name: ``ForeignKey[int, "Author"]``.
+
+    Args:
+        target: the model class, or its name.
+
+    Raises:
+        ModelDefinitionError: the target is neither a class nor a name, or the type of the key is not given.
+
+    Examples:
+        >>> from typing import Annotated
+        >>> ForeignKey[int, "Author"] == Annotated[int, ForeignKey("Author")]
+        True
+    """
+
+    __slots__ = ("target",)
+
+    target: type[Any] | str
+
+    def __init__(self, target: type[Any] | str) -> None:
+        given = cast("object", target)
+        given = given.__forward_arg__ if isinstance(given, ForwardRef) else given
+        if not isinstance(given, (type, str)):
+            raise ModelDefinitionError(
+                "the target of a foreign key is neither a model class nor the name of one",
+                option=f"ForeignKey({short_repr(given)})",
+                hint='Write ForeignKey[int, Author], or ForeignKey[int, "Author"] for a class that is declared later.',
+            )
+        self.target = given
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        if not _is_tuple(item) or len(item) != 2:
+            raise ModelDefinitionError(
+                "a foreign key stands without its target",
+                option=f"ForeignKey[{short_repr(item)}]",
+                hint="Write the type of the key and the model: ForeignKey[int, Author].",
+            )
+        key, target = item
+        return Annotated[key, cls(target)]
+
+    @overload
+    def __get__(
+        self: ForeignKey[P | None, Target], instance: None, owner: type[M]
+    ) -> ForeignKeyRef[M, P | None, Target | None]: ...
+    @overload
+    def __get__(self, instance: None, owner: type[M]) -> ForeignKeyRef[M, K, Target]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> K: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
+        return self  # as for the other markers
+
+    def __repr__(self) -> str:
+        return f"ForeignKey({self.target if isinstance(self.target, str) else self.target.__name__!r})"
+
+
+def _is_tuple(item: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(item, tuple)
+
+
+show_public_path(ForeignKey)

@@ -1,0 +1,56 @@
+"""The story of foreign keys, in format 2.
+
+``python -m tests.golden.story_of_references FOLDER`` writes the golden files of the present code into a folder; what
+``tests/golden/story.py`` says of its files holds here too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from kvmodels import Field, ForeignKey, KvModel, PrimaryKey, Unique
+from kvmodels.catalog.keyspace import reference_anchors
+from kvmodels.core.keys import encode_key
+from kvmodels.flows.references.targets import anchor
+from kvmodels.runtime.sync import run
+from tests.golden.story import TellingEngine, database, write_files
+
+
+class Author(KvModel, collection="authors"):
+    id: PrimaryKey[int]
+
+
+class Book(KvModel, collection="books"):
+    id: PrimaryKey[int]
+    author: ForeignKey[int, Author]
+    sequel: Annotated[ForeignKey[int | None, Book], Unique()] = Field(default=None)
+
+
+MODELS = (Author, Book)
+
+
+def stages(engine: TellingEngine) -> Iterator[str]:
+    """The story, with a name wherever the store is looked at."""
+    db = database(engine, *MODELS)
+    db[Author].create(id=7)
+    db[Author].create(id=8)
+    yield "1_targets"
+    db[Book].create(id=1, author=7)
+    db[Book].create(id=2, author=7, sequel=1)
+    yield "2_referred"
+    view = db._core.context.view
+    assert view is not None
+    key = encode_key(("authors", 7))
+    run(engine, anchor({key: reference_anchors("authors") + encode_key((7,))}, view.guard))
+    db[Book].patch(1, author=8)
+    yield "3_anchored"
+    db[Book].filter(author=7).delete()
+    db[Author].remove(7)
+    yield "4_removed"
+
+
+if __name__ == "__main__":
+    write_files(Path(sys.argv[1]), stages)

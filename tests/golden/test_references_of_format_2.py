@@ -1,0 +1,73 @@
+"""The rows of foreign keys in format 2 are a promise: with others, a release would not see references of another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvmodels import Database, ProtectedError
+from kvmodels.catalog.catalogue import Header
+from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES
+from kvmodels.core.keys import decode_key
+from tests.golden.story import golden_rows, told_again
+from tests.golden.story_of_references import MODELS, Author, Book, stages
+
+FOLDER = Path(__file__).parent / "format_2_references"
+STAGES = ["1_targets", "2_referred", "3_anchored", "4_removed"]
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "concepts" / "layout.md"
+
+
+def kept(stage: str) -> dict[Any, tuple[Any, ...]]:
+    """The guards and anchors: value and versionstamp by key."""
+    rows = {decode_key(bytes.fromhex(row["key"])): row for row in golden_rows(FOLDER, stage)}
+    return {key: (row["value"], row["versionstamp"]) for key, row in rows.items() if key[1] == "ref"}
+
+
+@pytest.mark.parametrize("where", ["memory", "sqlite"])
+def test_the_same_story_writes_the_same_rows(tmp_path, where):
+    assert told_again(stages, FOLDER, None if where == "memory" else tmp_path / "store.db") == STAGES
+
+
+def test_what_is_stored_spelled_out():
+    guard, of_book = ("__kvmodels__", "ref", "authors", "guard", 7), ("__kvmodels__", "ref", "books", "guard", 1)
+    other, anchor = ("__kvmodels__", "ref", "authors", "guard", 8), ("__kvmodels__", "ref", "authors", "anchor", 7)
+    first, second, third, last = (kept(stage) for stage in STAGES)
+    assert first == {}
+    assert {*second} == {guard, of_book}
+    assert second[guard] == second[of_book], "set by the last book"
+    assert {*third} == {guard, of_book, other, anchor}
+    assert third[guard] == second[guard], "a key that stays is no new reference"
+    assert {*last} == {of_book, other}
+    assert {value for value, _ in third.values()} == {""}
+    page = DOCUMENTATION.read_text(encoding="utf-8")
+    for kind in ("guard", "anchor"):
+        assert f'`("__kvmodels__", "ref", collection, "{kind}", *pk)`' in page
+
+
+def test_a_store_with_a_foreign_key_has_another_format():
+    with Database("memory://", models=MODELS) as db:
+        db[Author].count()
+        view = db._core.context.view
+        assert view is not None
+        assert view.header.to_value()["format"] == FORMAT_WITH_REFERENCES == 2
+        assert Header({"authors": view.header.collections["authors"]}).to_value()["format"] == FORMAT == 1
+        signature = view.header.collections["books"].indexes[0].signature
+        assert json.loads(json.dumps(signature))["reference"] in ("authors", "books")
+
+
+def test_a_file_is_read_whole_and_its_foreign_keys_hold(tmp_path):
+    path = tmp_path / "store.db"
+    shutil.copy(FOLDER / "store.sqlite3", path)
+    with Database(path, models=MODELS, require_current=True) as db:
+        report = db.check()
+        assert report.ok, report
+        with pytest.raises(ProtectedError):
+            db[Author].remove(8)
+        db[Author].create(id=9)
+        db[Book].create(id=5, author=9)
+    with Database(path, models=[Author]) as db, pytest.raises(ProtectedError):
+        db[Author].remove(9)

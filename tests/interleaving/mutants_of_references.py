@@ -1,0 +1,55 @@
+"""Foreign keys with one rule taken away each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvmodels.core.operations import point
+from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.references import targets
+from kvmodels.flows.writing import attempt
+from kvmodels.indexing import rules
+
+Patch = pytest.MonkeyPatch
+
+
+def targets_are_not_checked(patch: Patch) -> None:
+    patch.setattr(rules, "target_check", lambda row, anchor: None)
+
+
+def guards_are_not_set(patch: Patch) -> None:
+    patch.setattr(rules, "reference_mark", lambda key: None)
+
+
+def guards_of_targets_are_not_checked(patch: Patch) -> None:
+    patch.setattr(rules, "guard_check", lambda key, row: None)
+
+
+def only_new_records_refer_to_something_new(patch: Patch) -> None:
+    patch.setattr(rules, "is_new_reference", lambda change, before, after, now_ms: change.old is None)
+
+
+def anchors_stay(patch: Patch) -> None:
+    patch.setattr(rules, "kept_with_target", lambda guard_key, anchor_key: (guard_key,))
+
+
+def guards_are_read_after_the_entries(patch: Patch) -> None:
+    """The rows of an attempt are read once more when the entries are known."""
+    rows_of: dict[int, dict[bytes, Any]] = {}
+    real_rows, real_entries = attempt._Run._read, targets.read_entries
+
+    def reading(self: Any, view: Any, keys: Any) -> Flow[Any]:
+        rows = yield from real_rows(self, view, keys)
+        rows_of[id(self._context)] = rows or {}
+        return rows
+
+    def entries_first(context: Any, spans: Any, guard: Any) -> Flow[Any]:
+        found, rows = (yield from real_entries(context, spans, guard)), rows_of[id(context)]
+        again = yield from read([point(key) for key in rows], include_expired=True)
+        rows.update((key, one[0] if one else None) for key, one in zip(list(rows), again.ranges, strict=True))
+        return found
+
+    patch.setattr(attempt._Run, "_read", reading)
+    patch.setattr(attempt, "read_entries", entries_first)

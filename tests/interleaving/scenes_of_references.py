@@ -1,0 +1,134 @@
+"""Schedules for the rules of foreign keys: a new reference beside a removal of its target."""
+
+from __future__ import annotations
+
+from kvmodels import AsyncTransaction
+from kvmodels.catalog.keyspace import reference_anchors
+from kvmodels.core.keys import encode_key
+from kvmodels.flows.references.targets import anchor
+from kvmodels.testing.interleaving import Interleaving
+from kvmodels.testing.processes import Process
+from kvmodels.testing.schedules import History
+from tests.interleaving.libraries import Novel, Writer, reference_faults
+from tests.interleaving.scenes import Judge, Scene, nothing_more
+from tests.interleaving.scenes_of_transactions import transact
+
+
+class ReferenceScene(Scene):
+    """A schedule over writers and novels."""
+
+    def faults(self) -> tuple[list[str], History]:
+        """Run it; what is wrong, and the story."""
+        test = Interleaving(schedule=self.schedule)
+        judge = self.play(test)
+        history = test.run()
+        return [*reference_faults(test.engine), *judge(history)], history
+
+
+def prepare(test: Interleaving, *writers: str, **novels: str) -> tuple[Process, Process]:
+    """Two processes of a store with these writers, and novels by their writers."""
+    ada, bob = test.process(Writer, Novel), test.process(Writer, Novel)
+    for name in writers:
+        test.at_once(ada[Writer].create(id=name))
+    for name, writer in novels.items():
+        test.at_once(ada[Novel].create(id=name, writer=writer))
+    return ada, bob
+
+
+def a_novel_is_inserted_beside_the_removal_of_its_writer(test: Interleaving) -> Judge:
+    """Ada has seen the writer, and Bob that there are no novels."""
+    ada, bob = prepare(test, "w")
+    test.add("ada", ada[Novel].create(id="n", writer="w"))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
+def a_process_that_declares_the_target_alone_removes_it(test: Interleaving) -> Judge:
+    """Bob's program knows nothing of novels: what refers to his collection is in the catalogue."""
+    ada, _ = prepare(test, "w")
+    bob = test.process(Writer)
+    test.add("ada", ada[Novel].create(id="n", writer="w"))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
+def a_novel_is_given_another_writer_who_is_removed(test: Interleaving) -> Judge:
+    """The record is there before, and refers to somebody else."""
+    ada, bob = prepare(test, "v", "w", n="v")
+    test.add("ada", ada[Novel].patch("n", writer="w"))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
+def many_novels_are_inserted_beside_a_removal(test: Interleaving) -> Judge:
+    """Three novels of one commit refer to one writer, whose row is read once."""
+    ada, bob = prepare(test, "w")
+    test.add("ada", ada[Novel].bulk_create([Novel(id=name, writer="w") for name in "abc"]))
+    test.add("bob", bob[Writer].all().delete())
+    return nothing_more
+
+
+def a_writer_is_renamed_beside_an_insert(test: Interleaving) -> Judge:
+    """To those who refer to it, a record that gets another key is removed."""
+    ada, bob = prepare(test, "w")
+    test.add("ada", ada[Novel].create(id="n", writer="w"))
+    test.add("bob", bob[Writer].rename("w", "x"))
+    return nothing_more
+
+
+def two_transactions_insert_and_remove(test: Interleaving) -> Judge:
+    """Both are judged at their ends, on what they leave behind."""
+    ada, bob = prepare(test, "w")
+
+    async def inserting(tx: AsyncTransaction) -> None:
+        await tx[Novel].create(id="n", writer="w")
+
+    async def removing(tx: AsyncTransaction) -> None:
+        with tx.unchecked():
+            await tx[Writer].remove("w")
+
+    test.add("ada", transact(ada, inserting))
+    test.add("bob", transact(bob, removing))
+    return nothing_more
+
+
+def a_writer_with_an_anchor_is_removed(test: Interleaving) -> Judge:
+    """Ada checks the anchor of the writer instead of the record, so it must go with the record."""
+    ada, bob = prepare(test, "w", old="w")
+    test.at_once(anchored(ada))
+    test.at_once(ada[Novel].remove("old"))
+    test.add("ada", ada[Novel].create(id="n", writer="w"))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
+async def anchored(process: Process) -> None:
+    """Give the writer ``w`` an anchor, as a conflict does."""
+    view = process.context.view
+    assert view is not None
+    record = encode_key(("writers", "w"))
+    await process.run(anchor({record: reference_anchors("writers") + encode_key(("w",))}, view.guard))
+
+
+INSIDE_INSERT = ("ada read", "bob end")
+INSIDE_CHANGE = ("ada read", "ada read", "bob end")
+INSIDE_REMOVAL = ("bob read", "bob read", "ada end")
+TOGETHER = ("ada read", "ada read", "bob read", "bob read", "bob read", "bob read", "ada end")
+
+REFERENCE_SCENES = (
+    ReferenceScene("target-check", INSIDE_INSERT, a_novel_is_inserted_beside_the_removal_of_its_writer),
+    ReferenceScene("target-check", INSIDE_INSERT, a_process_that_declares_the_target_alone_removes_it),
+    ReferenceScene("target-check", INSIDE_INSERT, a_writer_is_renamed_beside_an_insert),
+    ReferenceScene("target-check", INSIDE_INSERT, many_novels_are_inserted_beside_a_removal),
+    ReferenceScene("target-check", INSIDE_CHANGE, a_novel_is_given_another_writer_who_is_removed),
+    ReferenceScene("new-reference", INSIDE_INSERT, a_novel_is_given_another_writer_who_is_removed),
+    ReferenceScene("anchor-removed", INSIDE_INSERT, a_writer_with_an_anchor_is_removed),
+    *(
+        ReferenceScene(mutant, INSIDE_REMOVAL, play)
+        for mutant in ("reference-mark", "guard-check", "guard-first")
+        for play in (
+            a_novel_is_inserted_beside_the_removal_of_its_writer,
+            a_process_that_declares_the_target_alone_removes_it,
+        )
+    ),
+)

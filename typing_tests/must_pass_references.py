@@ -1,0 +1,34 @@
+"""Foreign keys as type checkers see them, which must be accepted."""
+
+from __future__ import annotations
+
+from typing import Annotated, assert_type
+
+from kvmodels import Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey, QuerySet, Unique
+
+
+class Author(KvModel, collection="authors"):
+    id: PrimaryKey[int]
+    name: str = ""
+
+
+class Book(KvModel, collection="books"):
+    id: PrimaryKey[int]
+    author_id: ForeignKey[int, Author]
+    editor_id: ForeignKey[int | None, Author] = Field(default=None)
+    sequel_id: Annotated[ForeignKey[int | None, "Book"], Unique()] = Field(default=None)
+
+
+assert_type(Book.author_id, ForeignKeyRef[Book, int, Author])
+assert_type(Book.editor_id, ForeignKeyRef[Book, int | None, Author | None])
+assert_type(Book.sequel_id, ForeignKeyRef[Book, int | None, Book | None])
+
+book = Book(id=1, author_id=1)
+assert_type(book.author_id, int)
+assert_type(book.editor_id, int | None)
+book.author_id = 2
+
+db = Database("memory://", models=[Author, Book])
+assert_type(db[Book].filter(Book.author_id == 1), QuerySet[Book])
+db[Book].filter(Book.editor_id == None)  # noqa: E711
+db[Book].order_by(Book.author_id.desc())
