@@ -38,7 +38,7 @@ def background_threads() -> Callable[[], list[str]]:
 
     def names() -> list[str]:
         ours = [thread.name for thread in threading.enumerate() if thread not in others]
-        return [name for name in ours if name in ("kvmodels-poll", "kvmodels-sweep")]
+        return [name for name in ours if name in ("kvmodels-poll", "kvmodels-sweep", "kvmodels-listen")]
 
     return names
 

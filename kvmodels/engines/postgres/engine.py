@@ -220,12 +220,13 @@ class PostgresEngine:
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.
 
-        While anybody is subscribed, a thread asks the server every ``poll_interval``.
+        While anybody is subscribed, a thread listens for notifications of the server, or asks it every
+        ``poll_interval`` where these do not arrive.
 
         Raises:
             ClosedError: the engine is closed.
         """
-        return self.check_open().background.subscribe(wake)
+        return self.check_open().subscribe(wake)
 
     def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
         """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.

@@ -31,6 +31,7 @@ from kvmodels.engines.postgres.commits import (
     compute_and_commit,
 )
 from kvmodels.engines.postgres.connection import Call, Calls, ConnectionPool, PostgresConnection, connect, int8
+from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
 from kvmodels.engines.postgres.packing import PackedWrite, packed
 from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, due_once, state_once, statements
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
@@ -122,6 +123,7 @@ class PostgresStore:
         self._since_trim = 0
         self.first_key: bytes | None = None
         self.background = StoreBackground(self)
+        self.listener = CommitListener(self)
 
     def open(self) -> None:
         """Make the store if need be, and learn its state.
@@ -151,7 +153,13 @@ class PostgresStore:
     @property
     def poll_interval(self) -> float:
         """Seconds between two looks for commits of other processes."""
-        return self.options.poll_interval
+        return CHECK_S if self.listener.active else self.options.poll_interval
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit of any process, until the returned function is called."""
+        unsubscribe = self.background.subscribe(wake)
+        self.listener.want()
+        return unsubscribe
 
     # Time and versions
 
@@ -462,6 +470,7 @@ class PostgresStore:
         """Wait for running calls and close every connection."""
         self.closed_reason = "closed"
         self.background.stop()
+        self.listener.stop()
         with self._committing:
             writer, self._writer = self._writer, None
             if writer is not None:

@@ -247,6 +247,10 @@ class StoreBackground:
         if log is not None and log.oldest_ms is not None and log.oldest_ms + log.retention_ms <= now:
             self._store.trim_log(now - log.retention_ms, backoff)
 
+    def look_soon(self) -> None:
+        """Look for commits of other processes without waiting for the next time."""
+        self._poll.schedule(0)
+
     def stop(self) -> None:
         """End the threads."""
         self._poll.stop()

@@ -296,6 +296,20 @@ BEGIN
 END
 $$;
 
+-- Tells listeners of a commit, if there are any: they share an advisory lock. Nothing is sent without them, because the
+-- server lets one notifying transaction commit at a time, in all its databases.
+CREATE OR REPLACE FUNCTION SCHEMA.notify_1(version int8)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(1802923364, 'SCHEMA.gate'::regclass::oid::int4) THEN
+        PERFORM pg_notify('kvmodels_' || 'SCHEMA.gate'::regclass::oid, version::text);
+    END IF;
+END
+$$;
+
 -- Applies operations, each whole or not at all, in one transaction. counts holds four numbers for each operation: of
 -- its checks, sets, deletes and sums; the other arrays hold these of all operations, one after the other.
 -- check_kinds: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. A key appears once among
@@ -442,6 +456,9 @@ BEGIN
         at_delete := at_delete + deletes; at_sum := at_sum + sums;
         RETURN NEXT;
     END LOOP;
+    IF last <> g.state THEN
+        PERFORM SCHEMA.notify_1(last);
+    END IF;
 END
 $$;
 
@@ -516,6 +533,7 @@ BEGIN
             ON CONFLICT (key) DO UPDATE SET version = excluded.version;
         END IF;
         INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (s, g.state, d, gen_random_uuid(), false);
+        PERFORM SCHEMA.notify_1(s);
     END IF;
     RETURN NEXT;
 END
