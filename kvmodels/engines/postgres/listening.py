@@ -1,4 +1,4 @@
-"""Notifications of commits: a connection that LISTENs while somebody waits for a commit.
+"""Notifications of commits: a connection that LISTENs while the store has waiters.
 
 Rules of this module: a commit notifies only while a listener holds the advisory lock of the store, because the server
 lets one notifying transaction commit at a time, in all its databases. LISTEN is believed only after a notification
@@ -98,7 +98,7 @@ class CommitListener:
         self._wake: socket.socket | None = None
 
     def want(self) -> None:
-        """Begin to listen, unless that goes on already or was refused a short time ago."""
+        """Begin to listen, unless the thread runs or was refused a short time before."""
         if not self._running and not self._stopping and time.monotonic() >= self._retry_at:
             self._task.schedule(0)
 
@@ -114,7 +114,7 @@ class CommitListener:
         self._task.stop()
 
     def _listen(self) -> float | None:
-        """Listen until nobody waits any more; the seconds after which to try again, or None."""
+        """Listen until there are no waiters; return the seconds after which to try again, or None."""
         self._running = True
         background = self._store.background
         refused = False
@@ -173,7 +173,7 @@ class CommitListener:
         return False
 
     def _wait(self, connection: PostgresConnection, woken: socket.socket) -> None:
-        """Wake the waiters for each notification, until there were none for a while."""
+        """Wake the waiters for each notification, until the store has had no waiters for a while."""
         background = self._store.background
         last_wanted = time.monotonic()
         while not self._stopping:
