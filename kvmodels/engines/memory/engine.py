@@ -39,7 +39,7 @@ from kvmodels.engines.shared.background import (
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate, visible
 from kvmodels.engines.shared.file_checks import read_only
-from kvmodels.engines.shared.registry import StoreRegistry, forget_after_fork, require_same_options
+from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry, require_same_options
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite import backup as backups
 from kvmodels.errors import ClosedError, InvalidArgumentError, SnapshotExpiredError
@@ -123,7 +123,7 @@ class MemorySnapshot:
         return view
 
 
-class MemoryEngine:
+class MemoryEngine(StoreHandle[MemoryStore]):
     """An ordered store in the memory of this process, with the full contract of ``kvmodels.engines.contract``.
 
     A read of one key costs about 1 us, a commit of three sets a few us, a range O(log n + rows). While a snapshot
@@ -153,7 +153,7 @@ class MemoryEngine:
         >>> engine.close()
     """
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_readonly", "_store", "_url", "capabilities")
+    __slots__ = ("_readonly", "capabilities")
 
     def __init__(
         self,
@@ -177,25 +177,11 @@ class MemoryEngine:
             raise InvalidArgumentError(
                 "the maximum age of a snapshot is not positive", argument="snapshot_max_age", value=snapshot_max_age
             )
-        self._limits = limits
-        self._url = url
         self._readonly = readonly
-        self._closed_reason: str | None = None
         retention_ms = require_retention(change_log)
         store = _attach(url[len(SCHEME) :], clock, round(snapshot_max_age * 1_000), retention_ms)
-        self._store: MemoryStore | None = store
+        super().__init__(store, limits, url)
         self.capabilities = Capabilities(MEMORY_TRAITS, point_reader=self, turns=store.turns)
-        forget_after_fork(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        return self._url
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
@@ -371,19 +357,6 @@ class MemoryEngine:
         if last:
             store.sweeper.stop()  # outside the lock, which a running sweep may wait for
 
-    def abandon(self) -> None:
-        """Forget the store in a forked child, where it is only a copy of the parent's."""
-        if self._store is not None:
-            self._closed_reason = "forked"
-            self._store = None
-
-    def check_open(self) -> MemoryStore:
-        """The store of this handle, or ClosedError."""
-        store = self._store
-        if store is None:
-            raise self._closed()
-        return store
-
     def enter(self, store: MemoryStore) -> bytes:
         """The stamp of the store, made whole. For calls that hold its lock; the handle may have closed meanwhile."""
         if self._store is None:
@@ -402,11 +375,6 @@ class MemoryEngine:
             return stamp
         with store.lock:
             return self.enter(store)
-
-    def _closed(self) -> ClosedError:
-        if self._closed_reason == "forked":
-            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
-        return ClosedError("this store is closed", url=self._url, reason="closed")
 
 
 def _failed_guard(store: MemoryStore, guard: Guard, now: int | None) -> GuardFailed | None:

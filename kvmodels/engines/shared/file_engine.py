@@ -7,14 +7,14 @@ store reads and writes is the business of the engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
 from kvmodels.engines.shared.background import BackgroundStore, StoreBackground, require_sweep_limit
 from kvmodels.engines.shared.file_checks import FileIdentity, replaced, unusable
-from kvmodels.engines.shared.registry import SharedStore, StoreRegistry, forget_after_fork, require_same_options
+from kvmodels.engines.shared.registry import SharedStore, StoreHandle, StoreRegistry, require_same_options
 from kvmodels.engines.shared.waiting import Backoff, wait_for
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError
 from kvmodels.limits import Limits
@@ -78,7 +78,7 @@ class FileStore(SharedStore, BackgroundStore, Protocol):
 StoreT = TypeVar("StoreT", bound=FileStore)
 
 
-class FileEngine(Generic[StoreT]):
+class FileEngine(StoreHandle[StoreT]):
     """One handle of a store in a file.
 
     Args:
@@ -88,25 +88,11 @@ class FileEngine(Generic[StoreT]):
         url: what to show in messages.
     """
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_registry", "_store", "_url")
+    __slots__ = ("_registry",)
 
     def __init__(self, registry: StoreRegistry[StoreT], store: StoreT, limits: Limits, url: str) -> None:
+        super().__init__(store, limits, url)
         self._registry = registry
-        self._limits = limits
-        self._url = url
-        self._closed_reason: str | None = None
-        self._store: StoreT | None = store
-        forget_after_fork(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        return self._url
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
@@ -163,14 +149,8 @@ class FileEngine(Generic[StoreT]):
                 store.close()
         store.background.signal.notify()
 
-    def abandon(self) -> None:
-        """Forget the store in a forked child; it let go of the file before the fork."""
-        if self._store is not None:
-            self._closed_reason = "forked"
-            self._store = None
-
     def check_open(self) -> StoreT:
-        """The store of this handle, or ClosedError."""
+        """Return the store of this handle. Raises ClosedError."""
         store = self._store
         if store is None:
             raise self._closed()
@@ -180,11 +160,6 @@ class FileEngine(Generic[StoreT]):
 
     def _present_stamp(self) -> bytes:
         return to_versionstamp(self.check_open().present_version())
-
-    def _closed(self) -> ClosedError:
-        if self._closed_reason == "forked":
-            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
-        return ClosedError("this store is closed", url=self._url, reason="closed")
 
 
 def attach(

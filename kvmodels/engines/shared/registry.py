@@ -17,7 +17,8 @@ import threading
 import weakref
 from typing import Any, Generic, Protocol, TypeVar
 
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.limits import Limits
 
 
 class ForkAware(Protocol):
@@ -102,6 +103,47 @@ class SharedStore(Protocol):
 
 
 StoreT = TypeVar("StoreT", bound=SharedStore)
+
+
+class StoreHandle(Generic[StoreT]):
+    """One handle of an open store: the part of an engine that is the same for every kind of store."""
+
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_url")
+
+    def __init__(self, store: StoreT, limits: Limits, url: str) -> None:
+        self._limits = limits
+        self._url = url
+        self._closed_reason: str | None = None
+        self._store: StoreT | None = store
+        forget_after_fork(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, for messages."""
+        return self._url
+
+    def abandon(self) -> None:
+        """Forget the store in a forked child: it belongs to the parent."""
+        if self._store is not None:
+            self._closed_reason = "forked"
+            self._store = None
+
+    def check_open(self) -> StoreT:
+        """Return the store of this handle. Raises ClosedError."""
+        store = self._store
+        if store is None:
+            raise self._closed()
+        return store
+
+    def _closed(self) -> ClosedError:
+        if self._closed_reason == "forked":
+            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
+        return ClosedError("this store is closed", url=self._url, reason="closed")
 
 
 class StoreRegistry(Generic[StoreT]):
