@@ -15,64 +15,43 @@ from kvmodels.core.values import KvArray, KvMap, KvU64
 from kvmodels.errors import DecodeError, InvalidKeyError
 
 
-class IdentityDict(dict[Any, Any]):
+class _ByIdentity:
+    """Objects that equal only themselves, as containers do in JavaScript."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class IdentityDict(_ByIdentity, dict[Any, Any]):  # type: ignore[misc]  # containers have no hash
     """A JavaScript object used as a key or member."""
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
-
-class IdentityMap(KvMap):
+class IdentityMap(_ByIdentity, KvMap):  # type: ignore[misc]  # containers have no hash
     """A Map used as a key or member."""
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
-
-class IdentityList(KvArray):
+class IdentityList(_ByIdentity, KvArray):  # type: ignore[misc]  # containers have no hash
     """An array used as a key or member."""
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
-
-class IdentitySet(set[Any]):
+class IdentitySet(_ByIdentity, set[Any]):  # type: ignore[misc]  # containers have no hash
     """A Set used as a key or member."""
 
     __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
 
 
 V8_ENCODING: Final = 1
