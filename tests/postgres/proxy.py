@@ -20,7 +20,7 @@ from urllib.parse import quote
 Fault = Literal["lose_answer", "lose_request"] | None
 Plan = Callable[[bytes], Fault]
 
-ROLLBACK = b"Q\0\0\0\rROLLBACK\0"
+ROLLBACK = b"ROLLBACK\0"
 
 SOCKET = ".s.PGSQL.5432"
 
@@ -100,7 +100,7 @@ class Proxy:
                         if losing == "lose_request":
                             return
                         # The end of a snapshot, whose answer is not waited for.
-                        asked = data != ROLLBACK
+                        asked = ROLLBACK not in data or b"SELECT" in data
                         server.sendall(data)
                         continue
                     with self._lock:
