@@ -34,8 +34,14 @@ from kvmodels.engines.lmdb.rows import Transaction
 from kvmodels.engines.lmdb.store import LmdbStore
 from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
-from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
-from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle
+from kvmodels.engines.shared.file_engine import (
+    BEFORE_ALL_TIME,
+    FileEngine,
+    FileSnapshot,
+    SnapshotHandle,
+    attach,
+    require_sensible,
+)
 from kvmodels.engines.shared.registry import StoreRegistry
 from kvmodels.engines.sqlite.backup import copy_snapshot
 from kvmodels.errors import InvalidArgumentError

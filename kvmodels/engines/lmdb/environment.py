@@ -26,7 +26,7 @@ from kvmodels.engines.lmdb.lock import WriterLock
 from kvmodels.engines.lmdb.rows import ZEROS, Transaction, unpacked
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, replaced
-from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
+from kvmodels.engines.shared.file_engine import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError, StorageFullError
 

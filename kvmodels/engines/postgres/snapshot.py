@@ -14,7 +14,7 @@ from kvmodels.core.operations import Follow, GuardFailed, ReadRange, Row
 from kvmodels.engines.postgres.connection import PostgresConnection
 from kvmodels.engines.postgres.errors import is_lost, translated
 from kvmodels.engines.postgres.reads import NONE, Statements, StateSeen, Times, count_once, read_and_follow
-from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle, SnapshotStore
+from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle, SnapshotStore
 from kvmodels.errors import KvModelsError, SnapshotExpiredError
 
 SNAPSHOTS: Final = "snapshots"

@@ -40,7 +40,7 @@ from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
 from kvmodels.engines.shared.file_checks import read_only
-from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
+from kvmodels.engines.shared.file_engine import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError

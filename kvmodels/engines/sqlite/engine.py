@@ -32,8 +32,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
 from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
-from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
-from kvmodels.engines.shared.file_snapshot import FileSnapshot, SnapshotHandle
+from kvmodels.engines.shared.file_engine import FileEngine, FileSnapshot, SnapshotHandle, attach, require_sensible
 from kvmodels.engines.shared.registry import StoreRegistry
 from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite import log as sqlite_log

@@ -33,7 +33,7 @@ from kvmodels.engines.shared.file_checks import (
     refuse_network_place,
     replaced,
 )
-from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
+from kvmodels.engines.shared.file_engine import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
 from kvmodels.engines.shared.waiting import Backoff, SharedBackoff
 from kvmodels.engines.sqlite import file as sqlite_file

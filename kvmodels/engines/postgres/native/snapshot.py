@@ -26,7 +26,7 @@ from kvmodels.engines.postgres.native.link import Link
 from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, count_once, read_and_follow
 from kvmodels.engines.postgres.snapshot import FirstRow, is_one_key, lost_or_refused
 from kvmodels.engines.postgres.store import PostgresStore
-from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME
+from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME
 from kvmodels.errors import ClosedError, KvModelsError, SnapshotExpiredError
 
 ResultT = TypeVar("ResultT")
