@@ -334,9 +334,14 @@ class DatabaseCore:
         unchecked = (*report.unchecked, *recounted.unchecked)
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
+    def token(self, token: str) -> str:
+        """Return the token of a ``CommitUnknownError``. Raises InvalidArgumentError if it is not a text."""
+        require_text("token", token, "Give the token of a CommitUnknownError.")
+        return token
+
     def outcome(self, token: str) -> Flow[bool]:
         """Return whether the operation with this token was applied; if not, it never will be."""
-        require_text("token", token, "Give the token of a CommitUnknownError.")
+        self.token(token)
         context = self.context
         row = yield from attempt.burn(context, attempt.Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None

@@ -471,6 +471,19 @@ class WriteReserver(Protocol):
         ...
 
 
+class CommitResolver(Protocol):
+    """Finds out what became of a commit whose answer was lost, without a token in the store."""
+
+    def outcome(self, token: str, /) -> bool:
+        """Return whether the commit was applied; if not, it never will be.
+
+        Raises:
+            InvalidArgumentError: the token is not one of the engine's.
+            CommitUnknownError: the store did not answer, or has forgotten the commit.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """Everything that the layers above may ask about an engine.
@@ -488,6 +501,7 @@ class Capabilities:
         turn_readers: a faster read of many single rows in one turn of an event loop.
         remover: a removal that reads the record in its own transaction.
         write_reserver: a reservation of the right to write, against other processes.
+        commit_resolver: finds out what became of a commit by the token of its ``CommitUnknownError``.
         turns: the queues of writers that want the same keys, shared by all handles of the store in this process.
     """
 
@@ -499,6 +513,7 @@ class Capabilities:
     turn_readers: TurnReaderFactory | None = None
     remover: Remover | None = None
     write_reserver: WriteReserver | None = None
+    commit_resolver: CommitResolver | None = None
     turns: Turns | None = None
 
 

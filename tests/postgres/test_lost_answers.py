@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from kvmodels import AsyncDatabase, Database
 from kvmodels.core.operations import VACANT, Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
 from kvmodels.engines.postgres import commits
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.packing import PackedWrite
-from kvmodels.errors import CommitUnknownError, KeyTooLargeError, KvModelsError
+from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KeyTooLargeError, KvModelsError
 from tests.contract.shorthand import commit, get, number, put
 from tests.postgres.databases import Databases
 from tests.postgres.proxy import Fault, Proxy, proxy_of
@@ -101,6 +102,50 @@ def test_a_void_row_that_is_taken_for_a_commit_is_noticed(engine: PostgresEngine
     assert get(engine, b"n") is None
     with psycopg.connect(databases.url(), autocommit=True) as admin:
         admin.execute("DROP FUNCTION kvmodels.unmark CASCADE")
+
+
+@pytest.mark.parametrize(("fault", "applied"), [("lose_answer", True), ("lose_request", False)])
+def test_what_became_of_a_commit_can_be_asked_later(
+    proxy: Proxy, databases: Databases, monkeypatch: pytest.MonkeyPatch, fault: Fault, applied: bool
+):
+    monkeypatch.setattr(commits, "ANSWER_S", 0.0)
+    with Database(proxy.url(databases.url()), models=[], prepare=False, busy_timeout=0.3) as db:
+        db.kv.set(("k",), 1)
+
+        def plan(request: bytes) -> Fault:
+            if b"commit_1" in request:
+                proxy.plan = lambda later: "lose_answer" if b"_1" in later else None
+                return fault
+            return None
+
+        proxy.plan = plan
+        with pytest.raises(CommitUnknownError) as caught:
+            db.kv.set(("k",), 2)
+        assert caught.value.token is not None
+        with pytest.raises(CommitUnknownError) as again:
+            db.outcome(caught.value.token)
+        assert again.value.token == caught.value.token
+        proxy.plan = lambda request: None
+        for _ in range(2):
+            assert db.outcome(caught.value.token) is applied
+        assert db.kv.get(("k",)).value == (2 if applied else 1)
+        for wrong in ("token", caught.value.token + "0"):
+            with pytest.raises(InvalidArgumentError):
+                db.outcome(wrong)
+
+
+async def test_what_became_of_a_commit_of_a_task_can_be_asked_later(
+    proxy: Proxy, databases: Databases, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(commits, "ANSWER_S", 0.0)
+    async with AsyncDatabase(proxy.url(databases.url()), models=[], prepare=False, busy_timeout=0.3) as db:
+        await db.kv.set(("k",), 1)
+        proxy.plan = lambda request: "lose_answer" if b"commit_1" in request or b"resolve_1" in request else None
+        with pytest.raises(CommitUnknownError) as caught:
+            await db.kv.set(("k",), 2)
+        proxy.plan = lambda request: None
+        assert caught.value.token is not None
+        assert await db.outcome(caught.value.token)
 
 
 def test_a_conflict_whose_answer_is_lost_is_a_conflict(engine: PostgresEngine, proxy: Proxy):

@@ -502,15 +502,19 @@ class AsyncDatabase:
         """Find out whether a write was applied whose answer was lost (``CommitUnknownError.token``).
 
         Args:
-            token: the token of the error; the store keeps it for at least 15 minutes.
+            token: the token of the error; the store keeps it for at least 15 minutes, PostgreSQL for an hour.
 
         Returns:
             True if the write was applied; False if it was not and never will be. Cost: one commit, possibly one read
             too.
 
         Raises:
-            CommitUnknownError: the answers to these requests were lost too.
+            CommitUnknownError: the answers to these requests were lost too, or PostgreSQL has removed the token.
+            InvalidArgumentError: the token is malformed.
         """
+        resolver = self._engine.capabilities.commit_resolver
+        if resolver is not None:
+            return await worlds.in_thread(resolver.outcome, self._core.token(token))
         return await self._run(self._core.outcome(token))
 
     async def forget_bulk(self, resume_id: str) -> bool:

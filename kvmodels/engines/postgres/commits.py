@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -24,13 +25,21 @@ from kvmodels.engines.postgres.connection import Call, Calls, Int8, int8, uuids
 from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
 from kvmodels.engines.postgres.reads import Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
-from kvmodels.errors import CommitUnknownError, EngineTimeoutError, InvalidValueError, KvModelsError
+from kvmodels.errors import (
+    CommitUnknownError,
+    EngineTimeoutError,
+    InvalidArgumentError,
+    InvalidValueError,
+    KvModelsError,
+)
 
 _COMMIT: Final = (
     "SELECT part, outcome, s, d, failed FROM {schema}.commit_1"
     "(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
 )
 _RESOLVE: Final = "SELECT part, outcome, s FROM {schema}.resolve_1(%b, %b, %b, %b, %b)"
+
+_TOKEN: Final = re.compile("[0-9a-f]{48}")
 
 _PAUSE_S: Final = 0.05
 
@@ -165,6 +174,28 @@ class CommitRun:
         if interruption is not None:
             raise interruption
 
+    def resolve(self, token: str, perform: Callable[[Step], CallAnswer]) -> bool:
+        """Return whether the operation of this run was applied when it was sent with a token; else it never will be.
+
+        Raises:
+            InvalidArgumentError: the token is not one of this engine.
+            CommitUnknownError: the server did not answer, or has forgotten it.
+        """
+        if _TOKEN.fullmatch(token) is None:
+            raise InvalidArgumentError(
+                "this is not the token of a commit",
+                argument="token",
+                value=token,
+                hint="Give the token of a CommitUnknownError of this database.",
+            )
+        self._sent, self._since = [(0, bytes.fromhex(token[:32]))], int(token[32:], 16)
+        while self._sent:
+            _run(self.step(), perform)
+        outcome = self.outcomes[0]
+        if isinstance(outcome, KvModelsError):
+            raise outcome
+        return outcome is not None
+
     def step(self) -> Steps:
         """Send what is pending, or resolve what was sent; to be called until nothing is ``pending``.
 
@@ -258,7 +289,9 @@ class CommitRun:
         positions = [at for at, _ in self._sent]
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
-            self._refuse([at for at in positions if self.outcomes[at] is None], _unknown(store.url, "no answer"))
+            for at, one in self._sent:
+                if self.outcomes[at] is None:
+                    self.outcomes[at] = _unanswered(store.url, _token_of(one, self._since))
             self._sent = []
             return
         ids = uuids([one for _, one in self._sent])
@@ -279,7 +312,7 @@ class CommitRun:
                 self.outcomes[at] = Committed(to_versionstamp(version))
                 store.note(StateSeen(version, 0))
             elif outcome != _VOID:
-                self.outcomes[at] = _unknown(store.url, "forgotten")
+                self.outcomes[at] = _forgotten(store.url)
         self._sent = []
 
 
@@ -293,11 +326,26 @@ def another_error(error: KvModelsError) -> KvModelsError:
     return type(error)(error.message, hint=error.hint, **error.data)
 
 
-def _unknown(url: str, reason: str) -> CommitUnknownError:
+def _token_of(one: bytes, since: int) -> str:
+    """Return the token of an operation: its id, and the greatest version that its process had seen."""
+    return f"{one.hex()}{since:016x}"
+
+
+def _unanswered(url: str, token: str) -> CommitUnknownError:
     return CommitUnknownError(
         "the server did not answer, and could not be asked what became of the commit",
+        token=token,
         url=url,
-        reason=reason,
+        reason="no answer",
+        hint="Call db.outcome(token) once the server answers again.",
+    )
+
+
+def _forgotten(url: str) -> CommitUnknownError:
+    return CommitUnknownError(
+        "the store no longer remembers commits of that time",
+        url=url,
+        reason="forgotten",
         hint="Read the record to see whether it was applied.",
     )
 

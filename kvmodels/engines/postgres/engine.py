@@ -120,7 +120,9 @@ class PostgresEngine:
         self._forms: dict[asyncio.AbstractEventLoop, PostgresAsyncEngine] = {}
         self._store: PostgresStore | None = None
         store = self._store = _attach(url, self._url, options)
-        self.capabilities = Capabilities(POSTGRES_TRAITS, submitting=self, native=self, turns=store.turns)
+        self.capabilities = Capabilities(
+            POSTGRES_TRAITS, submitting=self, native=self, commit_resolver=self, turns=store.turns
+        )
         forget_after_fork(self)
 
     @property
@@ -208,6 +210,16 @@ class PostgresEngine:
             ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError, UnsupportedError: nothing was applied.
         """
         return self.check_open().commit(write)
+
+    def outcome(self, token: str) -> bool:
+        """Find out whether a commit was applied whose answer was lost; if not, it never will be. One round trip.
+
+        Raises:
+            InvalidArgumentError: the token is not one of this engine.
+            CommitUnknownError: the server did not answer for half a minute, or has forgotten the commit.
+            ClosedError, ReadOnlyError.
+        """
+        return self.check_open().outcome(token)
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
         """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.

@@ -299,6 +299,14 @@ class PostgresStore:
         self.require_writable()
         return self._committer.submit(write, self.backoff(), waiter)
 
+    def outcome(self, token: str) -> bool:
+        """Return whether an operation without an answer was applied; see ``CommitRun.resolve``."""
+        self.require_writable()
+        with self._committing:
+            self.require_open()
+            run = CommitRun(self, self.commit_texts, [PackedWrite((), [], [], [])])
+            return run.resolve(token, self.perform)
+
     def _commit_packed(self, write: PackedWrite) -> Outcome:
         """Carry out one operation outside of the queue."""
         with self._committing:
