@@ -233,7 +233,7 @@ def test_errors_and_packed_keys_have_a_form_in_json():
     assert shown[1] == "UniqueViolationError"
     assert shown[3].startswith("UniqueViolationError: [KV")
     assert TypeAdapter(BulkFailure).dump_python(failure)[3] is failure.error
-    with pytest.raises(ValidationError, match="an error cannot be made of its text"):
+    with pytest.raises(ValidationError, match="an error cannot be restored from its text"):
         TypeAdapter(BulkFailure).validate_json(json.dumps(shown))
     again = TypeAdapter(KeyRange).validate_json(TypeAdapter(KeyRange).dump_json(key_range))
     assert again == key_range

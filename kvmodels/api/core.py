@@ -53,7 +53,7 @@ def _require_sample(sample: object) -> None:
             "a sample is not a number of records",
             argument="sample",
             value=sample,
-            hint="Give how many records of each collection to try the models on: 0 for none, None for all.",
+            hint="Give the number of records of each collection to try the models on: 0 for none, None for all.",
         )
 
 
@@ -298,7 +298,7 @@ class DatabaseCore:
                 "a limit is not a positive whole number",
                 argument="limit",
                 value=limit,
-                hint="Give how many violations to list at most.",
+                hint="Give the maximum number of violations to list.",
             )
         return listing.list_violations(self.context, self.schema_for(model), index, limit)
 
@@ -314,7 +314,7 @@ class DatabaseCore:
                 argument="repair",
                 value=repair,
                 expected=(False, True, "all"),
-                hint="Give False to report, True to mend entries, 'all' to delete rows that are no documents as well.",
+                hint="Give False to report, True to repair entries, 'all' to also delete undecodable rows.",
             )
         if model is None:
             return store_check.check_store(self.context, repair=repair, pace=pace)

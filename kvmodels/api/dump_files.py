@@ -150,7 +150,7 @@ def backup_path(form: StoreFormat, path: object) -> str:
     """
     if form.root:
         raise UnsupportedError(
-            "a part of a store has no backup of its own",
+            "a part of a store cannot be backed up separately",
             hint="Use dump() and load(), which stay within the part, or back up the whole store.",
         )
     text = os.fspath(cast("str | os.PathLike[str]", path)) if isinstance(path, str | os.PathLike) else None

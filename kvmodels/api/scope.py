@@ -167,5 +167,5 @@ def require_retries(retries: object) -> int | None:
         "the number of retries is not a whole number, 0 or more",
         argument="retries",
         value=retries,
-        hint="Give how often the function may be run again: @db.transactional(retries=10).",
+        hint="Give the maximum number of reruns: @db.transactional(retries=10).",
     )

@@ -235,9 +235,9 @@ class Header:
         try:
             if value.get(LOADING) is not None:
                 raise SchemaMismatchError(
-                    "a dump is being loaded into this store, or its load was cut off",
+                    "a dump is being loaded into this store, or a load was interrupted",
                     collection="*",
-                    hint="Wait for the load; if it was cut off: open_kv(url).load(file, restart=True).",
+                    hint="Wait for the load; if it was interrupted: open_kv(url).load(file, restart=True).",
                 )
             if value["format"] > FORMAT_WITH_REFERENCES:
                 raise SchemaMismatchError(

@@ -463,7 +463,7 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
     names = schema, index.name, index.hash, digest
     if not replaces(schema, stored, index):
         return _mismatch(
-            "this process does not declare an index of the store as it is stored, so it cannot keep it",
+            "this process does not declare an index with its stored definition, so it cannot maintain it",
             *names,
             hint=_way_out(schema, index),
         )

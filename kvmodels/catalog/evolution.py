@@ -311,7 +311,7 @@ class SchemaPlan:
         allowed = list(names) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
         if not all(isinstance(name, str) for name in allowed):
             raise InvalidArgumentError(
-                "the names of what is allowed are given in a list",
+                "allow= is not a list of names",
                 argument="allow",
                 value=names,
                 hint='Give names of the table of rules: ["change_type"].',
@@ -412,7 +412,7 @@ class _Difference:
         info = self._schema.model.model_fields.get(name) if rule == "field_required" else None
         if info is None or info.default_factory is None:
             return ""
-        return "; its default_factory may give another value in every read, so it is no default of what is stored"
+        return "; its default_factory may return a different value at every read, so it is not used for stored records"
 
     def _former(self, rule: str, type_name: str) -> str:
         """Ask whether an added field is a renamed one: without a rename, the values stay under the old name."""

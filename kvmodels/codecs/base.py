@@ -91,7 +91,7 @@ def decode_raw(data: bytes, encoding: int, key: bytes) -> bytes | KvU64:
             hint=f'Open the store with codec="{codec}".' if codec else "Another program wrote it, or a newer version.",
         )
     if len(data) != _U64_BYTES:
-        refuse_value(key, "a KvU64 of a wrong size")
+        refuse_value(key, "a KvU64 with the wrong size")
     return KvU64(int.from_bytes(data, "little"))
 
 
@@ -101,7 +101,7 @@ def require_document(value: Any, key: bytes) -> dict[str, Any]:
         refuse_value(key, "a record that is not a map")
     for name in cast("dict[object, object]", value):
         if type(name) is not str:
-            refuse_value(key, "a record with a field name that is no str")
+            refuse_value(key, "a record with a field name that is not a str")
     return cast("dict[str, Any]", value)
 
 
@@ -112,7 +112,7 @@ def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoR
         key=_key_of(key),
         reason=reason,
         hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key "
-        'with kv.unsafe(); db.check(repair="all") removes records that are no documents.',
+        'with kv.unsafe(); db.check(repair="all") removes undecodable records.',
     ) from cause
 
 

@@ -277,7 +277,7 @@ class Bounds:
             assert bound is not None, "a bound that was passed is there"
             return bound
         raise InvalidValueError(
-            "the result of a sum lies outside its range",
+            "the result of a sum is outside its range",
             path=place,
             hint="Nothing was applied. Pass clamp=True to keep the nearest value of the range.",
         )
@@ -323,7 +323,7 @@ def _wrapped_sum(present: KvU64, operand: int, bounds: Bounds, place: str) -> Kv
 def _mismatch(present: object, operand: Number, place: str) -> InvalidValueError:
     stored = _NAMES.get(type(present), type(present).__name__)
     return InvalidValueError(
-        "a sum met a value of another type",
+        "the stored value of a sum has another type",
         path=place,
         type=f"{stored} and {_NAMES[type(operand)]}",
         hint="Nothing was applied. A stored int takes an int, a float a float, and a KvU64 a KvU64 or an int below "

@@ -201,7 +201,7 @@ def _unpack_extension(code: int, payload: bytes, depth: int) -> Any:
         raise MalformedError("extensions nested too deeply")
     value = unpack(payload, lambda code, payload: _unpack_extension(code, payload, depth + 1))
     if type(value) is not list:
-        raise MalformedError("members that are no array")
+        raise MalformedError("members that are not an array")
     members = cast("list[object]", value)
     return tuple(members) if code == TUPLE else _unique(members, set if code == SET else frozenset)
 
@@ -228,14 +228,14 @@ def _unpack_big_int(payload: bytes) -> int:
 
 def _unpack_naive(payload: bytes) -> datetime:
     if len(payload) != 8 and (len(payload) != 9 or payload[8] != 1):
-        raise MalformedError("a datetime of a wrong size")
+        raise MalformedError("a datetime with the wrong size")
     local = _DAY_ONE + timedelta(microseconds=int.from_bytes(payload[:8], "big"))
     return local.replace(fold=1) if len(payload) == 9 else local
 
 
 def _unpack_aware(payload: bytes) -> datetime:
     if len(payload) != 16:
-        raise MalformedError("a datetime of a wrong size")
+        raise MalformedError("a datetime with the wrong size")
     local = _DAY_ONE + timedelta(microseconds=int.from_bytes(payload[:8], "big"))
     offset = timedelta(microseconds=int.from_bytes(payload[8:], "big", signed=True))
     return local.replace(tzinfo=timezone(offset) if offset else UTC)
@@ -413,7 +413,7 @@ def _unpack_in_node(code: int, payload: bytes) -> Any:
     if code != REFERENCE:
         return unpack_extension(code, payload)
     if len(payload) != _INDEX_BYTES:
-        raise MalformedError("a reference of a wrong size")
+        raise MalformedError("a reference with the wrong size")
     return _Reference(int.from_bytes(payload, "big"))
 
 
@@ -434,7 +434,7 @@ def unpack_graph(data: bytes) -> Any:
                     raise MalformedError("a container as a dict key")
                 pairs[key] = _connected(item, nodes)
         elif type(node) is not set:
-            raise MalformedError("a node that is no container")
+            raise MalformedError("a node that is not a container")
     return nodes[0]
 
 

@@ -231,7 +231,7 @@ def value_from_json(form: Any) -> Any:
 def key_from_json(form: Any) -> Key:
     """Return the key for the result of ``key_to_json``. Raises ValueError for any other form."""
     if _kind_of(form) is not list:
-        raise MalformedError("a key that is no array")
+        raise MalformedError("a key that is not an array")
     key = _checked(lambda: tuple(_read(part, _no_reference) for part in form))
     for part in key:
         if type(part) not in _KEY_PARTS:

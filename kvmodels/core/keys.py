@@ -234,7 +234,7 @@ def _decode_int(data: bytes, at: int, position: int) -> tuple[int, int]:
         size = data[at] ^ (0xFF if negative else 0) if at < len(data) else 0
         at += 1
         if size <= _SHORT_INT_BYTES:
-            raise _damaged("an int of a wrong length", position)
+            raise _damaged("an int with the wrong length", position)
     raw = data[at : at + size]
     if len(raw) < size:
         raise _damaged("an int that is cut off", position)

@@ -399,7 +399,7 @@ def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
         return operand.to_bytes(8, "little")
     if stored.encoding != U64_ENCODING or len(stored.value) != 8:
         raise InvalidValueError(
-            "a sum, min or max met a value that is not an unsigned 64-bit integer",
+            "the stored value of a sum, min or max is not an unsigned 64-bit integer",
             path=shown_key(key),
             hint="NoFollow was applied. Store a KvU64 under this key first, or use another key for the counter.",
         )

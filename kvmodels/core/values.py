@@ -165,7 +165,7 @@ class ErrorAsText:
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Callable[[Any], Any]) -> dict[str, Any]:
         def refuse(_text: str) -> Any:
-            raise ValueError("an error cannot be made of its text")
+            raise ValueError("an error cannot be restored from its text")
 
         exception = {
             "type": "json-or-python",

@@ -151,7 +151,7 @@ def require_told_deadlines(traits: Traits, schema: ModelSchema) -> None:
     """
     if not (traits.tells_deadlines and traits.hides_expired):
         raise UnsupportedError(
-            "the engine does not tell when rows expire, so records cannot expire",
+            "the engine does not report when rows expire, so records cannot expire",
             reason=f"the record is of {schema.name}",
             hint="Leave out Meta.ttl and expire_in=, and remove old records with a query; or use another engine.",
         )

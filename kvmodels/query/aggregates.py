@@ -178,7 +178,7 @@ def average(kind: str, total: Any, count: int) -> Any:
         raise InvalidValueError(
             "an average is larger than a float can be",
             type="int",
-            hint="Ask for Sum and Count, and divide them as your program needs it.",
+            hint="Request Sum and Count, and divide them as your program needs it.",
         ) from None
 
 
@@ -490,12 +490,12 @@ def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, A
                 "two results have one name",
                 argument="functions",
                 value=measure.label,
-                hint=f"Give one of them a name of its own: aggregate(other={type(function).__name__}(...)).",
+                hint=f"Give one of them another name: aggregate(other={type(function).__name__}(...)).",
             )
         measures[measure.label] = measure
     if not measures:
         raise InvalidArgumentError(
-            "nothing is asked for",
+            "there is no aggregate function",
             argument="functions",
             value=(),
             hint='Give functions: aggregate(Count(), total=Sum("price")).',

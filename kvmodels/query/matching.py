@@ -54,7 +54,7 @@ class Matcher:
         try:
             return self._exact(document)
         except (InvalidValueError, DecodeError, TypeError, AttributeError, ValueError) as error:
-            raise KeyError("a value that is compared is not what its column holds") from error
+            raise KeyError("a compared value does not fit its column") from error
 
     def on_object(self, instance: Any) -> bool:
         """Return whether an object, in its stored form, satisfies the predicates; raises like ``schema.prepare``."""

@@ -147,7 +147,7 @@ class Interleaving:
                 "this cannot be the name of a client",
                 argument="name",
                 value=name,
-                hint="Give every client a name of its own: one word, not 'deliver' or 'advance'.",
+                hint="Give every client another name: one word, not 'deliver' or 'advance'.",
             )
         self._clients[name] = _Client(name, client)
 
@@ -223,9 +223,9 @@ class Interleaving:
     def _step(self, line: Line, max_steps: int) -> None:
         if len(self._steps) >= max_steps:
             raise RetriesExhaustedError(
-                "the clients of an interleaving came to no end",
+                "the clients of an interleaving did not end",
                 attempts=max_steps,
-                hint="A client runs for ever, or max_steps is too small.",
+                hint="A client never ends, or max_steps is too small.",
             )
         if line.name == ADVANCE:
             self.time.advance(line.number)
@@ -238,7 +238,7 @@ class Interleaving:
     def _deliver(self, position: int) -> None:
         if position >= len(self._under_way):
             raise InvalidArgumentError(
-                "the schedule delivers a commit that is not under way",
+                "the schedule delivers a commit that is not pending",
                 argument="schedule",
                 value=position,
                 expected=len(self._under_way),

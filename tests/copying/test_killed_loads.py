@@ -70,11 +70,11 @@ def test_a_load_that_was_killed_is_recognised_wherever_it_was_and_a_restart_comp
     assert process.stdout.readline() == "reached\n"
     process.kill()
     process.communicate()
-    with pytest.raises(SchemaMismatchError, match="cut off"):
+    with pytest.raises(SchemaMismatchError, match="interrupted"):
         Database(url, models=[Account])
     with open_kv(url, durability="relaxed") as kv:
         assert (kv.count(("accounts",)) > 0) == (lines >= 800)
-        with pytest.raises(EngineError, match="cut off"):
+        with pytest.raises(EngineError, match="interrupted"):
             kv.load(path)
         with pytest.raises(DecodeError, match="line 1"):
             kv.load(io.StringIO("{}"), restart=True)

@@ -130,7 +130,7 @@ def test_a_query_through_an_index_whose_values_an_upgrade_changes_says_who_can_m
     }
     assert new.apply().complete
     assert new[Upgraded].filter(city="rome").count() == 1
-    behind = "A newer release has changed the records that the index is made of"
+    behind = "A newer release has changed the records of the index"
     assert refusals(opened(Counted), Counted) == {("city", "superseded", behind), ("ages", "superseded", behind)}
 
 

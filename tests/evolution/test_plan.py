@@ -307,7 +307,7 @@ def test_details_say_what_differs_where_names_do_not(opened):
     assert details == [
         "id: int -> id: str",
         "id: int -> email: str",
-        "ulid; its default_factory may give another value in every read, so it is no default of what is stored",
+        "ulid; its default_factory may return a different value at every read, so it is not used for stored records",
     ]
 
 

@@ -330,9 +330,9 @@ def same(document: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "version,upgrades,message",
     [
-        (2, None, "is not a tuple of them"),
-        (2, Upgrade(2, same, ("name",)), "is not a tuple of them"),
-        (2, (same,), "is not a tuple of them"),
+        (2, None, "is not a tuple of upgrades"),
+        (2, Upgrade(2, same, ("name",)), "is not a tuple of upgrades"),
+        (2, (same,), "is not a tuple of upgrades"),
         (2, (Upgrade(1, same, ("name",)),), "leads to no schema version"),
         (2, (Upgrade(True, same, ("name",)),), "leads to no schema version"),
         (2, (UNTYPED(2, "same", ("name",)),), "has no function"),

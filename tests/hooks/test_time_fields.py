@@ -312,7 +312,7 @@ def test_a_primary_key_cannot_change_by_itself():
     ],
 )
 def test_one_that_stands_for_the_type_is_refused_with_the_line_to_write(annotation: Any, hint: str):
-    with pytest.raises(ModelDefinitionError, match="stands for its value") as caught:
+    with pytest.raises(ModelDefinitionError, match="instead of as its default") as caught:
         MADE(
             "M",
             (KvModel,),

@@ -73,7 +73,7 @@ def test_an_echo_arrives_later_and_only_of_what_was_applied():
     assert stored(test) == b"1"
     assert [landing.client for landing in history.landings] == ["ada", "ada", "ada"]
     refused = Interleaving(schedule=["ada commit echo", "deliver"])
-    with pytest.raises(InvalidArgumentError, match="not under way"):
+    with pytest.raises(InvalidArgumentError, match="not pending"):
         played(refused, put(b"1", bytes(10)))
 
 
@@ -164,7 +164,7 @@ def test_a_line_that_says_nothing_is_refused(line):
         ("ada read", "does not fit"),
         ("ada read lose_answer", "does not fit"),
         ("bob commit", "ended or was never added"),
-        ("deliver", "not under way"),
+        ("deliver", "not pending"),
     ],
 )
 def test_a_schedule_that_does_not_fit_is_refused_with_the_story(line, message):
@@ -203,7 +203,7 @@ def test_clients_without_an_end_are_found_out():
             await process.sleep(1)
 
     test.add("ada", forever(test.process()))
-    with pytest.raises(RetriesExhaustedError, match="no end"):
+    with pytest.raises(RetriesExhaustedError, match="did not end"):
         test.run(max_steps=100)
 
 

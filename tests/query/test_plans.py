@@ -260,10 +260,7 @@ def test_several_lists_multiply_to_ranges_up_to_a_bound(db: Database):
             lambda q: q.order_by("score").allow_scan(),
             (),
             ("score",),
-            (
-                'Add Index("score") to the indexes of Person.Meta, '
-                "or call .sort_in_memory(limit=…) to sort what is found."
-            ),
+            ('Add Index("score") to the indexes of Person.Meta, or call .sort_in_memory(limit=…) to sort the results.'),
         ),
         (
             lambda q: q.filter(score__gt=2.0).order_by("email"),

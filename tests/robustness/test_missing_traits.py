@@ -129,7 +129,7 @@ def test_counters_are_not_called_wrong_where_reads_have_no_version():
     assert report.findings == ()
     ((name, reason),) = [line.split(": ", 1) for line in report.unchecked]
     assert name.startswith("counted.")
-    assert "which state a read saw" in reason
+    assert "the state of a read" in reason
 
 
 def test_a_codec_whose_values_the_engine_does_not_store_is_refused_when_the_database_is_opened():

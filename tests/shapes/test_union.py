@@ -314,7 +314,7 @@ def test_an_object_of_a_class_that_only_others_derive_from_is_refused(db: Any):
         lambda one: db[Shape].bulk_create([one]),
         lambda one: db[Circle].insert(one),
     ):
-        with pytest.raises(InvalidValueError, match="of no kind, so it cannot be stored") as caught:
+        with pytest.raises(InvalidValueError, match="no discriminator value, so it cannot be stored") as caught:
             write(Shape(park="p", number=1, name="S"))
         assert (caught.value.field, caught.value.type) == ("kind", "Shape")
         assert "Make an object of a class that derives from it: Circle" in str(caught.value)
@@ -536,7 +536,7 @@ def united(**classes: dict[str, Any]) -> type[Any]:
     ("classes", "message"),
     [
         ({}, "no class of a collection has records"),
-        ({"A": {"kind": Literal["x"]}, "B": {"kind": Literal["y", "x"]}}, "told by one value"),
+        ({"A": {"kind": Literal["x"]}, "B": {"kind": Literal["y", "x"]}}, "the same discriminator value"),
         ({"A": {"kind": Literal["x"], "more": PrimaryKey[int]}}, "another primary key"),
         ({"A": {"kind": Literal["x"], "n": Indexed[int]}, "B": {"kind": Literal["y"], "n": Unique[int]}}, "two ways"),
         ({"A": {"kind": Literal["x"], "n": Indexed[int]}, "B": {"kind": Literal["y"], "n": str}}, "two types"),
@@ -548,7 +548,7 @@ def test_classes_that_cannot_share_a_collection_are_refused_when_the_database_is
 
 
 def test_a_class_without_its_literal_is_refused_when_it_is_made():
-    with pytest.raises(ModelDefinitionError, match="no value to be told by") as caught:
+    with pytest.raises(ModelDefinitionError, match="no discriminator value") as caught:
         united(A={"n": int})
     assert caught.value.field == "kind"
 
@@ -568,7 +568,7 @@ def test_what_belongs_to_the_collection_is_refused_in_the_other_classes(option: 
 
 
 def test_other_mistakes_with_discriminators_are_refused():
-    with pytest.raises(ModelDefinitionError, match="no name of a field"):
+    with pytest.raises(ModelDefinitionError, match="not the name of a field"):
 
         class Wrong(KvModel, discriminator="not a name"):
             id: PrimaryKey[int]

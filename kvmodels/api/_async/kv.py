@@ -604,7 +604,7 @@ async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseEx
     try:
         await run(engine, loading.abandon())
     except KvModelsError as failure:
-        error.add_note(f"what was loaded could not be removed: {failure}")
+        error.add_note(f"the keys that were loaded could not be removed: {failure}")
 
 
 show_public_path(AsyncKv, open_async_kv)

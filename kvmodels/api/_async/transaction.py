@@ -200,7 +200,7 @@ class AsyncTransaction:
             ...     await db[Booking].filter(room="A1").count()
             1
         """
-        require_text("name", name, "Give the name of what is guarded.")
+        require_text("name", name, "Give the guard a name.")
         require_flag("shared", shared)
         await self._session.perform(self._session.flows.guard(name, parts, shared))
 

@@ -586,7 +586,7 @@ def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseExceptio
     try:
         run(engine, loading.abandon())
     except KvModelsError as failure:
-        error.add_note(f"what was loaded could not be removed: {failure}")
+        error.add_note(f"the keys that were loaded could not be removed: {failure}")
 
 
 show_public_path(Kv, open_kv)

@@ -199,7 +199,7 @@ class Transaction:
             ...     db[Booking].filter(room="A1").count()
             1
         """
-        require_text("name", name, "Give the name of what is guarded.")
+        require_text("name", name, "Give the guard a name.")
         require_flag("shared", shared)
         self._session.perform(self._session.flows.guard(name, parts, shared))
 

@@ -50,7 +50,7 @@ def encode_decimal(value: Decimal) -> bytes:
     """
     if not value.is_finite():
         raise InvalidValueError(
-            "a Decimal column takes finite numbers only", type="Decimal", hint="Use None for what is no number."
+            "a Decimal column takes finite numbers only", type="Decimal", hint="Use None for a missing number."
         )
     sign, text, adjusted = _significant(value)
     if not text:
@@ -113,7 +113,7 @@ def decode_decimal(data: bytes) -> Decimal:
         raise not_of_column("an unknown sign byte")
     pairs = body[2:]
     if not pairs or not all(1 <= byte <= 100 for byte in pairs):
-        raise not_of_column("a byte that is no pair of digits")
+        raise not_of_column("a byte that is not a pair of digits")
     text = "".join(f"{byte - 1:02d}" for byte in pairs)
     digits = text[:-1] if text.endswith("0") else text
     adjusted = int.from_bytes(body[:2], "big") - _EXPONENT_BIAS
@@ -288,7 +288,7 @@ def _require_whole_seconds(offset: timedelta | None, kind: str) -> None:
 def _pack_datetime(value: Any) -> bytes:
     if _checked_datetime(value).utcoffset() is None:
         raise InvalidValueError(
-            "a naive datetime is no point in time",
+            "a naive datetime is not a point in time",
             type="datetime",
             hint="Give it a timezone: datetime.now(UTC).",
         )

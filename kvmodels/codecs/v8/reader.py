@@ -238,7 +238,7 @@ class _Reader:
         else:
             raise MalformedError("something else instead of the name of a property")
         if not 0 <= index < _INDEX_LIMIT or index != int(index):
-            raise MalformedError("a number that is no index as the name of a property")
+            raise MalformedError("a number that is not an index as the name of a property")
         return str(int(index))
 
     def array(self) -> _Container:
@@ -306,7 +306,7 @@ class _Reader:
             pairs[key] = yield
             count += 2
         if self.stream.varint() != count:
-            raise MalformedError("a Map of a wrong size")
+            raise MalformedError("a Map with the wrong size")
         return pairs
 
     def read_set(self) -> _Container:
@@ -328,7 +328,7 @@ class _Reader:
             members.add(self.hashable(item))
             count += 1
         if self.stream.varint() != count:
-            raise MalformedError("a Set of a wrong size")
+            raise MalformedError("a Set with the wrong size")
         if len(members) != count:
             raise MalformedError("a Set with members that are equal in Python")
 

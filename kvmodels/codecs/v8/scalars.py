@@ -189,7 +189,7 @@ def view_of(tag: int, window: bytes) -> bytes | memoryview:
     try:
         return memoryview(window).cast(code)  # type: ignore[call-overload, no-any-return]
     except TypeError:
-        raise MalformedError("a typed array of a wrong size") from None
+        raise MalformedError("a typed array with the wrong size") from None
 
 
 _VERSIONS: Final = (15, 16)

@@ -352,7 +352,7 @@ def _forgotten(url: str) -> CommitUnknownError:
 
 def _not_a_number(key: bytes) -> InvalidValueError:
     return InvalidValueError(
-        "a sum, min or max met a value that is not an unsigned 64-bit integer",
+        "the stored value of a sum, min or max is not an unsigned 64-bit integer",
         path=shown_key(key),
         hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
     )

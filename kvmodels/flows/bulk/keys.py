@@ -63,7 +63,7 @@ class KeySource:
     def __init__(self, context: Context, query: Query) -> None:
         if query.fields is not None:
             raise InvalidArgumentError(
-                "values are no records that could be written",
+                "values are not records and cannot be written",
                 argument="values",
                 value=query.fields,
                 hint="Write before values(), values_list() and only(): filter(...).update(...).",

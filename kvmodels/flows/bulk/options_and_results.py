@@ -83,7 +83,7 @@ def require_progress(context: Context, progress: Callable[[BulkProgress], object
     require_callable("progress", progress, "Give a function that takes a BulkProgress.")
     if iscoroutinefunction(progress):
         raise InvalidArgumentError(
-            "a function that is told of progress cannot be awaited",
+            "a progress function cannot be asynchronous",
             argument="progress",
             value=progress.__name__,
             hint="Give a plain function; it may start a task.",

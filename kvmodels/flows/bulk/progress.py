@@ -196,7 +196,7 @@ class StoredProgress:
                 "the bulk write was forgotten while it ran",
                 argument="resume_id",
                 value=self._id,
-                hint="Somebody called db.forget_bulk(id); what was committed before stays.",
+                hint="db.forget_bulk(id) was called meanwhile; earlier batches stay committed.",
             )
 
     def restarted(self, state: BulkState) -> BulkState:

@@ -104,7 +104,7 @@ class _Counting:
         if not self._indexes:
             return False
         if not self._context.traits.versioned_reads:
-            self._obstacle = "the engine does not tell which state a read saw, so that counts cannot be compared"
+            self._obstacle = "the engine does not report the state of a read, so counts cannot be compared"
             return False
         prefix = self._live.layout.prefix
         start = prefix
@@ -113,7 +113,7 @@ class _Counting:
             if rows is None:
                 return False
             if not all(map(self._add, rows)):
-                self._obstacle = "a record cannot be read, so that what it adds is not known"
+                self._obstacle = "a record cannot be read, so its contribution is unknown"
                 return False
             if not rows:
                 return True

@@ -180,7 +180,7 @@ class Scrub:
             return Suspect("computed", row, None, pk, cause_of(error), hint=_MEND_THE_FUNCTION, record=row)
         if anew is None:
             return None
-        reason = f"{', '.join(anew.columns)}: not what the function gives"
+        reason = f"{', '.join(anew.columns)}: differs from the result of the function"
         return Suspect("computed", row, None, pk, reason, record=row)
 
     def _expected_by(self, live: LiveCollection, row: Row) -> dict[bytes, ExpectedEntry]:

@@ -94,7 +94,7 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
         place = index.name, index.generation
         reason: str | None = _NOT_COMPARED.get(index.state)
         if index.state.maintained and place not in known:
-            reason = "this release does not declare it as it is stored; check it in the release that does"
+            reason = "this release does not declare it with its stored definition; check it in the release that does"
         elif index.state is IndexState.READABLE and place not in compared:
             reason = "it became complete during the check; check again"
         if reason is not None:

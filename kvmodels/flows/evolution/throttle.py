@@ -67,7 +67,7 @@ class Pace:
         given = cast("object", throttle)
         if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0):
             raise InvalidArgumentError(
-                "a throttle is no positive number",
+                "the throttle is not a positive number",
                 argument="throttle",
                 value=throttle,
                 hint="Give records per second, or None for no limit.",

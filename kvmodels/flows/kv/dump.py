@@ -226,8 +226,8 @@ class Loading:
         cut_off = _is_cut_off(value)
         if cut_off and not restart:
             raise EngineError(
-                "a dump is being loaded into this store, or its load was cut off",
-                hint="Wait for the load. If it was cut off, load with restart=True, which first removes what it left.",
+                "a dump is being loaded into this store, or a load was interrupted",
+                hint="Wait for the load. If it was interrupted, load with restart=True, which first removes its keys.",
             )
         if not cut_off and any(row.key != self._header_key for row in some):
             raise EngineError(
@@ -365,7 +365,7 @@ class Loading:
         try:
             content: Any = parse_line(line)
             if self._ended:
-                raise ValueError("something behind the last line")
+                raise ValueError("content after the last line")
             if not isinstance(content, Mapping):
                 raise ValueError("no object")
             content = cast("Mapping[str, Any]", content)
@@ -408,7 +408,7 @@ class Loading:
         encode, form = (codec.encode, "value") if "value" in content else (codec.encode_document, "document")
         value = value_from_json(content[form])
         if form == "document" and not _is_object(value):
-            raise ValueError("a document that is no object")
+            raise ValueError("a document that is not an object")
         packed = self._form.root + encode_key(key)
         if packed == self._header_key:
             self._take_header(value, key)
@@ -424,7 +424,7 @@ class Loading:
 
     def _take_header(self, value: Any, key: Key) -> None:
         if self._keys != 1:
-            raise ValueError("the catalogue behind other keys")
+            raise ValueError("the catalogue after other keys")
         header, unfinished = Header.from_value(value, key).without_unfinished()
         copies: dict[str, _Copies] = {}
         for collection in header.collections.values():

@@ -35,7 +35,10 @@ def namespace_form(form: StoreFormat, name: str, limits: Limits | None) -> Store
     require_text("name", name, "Give a str that is not empty, without lone surrogates.")
     if limits is not None and not isinstance(cast("object", limits), Limits):
         raise InvalidArgumentError(
-            "these are no limits", argument="limits", value=limits, hint="Pass Limits.MATTERMOST, or other Limits."
+            "limits must be a Limits object",
+            argument="limits",
+            value=limits,
+            hint="Pass Limits.MATTERMOST, or other Limits.",
         )
     reserved: dict[str, str] | None = None if form.reserved is None else {}
     return form.confined((LIBRARY_PART, "ns", name), reserved, limits)

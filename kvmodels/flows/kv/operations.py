@@ -288,7 +288,7 @@ class Listing:
                 size=self._batch,
                 maximum=limits.max_read_entries,
                 limits=limits.whose("max_read_entries"),
-                hint="Give a smaller batch_size; the listing goes on with the next batch by itself.",
+                hint="Give a smaller batch_size; the listing continues with the next batch by itself.",
             )
 
     def _resume(self, cursor: str, selection: Selection) -> None:
@@ -353,7 +353,7 @@ def _decode_cursor(cursor: object) -> bytes:
 
 
 def _out_of_bounds() -> InvalidCursorError:
-    return InvalidCursorError("the cursor lies outside the selector", reason="another selector", hint=_CURSOR_HINT)
+    return InvalidCursorError("the cursor is outside the selector", reason="another selector", hint=_CURSOR_HINT)
 
 
 _CURSOR_HINT: Final = "Pass the cursor of a listing with the same selector, unchanged; leave it out to start again."

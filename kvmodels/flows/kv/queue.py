@@ -255,7 +255,7 @@ class Delivery:
             applied = yield from self._look(target)
             if applied is not None:
                 return applied or (target is None and unknown is not None)
-        raise unknown or CommitUnknownError("a step of a queue met a conflict again and again")
+        raise unknown or CommitUnknownError("every attempt of a step of a queue met a conflict")
 
     def _look(self, target: _Target | None) -> Flow[bool | None]:
         """Return whether a step with an unknown outcome was applied; None if it was not, or has not arrived yet."""

@@ -48,10 +48,10 @@ def watching(
     given: Any = timeout
     if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
         raise InvalidArgumentError(
-            "the timeout is no number of seconds",
+            "the timeout must be a number of seconds",
             argument="timeout",
             value=timeout,
-            hint="Give 0 or more seconds, or None to wait for ever.",
+            hint="Give 0 or more seconds, or None to wait without a limit.",
         )
     if (keys is None) == (prefix is None):
         raise InvalidArgumentError(

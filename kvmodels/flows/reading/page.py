@@ -171,7 +171,7 @@ def _check(query: Query, size: Any, after: str | None, before: str | None) -> No
         )
     if after is not None and before is not None:
         raise InvalidArgumentError(
-            "a page lies after one place or before one",
+            "a page takes only one of after= and before=",
             argument="before",
             hint="Give after= to go on, before= to go back, not both.",
         )

@@ -487,7 +487,7 @@ def _advice(live: LiveCollection, name: str) -> str | None:
         return "Another release has replaced this index: run that release."
     state = live.states[name]
     if state is IndexState.SUPERSEDED:
-        return "A newer release has changed the records that the index is made of: run that release."
+        return "A newer release has changed the records of the index: run that release."
     if state is IndexState.OUTDATED or live.unraised:
         return "Run db.apply(), which rewrites the records that an upgrade changes."
     return None

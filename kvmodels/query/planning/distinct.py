@@ -99,8 +99,8 @@ def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | N
         candidates=tuple(name for name in query.schema.indexes if name in live.readable),
         hint=refusal.hint
         if refusal
-        else "Values of folded fields, of several values, and of types that no index can hold are told apart in "
-        "memory: call .sort_in_memory(limit=...) with the most different values to hold.",
+        else "Values of folded fields, of several values, and of types that no index can hold are compared in "
+        "memory: call .sort_in_memory(limit=...) with the maximum number of values to hold.",
     )
 
 

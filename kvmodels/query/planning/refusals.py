@@ -244,7 +244,7 @@ class _Refusal:
         """Return the permission that is enough if only the order is missing."""
         shape = self._shape._replace(order=(), reverse=False, sorts=False)
         if not shape.order and decide(self._query.schema, shape, paths_of(self._live, shape)) is not None:
-            return "call .sort_in_memory(limit=…) to sort what is found" if self._shape.order else None
+            return "call .sort_in_memory(limit=…) to sort the results" if self._shape.order else None
         return None
 
     def _of(self, branch: Branch) -> str:
@@ -326,7 +326,7 @@ class _Refusal:
             return None
         loose = accesses(AccessDemands.of(self._query.schema, self._shape, ordered=False), paths, shape)
         if not found and loose:
-            return "it does not give the order that is asked for"
+            return "it does not supply the requested order"
         return "the filter binds none of its columns from the left, so all of it would be read"
 
 
@@ -335,11 +335,11 @@ def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
     if definition.aggregates is not None:
         return "it holds totals and no records"
     if definition.where is not None and all(partial.name != definition.name for partial in shape.partials):
-        return f"the filter does not say what its records satisfy, {definition.where.text or 'a condition'}"
+        return f"the filter does not imply its condition, {definition.where.text or 'a condition'}"
     for column in definition.columns:
         terms = [term for term in shape.terms if term.field == column.field]
         if column.many and not terms:
-            return f"it has no entry for a record without any {column.field!r}, and the filter asks for none of them"
+            return f"it has no entry for a record without any {column.field!r}, and the filter does not require a value"
         if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
             return f"it leaves out records whose {column.field!r} is None"
     return None
@@ -386,7 +386,7 @@ def _advice(live: LiveCollection, name: str) -> str:
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.apply() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:
-        return "A newer release has changed the records that the index is made of: run that release."
+        return "A newer release has changed the records of the index: run that release."
     if state is IndexState.OUTDATED or live.unraised:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
     build = "Run db.apply(), or call .allow_scan() to read all records until then."

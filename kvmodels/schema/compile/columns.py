@@ -475,13 +475,13 @@ def _returned(model: str, fields: Mapping[str, Plain], index: Index, names: tupl
     annotation = index.returns if index.returns is not None else _return_annotation(key)
     if annotation is None:
         raise refused(
-            "the function of a computed column does not say what it returns",
+            "the function of a computed column has no return type",
             hint="Annotate its return type, or write returns=str.",
         )
     leaf = leaf_of(plain(annotation))
     if leaf is None:
         raise refused(
-            "what the function of a computed column returns cannot be in a key or index",
+            "the return type of the function of a computed column cannot be in a key or index",
             suggestion=type_name(annotation),
             hint="A column is of a type such as str, int, date or Decimal, or a list of one; say which by returns=.",
         )

@@ -264,7 +264,7 @@ def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:
     for specifier, text in _SPECIFIERS:
         if annotation is specifier:
             raise ModelDefinitionError(
-                "a field has a function as its type, which stands for its value",
+                "a field has a function as its type, instead of as its default",
                 model=cls.__name__,
                 field=field,
                 option=specifier.__name__,

@@ -195,7 +195,7 @@ def _discriminator(model: str, declared: Mapping[str, Any]) -> str | None:
     if name is None or (isinstance(name, str) and name.isidentifier()):
         return name
     raise ModelDefinitionError(
-        "a discriminator is no name of a field",
+        "a discriminator is not the name of a field",
         model=model,
         option="discriminator",
         hint='Write discriminator="kind", and kind: Literal["circle"] = "circle" in each class.',
@@ -277,7 +277,7 @@ def _upgrades(
     """Return the upgrades of the class, its abstract parents and mixins; not of a parent with its own collection."""
     if any(parent.discriminator is not None for parent in parents) and any(marked_functions(cls)):
         raise ModelDefinitionError(
-            "a class that shares a collection has an upgrade of its own",
+            "a class that shares a collection declares its own upgrade",
             model=cls.__name__,
             option="upgrade",
             hint="Declare it in the first class of the collection: the function sees the discriminator.",
@@ -312,10 +312,10 @@ def _lifetime(model: str, declared: Mapping[str, Any]) -> int | None:
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_TTL_S:
         raise ModelDefinitionError(
-            "a lifetime is no positive number of seconds",
+            "a lifetime is not a positive number of seconds",
             model=model,
             option="ttl",
-            hint="Write ttl = 3600 or ttl = timedelta(hours=1), or leave it out to keep records for ever.",
+            hint="Write ttl = 3600 or ttl = timedelta(hours=1), or leave it out for records without a deadline.",
         )
     return max(1, round(seconds * 1_000))
 

@@ -134,7 +134,7 @@ def sent_values(body: Any, changes: dict[str, Any]) -> dict[str, Any]:
         return changes
     if not isinstance(body, BaseModel):
         raise InvalidArgumentError(
-            "the body of a change is no pydantic model",
+            "the body of a change is not a pydantic model",
             argument="body",
             value=type(body).__name__,
             hint="Give the changes as keywords, patch(key, **changes), or an object of the model's partial().",

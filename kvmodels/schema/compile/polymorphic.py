@@ -95,7 +95,9 @@ class _Collection:
             for tag in tags_of(cls, discriminator):
                 other = self._by_tag.setdefault(tag, schema)
                 if other is not schema:
-                    raise self._error("two classes of a collection are told by one value", cls, f"{tag!r}", other.name)
+                    raise self._error(
+                        "two classes of a collection have the same discriminator value", cls, f"{tag!r}", other.name
+                    )
             if _signature(schema) != _signature(self._own):
                 raise self._error("a class of a collection has another primary key", cls, None, self._own.name)
         if not self._by_class:

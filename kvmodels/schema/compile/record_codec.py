@@ -274,12 +274,12 @@ class RecordCodec:
             return self._decoded(document, key)
         except DecodeError as error:
             raise DecodeError(
-                "what the upgrades make of a stored record is not a valid object of its model",
+                "the result of the upgrades of a stored record is not a valid object of its model",
                 key=key,
                 model=self._name,
                 field=error.field,
                 reason=f"upgrade to {version_of(document)}: {error.reason}",
-                hint="Mend the upgrade functions, or the record with kv.unsafe().",
+                hint="Correct the upgrade functions, or the record with kv.unsafe().",
             ) from error
 
     def _decoded(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:

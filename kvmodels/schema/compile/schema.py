@@ -181,7 +181,7 @@ def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
     if name is not None and shares and not options.abstract and not tags_of(model, name):
         tag = model.__name__.lower()
         raise ModelDefinitionError(
-            "a class that shares its collection has no value to be told by",
+            "a class that shares its collection has no discriminator value",
             model=model.__name__,
             field=name,
             hint=f'Write {name}: Literal["{tag}"] = "{tag}", or set abstract=True.',
@@ -318,7 +318,7 @@ class _Fields:
         for nested in _nested_metadata(inner.annotation):
             if _is_marker(nested):
                 raise self._error(
-                    "a marker stands inside of the type",
+                    "a marker is inside the type",
                     field,
                     option=_marker_name(nested),
                     hint="Put it around the whole type of the field: Indexed[int | None].",

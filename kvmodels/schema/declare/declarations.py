@@ -267,7 +267,7 @@ def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
     listed: list[Any] = list(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else [None]
     if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ModelDefinitionError(
-            "an index option is no tuple of different names of fields",
+            "an index option is not a tuple of distinct field names",
             option=f"{kind}({option}={short_repr(cast('object', names))})",
             hint=f'Write {option}=("name",), with the comma.',
         )
@@ -278,7 +278,7 @@ def check_condition(kind: str, where: Any) -> None:
     """Refuse a condition that is not an expression."""
     if where is not None and not isinstance(where, Expression):
         raise ModelDefinitionError(
-            "the condition of an index is no expression",
+            "the condition of an index is not an expression",
             option=f"{kind}(where={short_repr(where)})",
             hint='Write where=Q(plan="pro").',
         )
@@ -348,8 +348,8 @@ def check_function(kind: str, key: Any, version: Any) -> None:
         raise ModelDefinitionError(
             "the key of an index has no version",
             option=f"{kind}(key={getattr(key, '__name__', None) or short_repr(key)})",
-            hint="Write version=1, and count it up whenever the function gives other results: stored values are made "
-            "anew then.",
+            hint="Write version=1, and increase it whenever the function gives other results: then stored values are "
+            "computed again.",
         )
     elif type(version) is not int or version < 1:
         raise ModelDefinitionError(

@@ -359,7 +359,7 @@ class Comparable(Generic[T]):
         """
         if not is_bounds(bounds):  # callers without a type checker may pass anything
             raise InvalidArgumentError(
-                "these are no bounds of a range",
+                "the bounds of a range are invalid",
                 argument="bounds",
                 value=bounds,
                 expected=get_args(Bounds),

@@ -87,7 +87,7 @@ class FieldMarker(Generic[T]):
         if source is not cls:
             return handler(source)
         raise ModelDefinitionError(
-            "a marker stands without the type of its field",
+            "a marker is used without the type of its field",
             option=cls.__name__,
             hint=f"Write the type in brackets: {cls.__name__}[int], or Annotated[int, {cls.__name__}()].",
         )

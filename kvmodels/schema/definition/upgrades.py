@@ -122,10 +122,10 @@ def declared_upgrades(
     found = [one for one in given if isinstance(one, Upgrade)]
     if len(found) < len(given):
         raise ModelDefinitionError(
-            "what Meta lists as upgrades is not a tuple of them",
+            "Meta.upgrades is not a tuple of upgrades",
             model=model.__name__,
             option="upgrades",
-            hint="Give a tuple of Upgrade(version, function, touches=...), with the comma also behind a single one.",
+            hint="Give a tuple of Upgrade(version, function, touches=...), with the comma also after a single one.",
         )
     found += [one for one in inherited if one not in found and not hasattr(one.function, _MARK)]
     seen = set[str]()
@@ -141,7 +141,7 @@ def declared_upgrades(
             "two upgrades lead to one schema version",
             model=model.__name__,
             option=f"to={max(versions, key=versions.count)}",
-            hint="Make one function of them, or count the schema version up once more.",
+            hint="Combine them into one function, or raise the schema version again.",
         )
     return tuple(sorted(checked, key=lambda one: one.to))
 
@@ -164,7 +164,7 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
         raise refused(
             "an upgrade does not say which fields it touches",
             option=f"touches={short_repr(one.touches)}",
-            hint='Name every field that it changes, adds or takes away: touches=("name",). A field of a nested model '
+            hint='Name every field that it changes, adds or removes: touches=("name",). A field of a nested model '
             "belongs to the field that holds the model.",
         )
     return Upgrade(to, one.function, touches)
@@ -264,8 +264,8 @@ class Upgrades:
             model=self._model,
             field=field or (step.touches[0] if len(step.touches) == 1 else None),
             reason=f"upgrade to {step.to}: {reason}",
-            hint="The record is as it was. Mend the function, or the record with kv.unsafe(): an upgrade must take "
-            "every record of the versions below its own.",
+            hint="The record is unchanged. Correct the function, or the record with kv.unsafe(): an upgrade must "
+            "accept every record of the versions below its own.",
         ) from error
 
 

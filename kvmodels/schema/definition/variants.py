@@ -130,7 +130,7 @@ class Constructor:
         known = [names[0] if names else field for field, names in self._names.items()]
         near = self._names.get(name) or spelling.get_close_matches(name, [*known, *self.takes], n=1)
         return UnknownFieldError(
-            "a new object is given a name that is no field of its model",
+            "a name for a new object is not a field of its model",
             model=self._model.__name__,
             field=name,
             suggestion=near[0] if near else None,
@@ -195,11 +195,11 @@ def _class_of(schema: ModelSchema, values: Mapping[str, Any]) -> type[Any]:
     made = variants.of_tag(tag)
     if made is None:
         raise InvalidArgumentError(
-            "a new object is of no class of the collection",
+            "a new object has no class of the collection",
             argument=variants.discriminator,
             value=None if tag is model else tag,
             expected=tuple(variants.by_tag),
-            hint="Give the field by which classes are told, or create the object with the repository of its class.",
+            hint="Give the discriminator field, or create the object with the repository of its class.",
         )
     return made.model
 
@@ -239,7 +239,7 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
         )
     assert schema.variants is not None  # it has variants
     return InvalidValueError(
-        "an object of this class is of no kind, so it cannot be stored",
+        "an object of this class has no discriminator value, so it cannot be stored",
         model=schema.name,
         type=type(instance).__name__,
         field=schema.variants.discriminator,

@@ -124,7 +124,7 @@ class F(Term):
             given, _ = origin(cast("FieldRef[Any]", given))
         if not isinstance(given, str) or not given:
             raise InvalidValueError(
-                "a term is made of the name of a field",
+                "a term needs the name of a field",
                 field="field",
                 type=type(given).__name__,
                 hint='Write F("n") or F(User.n).',
@@ -140,7 +140,7 @@ class F(Term):
         for name in self.field.split("."):
             if value is None:
                 raise InvalidValueError(
-                    "a nested model whose field is asked for is None",
+                    "a nested model of a term is None",
                     model=model,
                     field=self.field,
                     hint="Filter such records out first.",

@@ -226,7 +226,7 @@ def test_a_finding_about_computed_columns_names_them(url):
             record["$kv"]["c"].update(wrong)
             db.kv.unsafe().set(("people", 1), record)
             (found,) = db.check().computed
-            assert found.reason == f"{named}: not what the function gives"
+            assert found.reason == f"{named}: differs from the result of the function"
             assert db.check(repair=True).ok
 
 

@@ -381,7 +381,7 @@ def test_an_older_release_is_told_to_give_way():
     assert live(stored, newer).read_only is None
     refused = live(stored, older).read_only
     assert refused is not None
-    assert "does not declare an index of the store" in refused.message
+    assert "does not declare an index with its stored definition" in refused.message
 
 
 @pytest.mark.parametrize(

@@ -549,7 +549,7 @@ def test_arguments_of_a_function_have_no_direction():
 
 @pytest.mark.parametrize("key", [no_annotation, unknown_annotation, len, int, partial(initial), lambda name: name])
 def test_a_function_must_say_what_it_returns(key):
-    error = refused("does not say what it returns", Index("name", key=key, version=1, name="x"))
+    error = refused("has no return type", Index("name", key=key, version=1, name="x"))
     assert "returns=str" in str(error)
 
 
@@ -564,7 +564,7 @@ def test_what_a_function_returns_must_be_a_column():
 @pytest.mark.parametrize("kind", [partial(Index, "name"), Indexed, AggregateIndex])
 @pytest.mark.parametrize("where", [True, "population > 0", {"population": 1}, lambda: True])
 def test_a_condition_is_an_expression(kind, where):
-    with pytest.raises(ModelDefinitionError, match="the condition of an index is no expression") as caught:
+    with pytest.raises(ModelDefinitionError, match="the condition of an index is not an expression") as caught:
         kind(where=where)
     assert "Q(" in str(caught.value.hint)
 
@@ -655,10 +655,10 @@ def test_a_condition_of_too_many_combinations_is_refused(choices, is_refused):
 @pytest.mark.parametrize("names", ["name", ("name", "name"), (1,), {"name"}, None])
 def test_included_fields_and_sums_are_tuples_of_names(names):
     for kind in (partial(Index, "country"), Indexed, Unique, MultiIndexed, partial(UniqueConstraint, "a")):
-        with pytest.raises(ModelDefinitionError, match="no tuple of different names") as caught:
+        with pytest.raises(ModelDefinitionError, match="not a tuple of distinct field names") as caught:
             kind(include=names)
         assert "comma" in str(caught.value.hint)
-    with pytest.raises(ModelDefinitionError, match="no tuple of different names"):
+    with pytest.raises(ModelDefinitionError, match="not a tuple of distinct field names"):
         AggregateIndex(sums=names)
 
 

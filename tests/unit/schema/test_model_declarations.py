@@ -253,7 +253,7 @@ def test_key_number_marks_int_fields_only():
 
 @pytest.mark.parametrize("annotation", [list[Unique[int]], Unique[int] | str, dict[str, list[Unique[int]]]])
 def test_a_marker_inside_of_the_type_is_refused(annotation):
-    error = refused("a marker stands inside of the type", v=annotation)
+    error = refused("a marker is inside the type", v=annotation)
     assert (error.field, error.option) == ("v", "Unique")
 
 
