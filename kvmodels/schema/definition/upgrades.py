@@ -122,7 +122,7 @@ def declared_upgrades(
     found = [one for one in given if isinstance(one, Upgrade)]
     if len(found) < len(given):
         raise ModelDefinitionError(
-            "Meta.upgrades is not a tuple of upgrades",
+            "the option upgrades of Meta is not a tuple of upgrades",
             model=model.__name__,
             option="upgrades",
             hint="Give a tuple of Upgrade(version, function, touches=...), with the comma also after a single one.",
