@@ -29,9 +29,9 @@ from kvmodels.testing.schedules import (
     ADVANCE,
     DELIVER,
     STOPPING,
-    CommitArrival,
     FaultRates,
     History,
+    Landing,
     Line,
     Outcome,
     Step,
@@ -109,7 +109,7 @@ class Interleaving:
         self._under_way: list[tuple[str, AtomicWrite]] = []
         self._steps: list[Step] = []
         self._outcomes: dict[str, Outcome] = {}
-        self._landings: list[CommitArrival] = []
+        self._landings: list[Landing] = []
 
     # --- before the run ---------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class Interleaving:
             outcome = self.engine.commit(write)
         except KvModelsError as error:
             outcome = error
-        self._landings.append(CommitArrival(sender, self.engine.now_ms(), write, outcome))
+        self._landings.append(Landing(sender, self.engine.now_ms(), write, outcome))
         return outcome
 
 

@@ -205,7 +205,7 @@ def kind_of(request: Request) -> Kind:
     return _KIND_OF[type(request)]
 
 
-class CommitArrival(NamedTuple):
+class Landing(NamedTuple):
     """The arrival of one commit at the engine, including second deliveries.
 
     Attributes:
@@ -251,7 +251,7 @@ class History:
     seed: int | None
     steps: tuple[Step, ...]
     outcomes: Mapping[str, Outcome]
-    landings: tuple[CommitArrival, ...]
+    landings: tuple[Landing, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:

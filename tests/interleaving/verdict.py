@@ -15,7 +15,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Committed, Set
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KvModelsError, RetriesExhaustedError, UniqueViolationError
-from kvmodels.testing.schedules import CommitArrival, History
+from kvmodels.testing.schedules import History, Landing
 from tests.interleaving.models import OldPerson, Person
 from tests.oracle import audit, read_engine, spec_of
 
@@ -68,7 +68,7 @@ def history_faults(history: History, deeds: list[Deed], *, tokens: bool) -> list
     return found
 
 
-def _applied(landings: tuple[CommitArrival, ...]) -> dict[str, int]:
+def _applied(landings: tuple[Landing, ...]) -> dict[str, int]:
     """How often each token was set to the number of an attempt by an operation that was applied."""
     counts: dict[str, int] = {}
     for landing in committed(landings):
@@ -81,7 +81,7 @@ def _applied(landings: tuple[CommitArrival, ...]) -> dict[str, int]:
     return counts
 
 
-def committed(landings: tuple[CommitArrival, ...]) -> Iterator[CommitArrival]:
+def committed(landings: tuple[Landing, ...]) -> Iterator[Landing]:
     """The commits that were applied."""
     return (landing for landing in landings if isinstance(landing.outcome, Committed))
 
@@ -110,7 +110,7 @@ def outcome_faults(history: History, answers: Mapping[str, bool]) -> Iterator[st
             yield f"outcome({token!r}) was {answer}, and it was applied {applied.get(token, 0)} times"
 
 
-def _replaced(landings: tuple[CommitArrival, ...], deeds: list[Deed]) -> Iterator[str]:
+def _replaced(landings: tuple[Landing, ...], deeds: list[Deed]) -> Iterator[str]:
     """Creations that replaced a record, and saves that replaced another version than the loaded one."""
     versions: dict[str, tuple[str, int | None]] = {}
     by_writing = {writing: deed for deed in deeds for writing in deed.wrote}
