@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ClosedError,
         CommitUnknownError,
         ConcurrencyError,
+        DanglingReferenceError,
         DecodeError,
         DoesNotExist,
         EngineError,
@@ -133,6 +134,7 @@ __all__ = [
     "CommitUnknownError",
     "ConcurrencyError",
     "Count",
+    "DanglingReferenceError",
     "Database",
     "DecodeError",
     "DoesNotExist",
@@ -239,9 +241,9 @@ _NAMES_OF = {
     "core.ulid": "ULID",
     "core.values": "KeyNumber KvMap KvU64 UNDEFINED",
     "errors": (
-        "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DecodeError DoesNotExist "
-        "EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError IntegrityError "
-        "InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError "
+        "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DanglingReferenceError DecodeError "
+        "DoesNotExist EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError "
+        "IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError "
         "KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned "
         "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
         "ProtectedError QueryError ReadOnlyError ReferenceViolationError ReservedKeyError ResumeExpiredError "

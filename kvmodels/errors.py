@@ -36,7 +36,8 @@
     │   ├── SchemaMismatchError
     │   ├── SchemaChangeRefusedError
     │   ├── IndexNotReadyError
-    │   └── DecodeError
+    │   ├── DecodeError
+    │   └── DanglingReferenceError
     └── EngineError
         ├── CommitUnknownError
         ├── EngineTimeoutError
@@ -64,6 +65,7 @@ __all__ = [
     "ClosedError",
     "CommitUnknownError",
     "ConcurrencyError",
+    "DanglingReferenceError",
     "DecodeError",
     "DoesNotExist",
     "EngineError",
@@ -547,6 +549,20 @@ class DecodeError(SchemaError):
     model: str | None
     field: str | None
     reason: str | None
+
+
+class DanglingReferenceError(SchemaError):
+    """A stored record refers to one that does not exist, although the store enforces the foreign key."""
+
+    code = "KV805"
+    attributes = ("model", "key", "field", "target")
+    default_hint = (
+        "Another program wrote it: db.check() lists such records. Store the missing one, or change the field."
+    )
+    model: str
+    key: Any
+    field: str
+    target: Any
 
 
 class EngineError(KvModelsError):

@@ -35,6 +35,7 @@ PUBLIC = [
     "CommitUnknownError",
     "ConcurrencyError",
     "Count",
+    "DanglingReferenceError",
     "Database",
     "DecodeError",
     "DoesNotExist",

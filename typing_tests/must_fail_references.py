@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvmodels import ForeignKey, ForeignKeyRef, KvModel, PrimaryKey
+from kvmodels import Database, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey
 
 
 class Author(KvModel, collection="authors"):
@@ -26,5 +26,8 @@ of_books(Book.author_id)
 of_authors(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
 of_books(Book.id)  # mypy: arg-type / pyright: reportArgumentType
 Book(id=1, author_id="a")  # mypy: arg-type / pyright: reportArgumentType
+db = Database("memory://", models=[Author, Book])
+db[Author].related(Author(id=1), Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
+db[Book].fetch_referrers([Book(id=1, author_id=1)], Book.author_id, limit=1)  # mypy: arg-type / pyright: reportArgumentType
 Book(id=1)  # mypy: call-arg / pyright: reportCallIssue
 Book(id=1, author_id=1).author_id.upper()  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType

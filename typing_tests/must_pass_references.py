@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, assert_type
+from typing import Annotated, Any, assert_type
 
 from kvmodels import Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey, QuerySet, Unique
 
@@ -32,3 +32,8 @@ db = Database("memory://", models=[Author, Book])
 assert_type(db[Book].filter(Book.author_id == 1), QuerySet[Book])
 db[Book].filter(Book.editor_id == None)  # noqa: E711
 db[Book].order_by(Book.author_id.desc())
+assert_type(db[Book].related(book, Book.author_id), Author)
+assert_type(db[Book].related(book, Book.editor_id), Author | None)
+author = Author(id=1)
+assert_type(db[Author].fetch_referrers([author], Book.author_id, limit=10), dict[Any, list[Book]])
+assert_type(db[Author].fetch_referrers([author], Book.editor_id, limit=10), dict[Any, list[Book]])

@@ -19,15 +19,18 @@ from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.reading import lookup
+from kvmodels.flows.reading import related as relations
 from kvmodels.flows.writing import records, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, created_object, deadline_of
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import partial_model
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.declare.expressions import Expression
+from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
 from kvmodels.schema.filters.operands import key_values
 
 M = TypeVar("M", bound=KvModel)
+R = TypeVar("R", bound=KvModel)
+T = TypeVar("T")
 
 
 class AsyncRepository(AsyncQuerySet[M], Generic[M]):
@@ -115,6 +118,72 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             InvalidValueError: a value is not a primary key of the model.
         """
         found: dict[Any, M] = await self._runner.run(lookup.in_bulk(self._runner.context, self._runner.schema, keys))
+        return found
+
+    async def related(self, obj: M, key: ForeignKeyRef[M, Any, T]) -> T:
+        """Return the record that an object refers to.
+
+        Args:
+            obj: an object of the model.
+            key: the foreign key, ``Book.author_id``.
+
+        Returns:
+            The object of the target; None if the field is None. Cost: one read.
+
+        Raises:
+            InvalidArgumentError: this is not a foreign key of the model, or its target is not in the database.
+            DoesNotExist: the object was never stored, and refers to a missing record.
+            StaleObjectError: the record was changed or removed since the object was loaded, and the target is gone.
+            DanglingReferenceError: the record refers to one that does not exist; None if the field may be None.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, ForeignKey, KvModel, PrimaryKey
+            >>> class Team(KvModel, collection="teams"):
+            ...     id: PrimaryKey[int]
+            >>> class Player(KvModel, collection="players"):
+            ...     id: PrimaryKey[int]
+            ...     team_id: ForeignKey[int, Team]
+            >>> db = await AsyncDatabase("memory://", models=[Team, Player]).open()
+            >>> team = await db[Team].create(id=7)
+            >>> player = await db[Player].create(id=1, team_id=team)
+            >>> await db[Player].related(player, Player.team_id)
+            Team(id=7)
+        """
+        found: T = await self._runner.run(relations.related(self._runner.context, self._runner.schema, obj, key))
+        return found
+
+    async def fetch_referrers(
+        self, objs: Iterable[M], key: ForeignKeyRef[R, Any, M | None], *, limit: int
+    ) -> dict[Any, list[R]]:
+        """Return for each object the first records that refer to it, in the order of their primary keys.
+
+        Args:
+            objs: objects of the model, such as the items of a page.
+            key: the foreign key of the other model, ``Book.author_id``.
+            limit: the most records for each object, 1 or more.
+
+        Returns:
+            Lists of objects by the primary keys of ``objs``. Cost: two reads, of one range for each object and of the
+            records; more if the engine does not take so many at once.
+
+        Raises:
+            InvalidArgumentError: the foreign key does not refer to this model, or the limit is not a positive number.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, ForeignKey, KvModel, PrimaryKey
+            >>> class Shelf(KvModel, collection="shelves"):
+            ...     id: PrimaryKey[int]
+            >>> class Box(KvModel, collection="boxes"):
+            ...     id: PrimaryKey[int]
+            ...     shelf_id: ForeignKey[int, Shelf]
+            >>> db = await AsyncDatabase("memory://", models=[Shelf, Box]).open()
+            >>> shelf = await db[Shelf].create(id=7)
+            >>> box = await db[Box].create(id=1, shelf_id=shelf)
+            >>> await db[Shelf].fetch_referrers([shelf], Box.shelf_id, limit=10)
+            {7: [Box(id=1, shelf_id=7)]}
+        """
+        flow = relations.fetch_referrers(self._runner.context, self._runner.schema, objs, key, limit)
+        found: dict[Any, list[R]] = await self._runner.run(flow)
         return found
 
     async def refresh(self, obj: M) -> M:
