@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import sys
 import time
@@ -136,9 +137,9 @@ def table_of(*headings: str, numbers: int = 0) -> Table:
 
 
 class Demo:
-    """The steps of the demo on one file, in their order; ``problems`` says what is wrong."""
+    """The steps of the demo on one store, in their order; ``problems`` says what is wrong."""
 
-    def __init__(self, path: Path, source: Source, console: Console, writer: Writer = visit_all) -> None:
+    def __init__(self, path: str | Path, source: Source, console: Console, writer: Writer = visit_all) -> None:
         self.path = path
         self.source = source
         self.console = console
@@ -207,7 +208,8 @@ class Demo:
         with self.opened() as db:
             airports = db[Airport]
             there = airports.count()
-            self.say(f"The file {self.path}")
+            # A URL may contain a password.
+            self.say("The store on the server" if "://" in str(self.path) else f"The file {self.path}")
             if there == len(self.source):
                 self.console.print(f"  opened again: it holds {there:,} airports, there is nothing to load")
                 return
@@ -396,16 +398,17 @@ class Demo:
         self.show(table)
 
     def show_costs(self) -> None:
-        """How long each step took, and how large the file is."""
+        """How long each step took, and how large a file is."""
         self.say("What it cost")
         table = table_of("step", "", "seconds", "per second", numbers=2)
         for what, amount, unit, seconds in self.costs:
             table.add_row(what, f"{amount:,} {unit}", f"{seconds:.2f}", f"{amount / seconds:,.0f}")
-        size = self.path.stat().st_size
-        each = size / len(self.source)
-        self.show(
-            table, f"the file: {size / 1_000_000:,.1f} MB, {each:,.0f} bytes for an airport and its index entries"
-        )
+        remark = ""
+        if Path(self.path).is_file():
+            size = Path(self.path).stat().st_size
+            each = size / len(self.source)
+            remark = f"the file: {size / 1_000_000:,.1f} MB, {each:,.0f} bytes for an airport and its index entries"
+        self.show(table, remark)
 
     def verdict(self) -> int:
         """Say what is wrong, if anything."""
@@ -421,9 +424,13 @@ class Demo:
 
 
 def main() -> int:
-    """Run the demo on a file that stays, so that the next run opens it again."""
+    """Run the demo on a store that stays, so that the next run opens it again."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--path", type=Path, default=Path("airports.db"), help="the file (default: airports.db)")
+    parser.add_argument(
+        "--path",
+        default=os.environ.get("DATABASE") or "airports.db",
+        help="a file or the URL of a store (default: the variable DATABASE, else airports.db)",
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each process visits each airport")
     options = parser.parse_args()
     console = Console(highlight=False)

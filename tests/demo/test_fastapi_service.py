@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from examples.fastapi_service import STATUS, answer_error, create_app
 from kvmodels import ULID, errors
+from tests.worlds import in_test_servers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "async.md"
 
@@ -42,10 +43,9 @@ def test_an_error_is_answered_with_its_code_and_without_its_values(cls: type[err
     assert (cls.code in str(response.body), "it happened" in str(response.body)) == (True, True)
 
 
-@pytest.fixture(params=["memory", "file"])
-def client(request, tmp_path):
-    url = "memory://" if request.param == "memory" else str(tmp_path / "users.db")
-    with TestClient(create_app(url)) as opened:
+@pytest.fixture(params=["memory", "sqlite", *in_test_servers("postgres")])
+def client(request, url_of):
+    with TestClient(create_app(url_of(request.param))) as opened:
         yield opened
 
 
