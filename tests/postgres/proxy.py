@@ -65,6 +65,9 @@ class Proxy:
         return f"{head}host={quote(str(self.folder), safe='')}" + ("&" + rest.partition("&")[2] if "&" in rest else "")
 
     def stop(self) -> None:
+        """End every connection; what waits to be passed on is lost."""
+        if self._stopped.is_set():
+            return
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -110,8 +113,9 @@ class Proxy:
                         return
                     if self.delay_s:
                         time.sleep(self.delay_s)
-                    while not self.passing.wait(0.05) and not self._stopped.is_set():
-                        pass
+                    while not self.passing.wait(0.05):
+                        if self._stopped.is_set():
+                            return
                     client.sendall(data)
 
 

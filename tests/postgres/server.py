@@ -108,7 +108,7 @@ class KeptProcess:
             ],
         )
 
-    def wait_until_ready(self, pg_isready: Path) -> None:
+    def wait_until_ready(self, pg_isready: Path, port: str = "5432") -> None:
         """Wait until the server answers.
 
         Raises:
@@ -116,7 +116,7 @@ class KeptProcess:
         """
         assert self._keeper is not None
         end = time.monotonic() + START_S
-        command = [str(pg_isready), "-q", "-h", str(self.folder)]
+        command = [str(pg_isready), "-q", "-h", str(self.folder), "-p", port]
         while subprocess.run(command, env=environment(), check=False).returncode != 0:
             if os.waitpid(self._keeper, os.WNOHANG) != (0, 0) or time.monotonic() > end:
                 logs = [path.read_text() for path in sorted(self.folder.glob("*.log"))]
@@ -179,7 +179,7 @@ class PostgresServer(KeptProcess):
         """
         options = [f"-c{name}={value}" for name, value in self.settings.items()]
         self.spawn(users, [self.program("postgres"), "-D", self.data, "-k", self.folder, *options])
-        self.wait_until_ready(self.program("pg_isready"))
+        self.wait_until_ready(self.program("pg_isready"), self.settings.get("port", "5432"))
 
     def stop(self) -> None:
         """End it at once, as a crash of the machine would but for what its disk has not got yet."""
@@ -289,13 +289,14 @@ def new_folder() -> Path:
 
 @contextmanager
 def own_server(
-    kind: Kind = "postgres15", *, copy_of: PostgresServer | None = None, **settings: str
+    kind: Kind = "postgres15", *, copy_of: PostgresServer | None = None, start: bool = True, **settings: str
 ) -> Iterator[PostgresServer]:
-    """A server for one test, which may end it; without ``start`` for a standby, whose data is a copy.
+    """A server for one test, which may end it.
 
     Args:
         kind: which PostgreSQL.
         copy_of: the server to follow; the caller starts the standby.
+        start: whether it is started here.
         settings: of the server. It waits for its disk unless they say otherwise.
     """
     server = PostgresServer(new_folder(), kind, settings)
@@ -304,7 +305,8 @@ def own_server(
             fcntl.flock(users, fcntl.LOCK_SH)
             if copy_of is None:
                 server.make()
-                server.start(server.users)
+                if start:
+                    server.start(server.users)
             else:
                 server.copy(copy_of)
             yield server

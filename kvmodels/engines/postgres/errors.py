@@ -35,6 +35,18 @@ LONGEST_INDEXED: Final = 2_704
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "40003")
 _BUSY: Final = ("55P03", "57014", "25P03", "25P04", "40001", "40P01", "53300", "57P03")
 _CREDENTIALS: Final = ("28000", "28P01", "3D000")
+_CONNECTION_MESSAGES: Final = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    "authentication failed for user": "28000",
+    "no pg_hba.conf entry": "28000",
+    'role "': "28000",
+    'database "': "3D000",
+    "the database system is": "57P03",
+    "too many clients": "53300",
+    "remaining connection slots": "53300",
+}
+"""Parts of messages of a server that speaks English, the first that fits counts."""
 _DAMAGED: Final = ("XX001", "XX002", "58030")
 _FULL: Final = ("53100", "53200")
 _PREPARED: Final = ("26000", "42P05")
@@ -63,9 +75,15 @@ def grants(schema: str) -> str:
     )
 
 
+def _state_of_connection(error: psycopg.Error) -> str | None:
+    """Return the SQLSTATE of a failed connection attempt, of which libpq tells the message alone."""
+    text = str(error)
+    return next((state for words, state in _CONNECTION_MESSAGES.items() if words in text), None)
+
+
 def unreachable(error: psycopg.Error, url: str) -> KvModelsError:
     """Return the error for a failed connection attempt."""
-    state = error.sqlstate
+    state = error.sqlstate or _state_of_connection(error)
     if state in _CREDENTIALS:
         return EngineError(
             "the server refused the connection",
