@@ -106,13 +106,13 @@ def fetch_referrers(
 
 def _reference_of(schema: ModelSchema, key: object) -> Reference:
     """Return the foreign key that an attribute of a class stands for."""
-    name, model = str(getattr(key, "_name", "")), getattr(key, "_model", object)
+    shown, name, model = repr(key), str(getattr(key, "_name", "")), getattr(key, "_model", object)
     if isinstance(key, ForeignKeyRef) and name in schema.references and issubclass(schema.model, model):
         return schema.references[name]
     raise InvalidArgumentError(
         "this is not a foreign key of the model",
         argument="key",
-        value=repr(key),
+        value=shown,
         expected=tuple(f"{schema.name}.{field}" for field in schema.references),
         hint="Give the attribute of the class: Book.author_id.",
     )
