@@ -497,7 +497,7 @@ class _Difference:
         return "index_replaced" if unkept else "index_changed"
 
     def _refers(self, name: str) -> bool:
-        """Whether an index of this name enforces a foreign key."""
+        """Return whether an index of this name enforces a foreign key."""
         return any(one.name == name and one.state.maintained and one.reference is not None for one in self._indexes)
 
     # --- records ----------------------------------------------------------------------------------------------

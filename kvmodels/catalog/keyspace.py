@@ -109,7 +109,7 @@ def reference_anchors(collection: str) -> bytes:
 
 
 def is_of_references(key: tuple[Any, ...]) -> bool:
-    """Whether a key is that of a guard or an anchor, which a copy of the store does not need."""
+    """Return whether a key is that of a guard or an anchor, which a copy of the store does not need."""
     return key[:2] == (RESERVED, "ref")
 
 

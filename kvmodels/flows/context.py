@@ -1,7 +1,8 @@
 """Shared state of the flows of one database: codec, limits, retry policy, injected clocks, and the cached header.
 
-Rules of this module: the header is cached by its versionstamp, and used until a guard or a check shows that it changed;
-nothing here decides on a write. Clock, randomness and tokens are values of the context, so tests give their own.
+Rules of this module: the header is cached with its versionstamp, and used until a guard or a check shows that it has
+changed; nothing here makes decisions about writes. Clock, randomness and tokens are values of the context, so tests can
+replace them.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _headers: dict[tuple[type[ValueCodec], int, bytes], Header] = {}
 
 @dataclass(frozen=True, slots=True)
 class HeaderView:
-    """The header as this process last read it, joined with its declarations by collection name.
+    """The header that this process last read, with its declarations by collection name.
 
-    ``guard`` is checked by every read through an index (rule R3).
+    Every read through an index checks ``guard`` (rule R3).
     """
 
     versionstamp: bytes | None
@@ -46,30 +47,30 @@ class HeaderView:
 
 
 class Joining(Protocol):
-    """A transaction that takes writes, to commit them together."""
+    """A transaction that collects writes, to commit them together."""
 
     def take(self, operation: Any) -> Flow[Any]:
-        """Carry out a ``LogicalWrite`` as a part of the transaction; return the result of its verb."""
+        """Carry out a ``LogicalWrite`` as part of the transaction; return its result."""
         ...
 
     def wrote(self, key: bytes) -> bool:
-        """Return whether the transaction has stored the record of this key."""
+        """Return whether the transaction has stored the record with this key."""
         ...
 
 
 @dataclass(slots=True)
 class Context:
-    """Shared by the flows of one database handle; only ``view`` changes, and it is replaced as a whole.
+    """Values shared by the flows of one database handle; only ``view`` changes, and it is replaced as a whole.
 
     Attributes:
-        monotonic: seconds that never go back.
-        random: a number in [0, 1).
-        new_token: a new text at each call.
+        monotonic: returns seconds and never goes back.
+        random: returns a number in [0, 1).
+        new_token: returns a new str at each call.
         transaction: set in the copy that a transaction makes for its own flows.
-        signals: of the handle.
-        removes: the engine reads what it removes; see ``Remove``.
-        turns: of the store, shared by its handles in this process.
-        reserves_writes: the engine answers ``ReserveWrites``.
+        signals: the signals of the handle.
+        removes: whether the engine reads the row that it removes; see ``Remove``.
+        turns: the turns of the store, shared by its handles in this process.
+        reserves_writes: whether the engine answers ``ReserveWrites``.
     """
 
     codec: ValueCodec
@@ -90,12 +91,12 @@ class Context:
 
 
 def header_view(context: Context) -> Flow[HeaderView]:
-    """Return the cached header, read first if there is none."""
+    """Return the cached header; read it first if there is none."""
     return context.view or (yield from reload_header(context))
 
 
 def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
-    """Return the header and one collection joined with it. Raises SchemaMismatchError."""
+    """Return the header, and one collection under it. Raises SchemaMismatchError."""
     view = context.view or (yield from reload_header(context))
     live = view.live[schema.collection]
     if live.refused is not None:
@@ -104,23 +105,23 @@ def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderV
 
 
 def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollection], T]) -> Flow[tuple[HeaderView, T]]:
-    """Return a plan for a collection, with the header for which it was made.
+    """Return a plan for a collection, with the header that it was made for.
 
-    ``plan``: pure; called again under the present header where the cached one lists an index that is not ready. Raises
-    SchemaMismatchError: as ``live_collection``; and what ``plan`` raises.
+    ``plan`` is pure; it is called again under the present header if the cached one lists an index that is not ready.
+    Raises SchemaMismatchError like ``live_collection``, and the errors of ``plan``.
     """
     view, live = yield from live_collection(context, schema)
     try:
         return view, plan(live)
     except IndexNotReadyError:
-        view = yield from reload_header(context)  # another process may have built it since
+        view = yield from reload_header(context)  # another process may have built it meanwhile
         return view, plan(view.live[schema.collection])
 
 
 def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
     """Return the same for a write; called for every commit, because another process may have begun a build.
 
-    Raises SchemaMismatchError: this process may not write the collection.
+    Raises SchemaMismatchError if this process must not write to the collection.
     """
     view = yield from header_view(context)
     live = view.live[schema.collection]
@@ -140,9 +141,9 @@ def reload_header(context: Context) -> Flow[HeaderView]:
 
 
 def read_header(context: Context) -> Flow[HeaderView]:
-    """Read the header, and the fences of the indexes under construction in the snapshot of that very header.
+    """Read the header, and the fences of the indexes under construction in the same snapshot.
 
-    It is not cached, so a flow may read that of an older snapshot.
+    It is not cached, so a flow may read the header of an older snapshot.
 
     Cost: one read, a second one while an index is being built.
     """
@@ -166,7 +167,7 @@ def read_header(context: Context) -> Flow[HeaderView]:
 
 
 def _decoded(codec: ValueCodec, row: Row) -> Header:
-    """Return the header in a row. The last ones are cached by their bytes, for all stores."""
+    """Return the header in a row. The last headers are cached by their bytes, for all stores."""
     stored = type(codec), row.encoding, row.value
     known = _headers.get(stored)
     if known is None:

@@ -1,10 +1,10 @@
-"""Requests of flows: to read, to commit, to wait, and what time it is; and reads that need several requests.
+"""Requests of flows: to read, to commit, to wait, and to get the time; and reads that need several requests.
 
 A flow is a generator that yields requests and is sent their answers; it does no I/O. The drivers in
 ``kvmodels.runtime`` run a flow against an engine, with threads or with an event loop, so both share every decision.
 
-A read is split by the number of ranges and of rows that the limits of the engine allow. Its guard is one more range
-with one row, because an engine behind a network reads it as one. Embedded engines take 100,000 ranges in one read.
+A read is split according to the engine's limits of ranges and rows. Its guard counts as one more range with one row,
+because an engine on a network reads it as one. Embedded engines allow 100,000 ranges in one read.
 
 Rules of this module: requests are plain frozen values; nothing here knows an engine, a thread, an event loop or a
 model. An error of the engine is thrown into the flow at the ``yield`` of its request, so a flow handles it with
@@ -42,13 +42,13 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ROUNDS: Final = 4
-"""Rounds of reads of keys that change all the time, before the attempt counts as a conflict."""
+"""Rounds of reads of keys that keep changing, before the attempt counts as a conflict."""
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
 
 
 class Read(NamedTuple):
-    """Read all ranges in one snapshot; the answer is that of ``Engine.read``."""
+    """Read all ranges in one snapshot; answered like ``Engine.read``."""
 
     ranges: Sequence[ReadRange]
     guard: Guard | None = None
@@ -57,13 +57,13 @@ class Read(NamedTuple):
 
 
 class ReadRow(Read):
-    """A read of one key for its row alone: the answer may have an empty versionstamp."""
+    """Read one key for its row alone; the answer may have an empty versionstamp."""
 
     __slots__ = ()
 
 
 class ReadToChange(Read):
-    """A read of one key for its row alone, for a commit that checks it.
+    """Read one key for its row alone, for a commit that checks the row.
 
     So the row may be a little older than the present state, and the versionstamp of the answer is not used.
     """
@@ -72,26 +72,26 @@ class ReadToChange(Read):
 
 
 class CountRows(NamedTuple):
-    """Count the rows of all ranges in one snapshot; the answer is that of ``Engine.count``."""
+    """Count the rows of all ranges in one snapshot; answered like ``Engine.count``."""
 
     ranges: Sequence[ReadRange]
     guard: Guard | None = None
 
 
 class Commit(NamedTuple):
-    """Apply one atomic operation; the answer is that of ``Engine.commit``. It is sent once."""
+    """Apply one atomic operation; answered like ``Engine.commit``. It is sent once."""
 
     write: AtomicWrite
 
 
 class Remove(NamedTuple):
-    """Apply a removal, if ``Context.removes``; the answer is that of ``Commit``."""
+    """Apply a removal, if ``Context.removes``; answered like ``Commit``."""
 
     removal: Removal
 
 
 class Sleep(NamedTuple):
-    """Wait for a number of seconds, as between two attempts; the answer is None."""
+    """Wait for a number of seconds, such as between two attempts; the answer is None."""
 
     seconds: float
 
@@ -110,18 +110,18 @@ class ReserveWrites(NamedTuple):
 
 
 class Now(NamedTuple):
-    """Ask for the time in milliseconds since the epoch by the clock of the engine, which decides on expiry."""
+    """Get the time in milliseconds since the epoch by the engine's clock, which decides on expiry."""
 
 
 class WaitForCommit(NamedTuple):
-    """Wait until the store holds a later commit than ``after``, at most ``seconds``; the answer is its versionstamp."""
+    """Wait until the store has a later commit than ``after``, at most ``seconds``; the answer is its versionstamp."""
 
     after: bytes
     seconds: float
 
 
 class ReadChanges(NamedTuple):
-    """Read the changes in a range after a commit; the answer is that of ``Engine.changes``."""
+    """Read the changes in a range after a commit; answered like ``Engine.changes``."""
 
     one: ReadRange
     after: bytes
@@ -159,15 +159,15 @@ def read(
     """Read all ranges, and those of ``follow``, in one snapshot; one request.
 
     ``guard``: a key that must have a versionstamp in the snapshot, or None. ``follow``: a pure function from the rows
-    to further ranges of the same snapshot. Returns the rows, or GuardFailed when the guard does not hold; without a
-    guard always the rows.
+    to further ranges of the same snapshot. Returns the rows, or GuardFailed if the guard fails; without a guard always
+    the rows.
     """
     answer: ReadResult | GuardFailed = yield Read(ranges, guard, include_expired, follow)
     return answer
 
 
 def read_row(key: bytes) -> Flow[Row | None]:
-    """Return the row of a key; one request, whose answer need not have a versionstamp."""
+    """Return the row of a key; one request, whose answer may lack a versionstamp."""
     answer: ReadResult = yield ReadRow((ReadRange(key),))
     rows = answer.ranges[0]
     return rows[0] if rows else None
@@ -176,7 +176,7 @@ def read_row(key: bytes) -> Flow[Row | None]:
 def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:
     """Count the live rows of all ranges in one snapshot, without reading them; one request.
 
-    Not in a transaction, whose own writes the engine does not know, and whose commit checks every row that it has read.
+    Not for transactions: the engine does not know their writes, and their commit must check every row that was read.
     ``guard``: a key that must have a versionstamp in the snapshot, or None.
     """
     answer: Counted | GuardFailed = yield CountRows(ranges, guard)
@@ -203,7 +203,7 @@ def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
 def reserve_writes(seconds: float) -> Flow[bool]:
     """Keep other processes from writing until the next commit of this one; return whether that succeeded.
 
-    The caller ensures that ``release_writes`` of the engine is called in the end.
+    The caller must finally call ``release_writes`` of the engine.
     """
     try:
         answer: bool = yield ReserveWrites(seconds)
@@ -213,7 +213,7 @@ def reserve_writes(seconds: float) -> Flow[bool]:
 
 
 def now() -> Flow[int]:
-    """Return milliseconds since the epoch by the clock of the engine; it never goes back."""
+    """Return milliseconds since the epoch by the engine's clock, which never goes back."""
     answer: int = yield Now()
     return answer
 
@@ -221,24 +221,24 @@ def now() -> Flow[int]:
 def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     """Wait until the versionstamp of the last commit is greater than ``after``, or ``seconds`` (0 or more) are over.
 
-    Returns the versionstamp of the last commit. Raises ClosedError: the store was closed meanwhile.
+    Returns the versionstamp of the last commit. Raises ClosedError if the store was closed meanwhile.
     """
     answer: bytes = yield WaitForCommit(after, seconds)
     return answer
 
 
 def ranges_at_once(limits: Limits, *, guarded: bool) -> int:
-    """Return how many ranges one read may have, beside its guard."""
+    """Return the maximum number of ranges in one read, in addition to its guard."""
     return max(1, limits.max_ranges - guarded)
 
 
 def rows_at_once(limits: Limits, wanted: int, *, beside: int = 1) -> int:
-    """Return how many rows to read at once."""
+    """Return the number of rows to read at once."""
     return max(1, min(wanted, limits.max_read_entries - beside))
 
 
 def fits_one_read(limits: Limits, ranges: Sequence[ReadRange], *, guarded: bool) -> bool:
-    """Whether the engine takes all ranges in one read."""
+    """Return whether all ranges fit into one read of the engine."""
     most = rows_at_once(limits, limits.max_read_entries, beside=guarded)
     return (
         len(ranges) <= ranges_at_once(limits, guarded=guarded) and sum(_rows(one, most + 1) for one in ranges) <= most
@@ -246,7 +246,7 @@ def fits_one_read(limits: Limits, ranges: Sequence[ReadRange], *, guarded: bool)
 
 
 def split_ranges(limits: Limits, ranges: Iterable[ReadRange], *, guarded: bool) -> Iterator[list[ReadRange]]:
-    """Yield the ranges in groups of one read each; a range that is too long for one read is a group of its own."""
+    """Yield the ranges in groups of one read each; a range that is too long for one read is a separate group."""
     most_ranges = ranges_at_once(limits, guarded=guarded)
     most_rows = rows_at_once(limits, limits.max_read_entries, beside=guarded)
     chunk: list[ReadRange] = []
@@ -265,11 +265,11 @@ def split_ranges(limits: Limits, ranges: Iterable[ReadRange], *, guarded: bool) 
 def read_all(
     limits: Limits, ranges: Sequence[ReadRange], guard: Guard | None = None, *, include_expired: bool = False
 ) -> Flow[list[list[Row]] | None]:
-    """Return the rows of all ranges, or None when the guard does not hold.
+    """Return the rows of all ranges, or None if the guard fails.
 
-    Each read has the guard and is a snapshot of its own.
+    Each read has the guard and is a separate snapshot.
 
-    Cost: one read, if the engine takes so many ranges and rows.
+    Cost: one read, if the engine allows so many ranges and rows.
     """
     if not ranges:
         return []
@@ -309,11 +309,11 @@ def _read_long(one: ReadRange, most: int, guard: Guard | None, *, include_expire
 
 
 def read_together(limits: Limits, keys: Sequence[bytes], guard: Guard) -> Flow[dict[bytes, Row | None] | None]:
-    """Return the stored rows of some keys, expired ones included, as they were together at one moment.
+    """Return the stored rows of some keys, including expired ones, as they all were at one moment.
 
-    Where the engine takes only some of them in a read, that moment lies between two rounds of reads that found the same
-    rows. A key that is absent in both may have been there in between: a commit that relies on its absence checks it.
-    Returns the rows by key; None when the guard does not hold, or when the rows changed in every round.
+    If the engine allows only some of them in one read, that moment is between two rounds of reads with equal rows. A
+    key that is absent in both rounds may have existed in between: a commit that relies on its absence checks it.
+    Returns the rows by key; None if the guard fails, or if the rows changed in every round.
     """
     ranges = [point(key) for key in keys]
     before: list[list[Row]] | None = None
@@ -326,7 +326,7 @@ def read_together(limits: Limits, keys: Sequence[bytes], guard: Guard) -> Flow[d
                 return None
             found += result.ranges
             moments.append(result.versionstamp)
-        # An engine without versioned reads does not tell whether two reads saw one state.
+        # Without versioned reads, an engine does not show whether two reads saw one state.
         if len(moments) <= 1 or (moments[0] and len(set(moments)) == 1) or found == before:
             return {key: rows[0] if rows else None for key, rows in zip(keys, found, strict=True)}
         before = found
@@ -334,23 +334,23 @@ def read_together(limits: Limits, keys: Sequence[bytes], guard: Guard) -> Flow[d
 
 
 def _rows(one: ReadRange, unlimited: int) -> int:
-    """Return how many rows a range may have."""
+    """Return the maximum number of rows of a range."""
     if one.end is None:
         return 1
     return unlimited if one.limit is None else one.limit
 
 
 AGAIN: Final[Any] = object()
-"""Result of an answer for which the read was not enough."""
+"""The result if an answer was not sufficient."""
 
 
 class OneRequest(NamedTuple, Generic[T]):
-    """A flow of one request that is known at once, without the cost of a generator.
+    """A flow of one request that is known in advance, without the cost of a generator.
 
     Attributes:
         request: the request.
-        answer: makes the result of the flow from the answer of the engine; or AGAIN.
-        otherwise: the flow to run after AGAIN, and when the guard did not hold; only needed where either can happen.
+        answer: computes the result of the flow from the answer of the engine, or AGAIN.
+        otherwise: the flow to run after AGAIN, or after a failed guard; only required if one of them is possible.
     """
 
     request: Read | CountRows
@@ -375,17 +375,17 @@ class Lookup(Protocol[T_co]):
     def load(self) -> Callable[[Any, bytes], T_co | None] | None:
         """The function from the row of the record, which may be a plain tuple, and the key to its object.
 
-        The result is None if another record was wanted. Without ``load`` the whole read is needed.
+        The result is None if it is a wrong record. Without ``load``, the complete read is needed.
         """
         ...
 
     @property
     def otherwise(self) -> Callable[[Any], Flow[T_co]]:
-        """The function from the operand to the flow to run after AGAIN, or when the guard did not hold."""
+        """The function from the operand to the flow to run after AGAIN, or after a failed guard."""
         ...
 
     def answer(self, found: ReadResult, key: bytes, given: Any, /) -> T_co:
-        """Return the object that a read of the key has found; AGAIN; or as ``absent``."""
+        """Return the object that a read of the key has found; or AGAIN; or like ``absent``."""
         ...
 
     def absent(self, given: Any, /) -> T_co:
@@ -398,7 +398,7 @@ class OneLookup(NamedTuple, Generic[T]):
 
     Attributes:
         lookup: the compiled lookup.
-        key: packed from the operand.
+        key: the packed key of the operand.
         given: the operand.
     """
 
@@ -407,7 +407,7 @@ class OneLookup(NamedTuple, Generic[T]):
     given: Any
 
     def one_request(self, *, guessed: bool = False) -> OneRequest[T]:
-        """Return the same flow as a read; ``guessed``: a wrong record was found by a guess, so do not guess again."""
+        """Return the same flow as a read; ``guessed``: a predicted record was wrong, so none is predicted again."""
         lookup, key, given = self
         follow = lookup.follow
         if guessed and isinstance(follow, PredictedFollow):
@@ -437,12 +437,12 @@ def _steps(one: OneRequest[T]) -> Flow[T]:
         result = one.answer(found)
         if result is not AGAIN:
             return result
-    assert one.otherwise is not None  # there was a guard, or an answer that needs it
+    assert one.otherwise is not None  # the read had a guard, or an answer that may require it
     return (yield from one.otherwise())
 
 
 def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
-    """Run a flow inside of another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
+    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
     step: Callable[[Any], Request] = flow.send
     answered: Any = None
     try:
@@ -459,13 +459,13 @@ def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
                 step, answered = flow.throw, error
     finally:
         flow.close()
-        answered = None  # an error kept here would hold its traceback, and this frame, in a cycle
+        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:
     """Return the keys of a range that changed in commits later than ``after``, in the order of their last change.
 
-    Raises UnsupportedError: the store keeps no change log; ResumeExpiredError: the log no longer reaches back to
+    Raises UnsupportedError if the store keeps no change log; ResumeExpiredError if the log no longer reaches back to
     ``after``.
     """
     answer: Changes = yield ReadChanges(one, after)

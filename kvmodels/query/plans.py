@@ -343,7 +343,7 @@ class QueryPlan:
         return min(known) if known else None
 
     def _counts_rows(self) -> bool:
-        """Whether every row of the only scan is a result."""
+        """Return whether every row of the only scan is a result."""
         return self.matches is None and not self.scans[0].fans_out
 
     @property

@@ -159,7 +159,7 @@ class Process:
         return self._core.context
 
     def schema(self, model: type[KvModel]) -> ModelSchema:
-        """The compiled declaration of the collection of a model."""
+        """Return the compiled declaration of the collection of a model."""
         return self._core.schema_for(model)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:

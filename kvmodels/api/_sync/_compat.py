@@ -1,7 +1,7 @@
-"""Run flows, locks and workers with threads; ``api/_async/_compat.py`` has the same names for asyncio.
+"""Run flows, locks and workers with threads; ``api/_async/_compat.py`` defines the same names for asyncio.
 
-Rules of this module: both modules define the same names, so that every other facade is written once. Nothing here
-knows what a flow does.
+Rules of this module: both modules define the same names, so that all other facades have one source. Nothing here
+depends on the content of a flow.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Worker = threading.Thread
 
 
 def open_eagerly(open_: Callable[[], object]) -> None:
-    """Open an object in its constructor, which so raises what is wrong."""
+    """Open the new object in its constructor, which raises any error."""
     open_()
 
 
 def engine_of(opening: Opening) -> Engine:
-    """Return the engine, opened if it is not open yet."""
+    """Return the engine; open it if it is not open yet."""
     return opening.engine or opening.open()
 
 
 def close_store(opening: Opening) -> None:
-    """Close the engine, and open it no more."""
+    """Close the engine, and refuse to open it again."""
     if opening.engine is None:
         opening.close()
     else:
@@ -73,14 +73,14 @@ def pinned(engine: Engine) -> Generator[Snapshot | None]:
 
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that may block: here, since a thread may be blocked."""
+    """Call a function that may block, in this thread, because a thread may block."""
     return function(*arguments)
 
 
 def run_to_end(make: Callable[[], T]) -> T:
-    """Run a function that cleans up to its end; after an interrupt from its beginning, before that is raised.
+    """Run a cleanup function to its end; after an interrupt run it again, then raise the interrupt.
 
-    A second call of ``make`` changes nothing that the first one has done.
+    A second call of ``make`` does not repeat effects of the first one.
     """
     try:
         return make()
@@ -100,24 +100,24 @@ class ModelRunner:
     def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
         self._engine = opening.open()
         self.context = core.context
-        self.run = partial(sync.run, self._engine)  # a method would be one more call for every read
+        self.run = partial(sync.run, self._engine)  # a method would cost one more call per read
         self.schema = schema
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        """Run ``lookup.get`` to its end."""
+        """Run ``lookup.get`` to its end and return its result."""
         return sync.run(self._engine, lookup.get(self.context, self.schema, arguments, lookups))
 
 
 class Event(threading.Event):
-    """An event to wait for with a time limit."""
+    """An event with a time limit for waiting."""
 
     def wait_for(self, seconds: float) -> bool:
-        """Wait until it is set, and return whether it is."""
+        """Wait until the event is set or the time is up, and return whether it is set."""
         return self.wait(seconds)
 
 
 def from_any_thread(function: Callable[[], object]) -> Callable[[], object]:
-    """Return a function that any thread may call: this one."""
+    """Return the function unchanged: any thread may call it."""
     return function
 
 
@@ -128,7 +128,7 @@ def start_worker(
     url: str | None = None,
     ended: Callable[[], object] | None = None,
 ) -> Worker:
-    """Run a function in a thread of its own, which calls ``ended`` at its end; an error names ``url``.
+    """Run a function in a separate thread, which calls ``ended`` at its end; an error names ``url``.
 
     Raises:
         EngineError: the thread could not be started.
@@ -147,7 +147,7 @@ def start_worker(
 
 
 def join_worker(worker: Worker, seconds: float | None = None) -> bool:
-    """Wait until a worker has ended, and return whether it has."""
+    """Wait until a worker has ended or the time is up, and return whether it has ended."""
     worker.join(seconds)
     return not worker.is_alive()
 
@@ -158,15 +158,15 @@ def current_worker() -> Worker:
 
 
 def is_being_cancelled() -> bool:
-    """Return False: a thread is not cancelled."""
+    """Return False, because a thread cannot be cancelled."""
     return False
 
 
 def require_handler(handler: Callable[[Any], object], engine: Engine | None) -> None:
-    """Check that a handler of messages can be called from here.
+    """Check that a message handler can be called from here.
 
     Raises:
-        InvalidArgumentError: it is a coroutine function.
+        InvalidArgumentError: the handler is a coroutine function.
         ClosedError: the store is closed.
     """
     if inspect.iscoroutinefunction(handler):
@@ -177,14 +177,14 @@ def require_handler(handler: Callable[[Any], object], engine: Engine | None) -> 
             hint="Use open_async_kv, or give a plain function.",
         )
     if engine is not None:
-        engine.now_ms()  # a closed engine does not tell the time
+        engine.now_ms()  # raises if the engine was closed
 
 
 def call_handler(handler: Callable[[Any], object], message: Any) -> None:
     """Call the handler of a message, a plain function.
 
     Raises:
-        InvalidValueError: it returns a coroutine.
+        InvalidValueError: the handler returns a coroutine.
     """
     result = handler(message)
     if inspect.iscoroutine(result):

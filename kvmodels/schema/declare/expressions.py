@@ -331,7 +331,7 @@ class Comparable(Generic[T]):
         return self._compared("gte", other)
 
     def in_(self, values: Iterable[T]) -> Comparison:
-        """The field equals one of these values; never true without values.
+        """Match records whose field equals one of these values; never true without values.
 
         Args:
             values: a list, set or other iterable, but not a str; None among them matches None.
@@ -339,7 +339,7 @@ class Comparable(Generic[T]):
         return self._compared("in", _several(values))
 
     def not_in(self, values: Iterable[T]) -> Comparison:
-        """The field equals none of these values; None matches unless it is one of them.
+        """Match records whose field equals none of these values; None matches unless it is one of them.
 
         Args:
             values: as for ``in_``.
@@ -347,7 +347,7 @@ class Comparable(Generic[T]):
         return self._compared("not_in", _several(values))
 
     def between(self, low: T, high: T, *, bounds: Bounds = "[]") -> Comparison:
-        """The field is between two values.
+        """Match records whose field is between two values.
 
         Args:
             low: the lower end.
@@ -371,7 +371,7 @@ class Comparable(Generic[T]):
         self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
         prefix: str | bytes,
     ) -> Comparison:
-        """The str or bytes begin with this prefix.
+        """Match records whose str or bytes begin with this prefix.
 
         Args:
             prefix: a value of the field's type; folded if the field is folded.
@@ -413,7 +413,7 @@ class FieldRef(Comparable[T]):
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
     ) -> Comparison:
-        """The str or bytes contain this part; no index supports it, so it is tested on each record that is read.
+        """Match records whose str or bytes contain this part; no index serves it, so each record read is tested.
 
         Args:
             part: a value of the field's type; folded if the field is folded.
@@ -421,7 +421,7 @@ class FieldRef(Comparable[T]):
         return self._compared("contains", part)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None.
+        """Match records whose field is None.
 
         Args:
             value: False to match fields that are not None.
@@ -505,7 +505,7 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self._name, "ne", other, self._model)
 
     def contains(self, value: E) -> Comparison:
-        """One of the elements equals this value.
+        """Match records with an element that equals this value.
 
         Args:
             value: a value of the element type; folded if the field is folded.
@@ -513,7 +513,7 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self._name, "contains", value, self._model)
 
     def contains_any(self, values: Iterable[E]) -> Comparison:
-        """At least one of these values is among the elements; never true without values.
+        """Match records with at least one of these values among the elements; never true without values.
 
         Args:
             values: a list, set or other iterable, but not a str.
@@ -521,7 +521,7 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self._name, "contains_any", _several(values), self._model)
 
     def contains_all(self, values: Iterable[E]) -> Comparison:
-        """All of these values are among the elements; always true without values.
+        """Match records with all of these values among the elements; always true without values.
 
         Args:
             values: as for ``contains_any``.
@@ -533,7 +533,7 @@ class MultiFieldRef(Generic[E]):
         return ElementRef(self._name, self._model)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None; an empty field is not None.
+        """Match records whose field is None; an empty field is not None.
 
         Args:
             value: False to match fields that are not None.

@@ -239,7 +239,7 @@ def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...
 
 
 def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - it stands for the value of a field
-    """The time of the last write by the engine's clock: UTC, to the millisecond.
+    """Declare a field for the time of the last write by the engine's clock: UTC, to the millisecond.
 
     Every insert and change sets it, whatever value the object has; builds, repairs and migrations keep it. For
     ``datetime`` and ``date``. An object that was never stored has 1970-01-01, or None if the field is optional, and so
@@ -269,7 +269,7 @@ def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N8
 
 
 def AutoNowAdd(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
-    """The time of the first write by the engine's clock; like ``AutoNow``, but later writes keep the stored value.
+    """Declare a field for the time of the first write; like ``AutoNow``, but later writes keep the stored value.
 
     Args:
         init: for type checkers: the constructor does not require the field.
@@ -285,7 +285,7 @@ def AutoNowAdd(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa:
 
 
 def Version(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
-    """The number of changes of a record: 1 after the insert, plus one for every commit that writes it.
+    """Declare a field for the number of changes of a record: 1 after the insert, plus one for every commit that writes it.
 
     For ``int``. An object that was never stored has 0, and so has a record that was stored before the field existed.
 
