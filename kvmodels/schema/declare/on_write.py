@@ -285,7 +285,7 @@ def AutoNowAdd(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa:
 
 
 def Version(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
-    """Declare a field for the number of changes of a record: 1 after the insert, plus one for every commit that writes it.
+    """Declare a field for the number of changes of a record: 1 after the insert, plus one per commit that writes it.
 
     For ``int``. An object that was never stored has 0, and so has a record that was stored before the field existed.
 
