@@ -401,7 +401,7 @@ def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
         raise InvalidValueError(
             "the stored value of a sum, min or max is not an unsigned 64-bit integer",
             path=shown_key(key),
-            hint="NoFollow was applied. Store a KvU64 under this key first, or use another key for the counter.",
+            hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
         )
     return combined_operands(kind, int.from_bytes(stored.value, "little"), operand).to_bytes(8, "little")
 

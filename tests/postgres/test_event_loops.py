@@ -25,6 +25,8 @@ from kvmodels.core.operations import (
     ReadResult,
     point,
 )
+from kvmodels.engines.postgres.commits import CallAnswer
+from kvmodels.engines.postgres.connection import Call
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.errors import (
     ClosedError,
@@ -323,6 +325,19 @@ async def test_keys_of_one_turn_share_a_statement_and_commits_that_wait_share_a_
     assert len({one.versionstamp for one in outcomes if isinstance(one, Committed)}) == TASKS
     assert requests.calls(b"commit_1") == 1
     assert number(engine, b"n") == TASKS
+
+
+async def test_reads_that_share_a_transaction_with_one_that_fails_are_answered(engine: PostgresEngine, proxy: Proxy):
+    form = engine.native()
+    await form.read([EVERYTHING._replace(limit=1)])
+    link = await form._links.shared()
+    proxy.plan = requests = Requests()
+    texts = [b"SELECT 1", b"SELECT 2", b"SELECT 9 / 0", b"SELECT 3", b"SELECT 4"]
+    answers = await asyncio.gather(*(link.call(Call(text, ()), shared=True) for text in texts), return_exceptions=True)
+    assert isinstance(answers.pop(2), psycopg.errors.DivisionByZero)
+    assert [one.rows for one in answers if isinstance(one, CallAnswer)] == [[(1,)], [(2,)], [(3,)], [(4,)]]
+    assert [requests.calls(text) for text in texts] == [1, 1, 1, 2, 2]
+    assert link.load == 0
 
 
 async def test_one_bad_operation_does_not_fail_its_group(engine: PostgresEngine):

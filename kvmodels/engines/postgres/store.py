@@ -487,10 +487,10 @@ class PostgresStore:
         self._pool.close(self.busy_timeout + ANSWER_S)
 
     def before_fork(self) -> None:
-        """NoFollow: a child finds its handles abandoned, and libpq's wrapper closes nothing there."""
+        """Nothing: a child finds its handles abandoned, and libpq's wrapper closes nothing there."""
 
     def after_fork_in_parent(self) -> None:
-        """NoFollow, as before."""
+        """Nothing, as before."""
 
 
 def _as_it_is(error: Exception) -> KvModelsError:

@@ -1,10 +1,11 @@
 """A connection of one event loop with many requests under way at the same time, in libpq's pipeline mode.
 
-Rules of this module: it is the only one that calls libpq directly. Every request ends with a Sync of its own, so it is
-a transaction of its own and fails alone. A request is answered when the server is ready for the next one, never when
-its rows arrive: the wait for a standby, and an error of the commit itself, come after them. Nothing is cancelled on the
-server. A statement counts as prepared when the answer of its own preparation says so. What cannot be sent yet waits
-here, so that the requests and bytes under way are bounded.
+Rules of this module: it is the only one that calls libpq directly. A commit ends with a Sync of its own, so it is a
+transaction of its own and fails alone. Small reads of one turn of the loop share a Sync, because each Sync is a call of
+the operating system; if one of them fails, those behind it are sent again. A request is answered when the server is
+ready for the next one, never when its rows arrive: the wait for a standby, and an error of the commit itself, come
+after them. Nothing is cancelled on the server. A statement counts as prepared when the answer of its own preparation
+says so. What cannot be sent yet waits here, so that the requests and bytes under way are bounded.
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ class _LoopConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 class _Request:
     """Calls that are one transaction, and the future that gets the answer of the last one."""
 
-    __slots__ = ("answer", "calls", "chunked", "error", "preparing", "rows", "sent_at", "size", "warned")
+    __slots__ = ("aborted", "answer", "calls", "chunked", "error", "preparing", "rows", "shared", "size", "warned")
 
-    def __init__(self, calls: Sequence[Call], answer: asyncio.Future[CallAnswer] | None, size: int) -> None:
+    def __init__(
+        self, calls: Sequence[Call], answer: asyncio.Future[CallAnswer] | None, size: int, *, shared: bool
+    ) -> None:
         self.calls = calls
         self.answer = answer
         self.size = size
-        self.sent_at = 0.0
+        self.shared = shared
+        self.aborted = False
         self.rows: list[tuple[Any, ...]] = []
         self.chunked = False
         self.error: psycopg.Error | None = None
@@ -70,6 +74,23 @@ class _Request:
             answer.set_exception(self.error)
         else:
             answer.set_result(CallAnswer(self.rows, self.warned))
+
+
+class _Segment:
+    """Requests that end with one Sync: for each statement its request, and how many statements were answered."""
+
+    __slots__ = ("answered", "requests", "sent_at", "statements")
+
+    def __init__(self) -> None:
+        self.requests: list[_Request] = []
+        self.statements: list[_Request] = []
+        self.answered = 0
+        self.sent_at = time.monotonic()
+
+    @property
+    def current(self) -> _Request:
+        """The request whose statement is being answered; the last one at the end."""
+        return self.statements[min(self.answered, len(self.statements) - 1)]
 
 
 class Link:
@@ -88,7 +109,9 @@ class Link:
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Request] = deque()
-        self._under_way: deque[_Request] = deque()
+        self._under_way: deque[_Segment] = deque()
+        self._open: _Segment | None = None
+        self._number = 0
         self._bytes = 0
         self._names = 0
         self._prepared: dict[bytes, bytes] = {}
@@ -108,22 +131,27 @@ class Link:
     @property
     def load(self) -> int:
         """The requests without an answer."""
-        return len(self._under_way) + len(self._waiting)
+        return self._number + len(self._waiting)
 
-    async def call(self, *calls: Call) -> CallAnswer:
-        """Send calls as one transaction, and return the answer of the last one.
+    async def call(self, *calls: Call, shared: bool = False) -> CallAnswer:
+        """Send calls as one transaction, and return the answer of the last one; ``shared``: see ``send``.
 
         Raises:
             psycopg.Error: one that says nothing of the outcome if the connection was lost.
         """
         answer: asyncio.Future[CallAnswer] = self._loop.create_future()
-        self.send(calls, answer)
+        self.send(calls, answer, shared=shared)
         return await answer
 
-    def send(self, calls: Sequence[Call], answer: asyncio.Future[CallAnswer] | None = None) -> None:
-        """Send calls as one transaction; ``answer`` gets what ``call`` returns or raises."""
+    def send(
+        self, calls: Sequence[Call], answer: asyncio.Future[CallAnswer] | None = None, *, shared: bool = False
+    ) -> None:
+        """Send calls as one transaction, or with others of this turn if it is a small read and ``shared``.
+
+        ``answer`` gets what ``call`` returns or raises.
+        """
         size = sum(len(one) for call in calls for one in call.parameters if isinstance(one, bytes))
-        request = _Request(calls, answer, size)
+        request = _Request(calls, answer, size, shared=shared)
         if self.closed:
             request.error = psycopg.OperationalError(_LOST)
             request.finish()
@@ -148,8 +176,10 @@ class Link:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
         self._pgconn.finish()
-        lost = [*self._under_way, *self._waiting]
+        lost = [*(request for segment in self._under_way for request in segment.requests), *self._waiting]
         self._under_way.clear()
+        self._open = None
+        self._number = 0
         self._waiting.clear()
         self._idle.set()
         if self._loop.is_closed():
@@ -162,26 +192,53 @@ class Link:
 
     def _fill(self) -> None:
         """Hand over what may be under way, and have it sent."""
-        waiting, under_way = self._waiting, self._under_way
+        waiting = self._waiting
         try:
             while waiting and (
-                not under_way
-                or (len(under_way) < MOST_UNDER_WAY and self._bytes + waiting[0].size <= MOST_BYTES_UNDER_WAY)
+                not self._number
+                or (self._number < MOST_UNDER_WAY and self._bytes + waiting[0].size <= MOST_BYTES_UNDER_WAY)
             ):
                 request = waiting.popleft()
-                under_way.append(request)
+                self._number += 1
                 self._bytes += request.size
-                request.sent_at = time.monotonic()
+                if self._open is not None and not request.shared:
+                    self._end_segment()
+                segment = self._open
+                if segment is None:
+                    segment = _Segment()
+                    self._under_way.append(segment)
+                segment.requests.append(request)
                 for call in request.calls:
-                    self._hand_over(request, call)
-                self._pgconn.pipeline_sync()
-            if self._watch is None and under_way:
+                    self._hand_over(segment, request, call)
+                if not request.shared:
+                    self._pgconn.pipeline_sync()
+                elif self._open is None:
+                    self._open = segment
+                    self._loop.call_soon(self._end_turn)
+            if self._watch is None and self._under_way:
                 self._watch = self._loop.call_later(self._patience, self._look_at_oldest)
-            self._flush()
+            if self._open is None:
+                self._flush()
         except psycopg.Error:
             self.close()
 
-    def _hand_over(self, request: _Request, call: Call) -> None:
+    def _end_turn(self) -> None:
+        """Send the small reads of the turn of the loop that is over."""
+        if self._open is None:
+            return
+        try:
+            self._end_segment()
+        except psycopg.Error:
+            self.close()
+        else:
+            self._flush()
+
+    def _end_segment(self) -> None:
+        self._open = None
+        self._pgconn.pipeline_sync()
+
+    def _hand_over(self, segment: _Segment, request: _Request, call: Call) -> None:
+        segment.statements.append(request)
         pgconn, statement = self._pgconn, call.statement
         values = [one if isinstance(one, bytes) else _bool(one) for one in call.parameters]
         formats = [pq.Format.BINARY] * len(values)
@@ -191,7 +248,7 @@ class Link:
             text = _numbered(statement)
             if not self._prepare or not call.small or not oids or statement in self._being_prepared:
                 pgconn.send_query_params(text, values, oids, formats, pq.Format.BINARY)
-                if _CHUNKS and not call.small and len(self._under_way) == 1:
+                if _CHUNKS and not call.small and self._number == 1:
                     pgconn.set_chunked_rows_mode(CHUNK_ROWS)
                     request.chunked = True
                 return
@@ -199,6 +256,7 @@ class Link:
             name = b"kv%d" % self._names
             self._being_prepared.add(statement)
             request.preparing.append((statement, name))
+            segment.statements.append(request)
             pgconn.send_prepare(name, text, oids)
         pgconn.send_query_prepared(name, values, formats, pq.Format.BINARY)
 
@@ -240,15 +298,15 @@ class Link:
             if result is None:
                 if pgconn.status != pq.ConnStatus.OK:
                     break
+                under_way[0].answered += 1
                 continue
-            request = under_way[0]
+            request = under_way[0].current
             status = result.status
             if status == pq.ExecStatus.PIPELINE_SYNC:
-                under_way.popleft()
-                self._bytes -= request.size
-                self._note_prepared(request)
-                request.finish()
+                self._finish(under_way.popleft())
                 done = True
+            elif status == pq.ExecStatus.PIPELINE_ABORTED:
+                request.aborted = True
             elif status == pq.ExecStatus.FATAL_ERROR:
                 request.error = request.error or psycopg.errors.error_from_result(result)
             elif status == pq.ExecStatus.TUPLES_CHUNK:
@@ -264,11 +322,20 @@ class Link:
         elif done:
             self._go_on()
 
-    def _note_prepared(self, request: _Request) -> None:
-        for statement, name in request.preparing:
-            self._being_prepared.discard(statement)
-            if request.error is None:
-                self._prepared[statement] = name
+    def _finish(self, segment: _Segment) -> None:
+        """Answer the requests of a segment; those behind one that has failed are sent again."""
+        for request in segment.requests:
+            self._number -= 1
+            self._bytes -= request.size
+            for statement, name in request.preparing:
+                self._being_prepared.discard(statement)
+                if request.error is None and not request.aborted:
+                    self._prepared[statement] = name
+            if request.aborted and request.error is None:
+                again = _Request(request.calls, request.answer, request.size, shared=False)
+                self._waiting.append(again)
+            else:
+                request.finish()
 
     def _go_on(self) -> None:
         if self._waiting:
@@ -278,7 +345,7 @@ class Link:
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING" and self._under_way:
-            self._under_way[0].warned = True
+            self._under_way[0].current.warned = True
 
     def _look_at_oldest(self) -> None:
         """Give the connection up if the oldest request has waited for too long."""

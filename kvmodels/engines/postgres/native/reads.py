@@ -178,7 +178,7 @@ class LoopReads:
     async def _rows_of(self, call: Call) -> list[tuple[Any, ...]]:
         links = self._links
         if call.small:
-            return (await (await links.shared()).call(call)).rows
+            return (await (await links.shared()).call(call, shared=True)).rows
         link = await links.take(LARGE_READS)
         try:
             return (await link.call(call)).rows
