@@ -74,8 +74,6 @@ ONCE = frozenset(
     {
         # It counts the snapshots of a subclass of the engine in memory.
         "test_many_tasks_take_one_snapshot",
-        # Twenty tasks hold a snapshot each, which is more than a pool has.
-        "test_an_exclusive_holder_meets_shared_ones_in_tasks",
     }
 )
 """Tests that run on the engines of one machine alone."""

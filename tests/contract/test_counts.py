@@ -19,7 +19,7 @@ from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, EngineError
 from kvmodels.flows.effects import count_rows
-from kvmodels.runtime.event_loop import arun
+from kvmodels.runtime.event_loop import apin, arelease, arun
 from tests.contract.shorthand import EVERYTHING, commit, put
 
 _KEYS = st.binary(min_size=1, max_size=3)
@@ -132,14 +132,14 @@ def test_an_event_loop_counts_as_a_thread_does_whatever_there_is_to_count(engine
     few, many = ReadRange(b"k", b"k000100"), EVERYTHING
 
     async def counted() -> list[Counted | GuardFailed]:
-        snapshot = engine.snapshot()
+        snapshot = await apin(engine)
         answers = [
             await arun(engine, count_rows(ranges, guard), snapshot=pinned)
             for pinned in (None, snapshot)
             for guard in (None, Guard(b"absent", None))
             for ranges in ([few], [many], [few, few], [ReadRange(b"k", b"l", SMALL_COUNT + 10)])
         ]
-        snapshot.close()
+        await arelease(engine, snapshot)
         return answers
 
     numbers = [100], [SMALL_COUNT + 1_000], [100, 100], [SMALL_COUNT + 10]
