@@ -224,3 +224,31 @@ def test_a_process_that_declares_one_side_enforces_both(tmp_path: Any):
         with pytest.raises(ReferenceViolationError):
             db[Book].patch(1, author_id=2)
         db[Book].create(id=2, author_id=1)
+
+
+def test_a_record_that_has_expired_refers_to_nothing():
+    now = [1_700_000_000_000]
+    with Database("memory://", models=[Author, Book], clock=lambda: now[0]) as db:
+        db[Author].create(id=1)
+        db[Book].insert(Book(id=1, author_id=1), expire_in=60)
+        with pytest.raises(ProtectedError):
+            db[Author].remove(1)
+        now[0] += 61_000
+        assert db[Author].remove(1)
+        with pytest.raises(ReferenceViolationError):
+            db[Book].insert(Book(id=1, author_id=1))
+        db[Author].create(id=1)
+        db[Book].insert(Book(id=1, author_id=1))
+        assert db.check().ok
+
+
+def test_a_record_with_a_deadline_from_before_cannot_be_referred_to(tmp_path: Any):
+    path = tmp_path / "store.db"
+    with Database(path, models=[Author]) as db:
+        db[Author].insert(Author(id=1), expire_in=3600)
+    with Database(path, models=[Author, Book]) as db:
+        with pytest.raises(ReferenceViolationError) as caught:
+            db[Book].create(id=1, author_id=1)
+        assert caught.value.reason == "expires"
+        db[Author].save(db[Author].get(1), expire_in=None)
+        db[Book].create(id=1, author_id=1)
