@@ -1,7 +1,7 @@
-"""Foreign keys between collections under one header: what a record refers to, and what refers to a collection.
+"""Foreign keys between collections under one header: the references of a collection in both directions.
 
-Rules of this module: pure. Both directions are derived from the signatures of the stored indexes alone, so that a
-process that declares one of the two models enforces the key as well.
+Rules of this module: pure. Both directions are derived only from the signatures of the stored indexes, so that a
+process that declares one of the two models enforces the key too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class OutgoingReference:
     """The foreign key of one maintained index: the target of each document.
 
     Attributes:
-        layout: of the entries, whose only column is the key.
-        collection: of the target.
-        records, guards, anchors: the prefixes of the records of the target, of their guards and of their anchors.
+        layout: the layout of the entries, whose only column is the key.
+        collection: the collection of the target.
+        records, guards, anchors: the key prefixes of the target records, of their guards and of their anchors.
     """
 
     layout: EntryLayout
@@ -45,7 +45,7 @@ class OutgoingReference:
         return self.layout.definition.columns[0].field
 
     def pk_in(self, document: Document) -> bytes | None:
-        """Return the packed primary key of the target; None if the document refers to nothing.
+        """Return the packed primary key of the target; None if the document has no reference.
 
         Raises:
             InvalidValueError: the value cannot be a key part.
@@ -57,12 +57,12 @@ class OutgoingReference:
 
 @dataclass(frozen=True, slots=True)
 class IncomingReference:
-    """The foreign key of one maintained index of a collection that refers to this one.
+    """The foreign key of one maintained index of a collection with references to this one.
 
     Attributes:
-        collection: that refers.
-        layout: of the entries.
-        records: the keys of the records that refer.
+        collection: the referring collection.
+        layout: the layout of the entries.
+        records: the key layout of the referring records.
     """
 
     collection: str
@@ -71,7 +71,7 @@ class IncomingReference:
 
     @property
     def field(self) -> str:
-        """The name of the field that refers."""
+        """The name of the referring field."""
         return self.layout.definition.columns[0].field
 
     def span(self, pk: bytes, limit: int) -> ReadRange:
@@ -80,7 +80,7 @@ class IncomingReference:
         return ReadRange(start, after_prefix(start), limit)
 
     def pk_of(self, codec: ValueCodec, entry: Row) -> bytes:
-        """Return the packed primary key of the record that an entry stands for."""
+        """Return the packed primary key of the record of an entry."""
         pk = self.layout.pk_in(entry.key)
         return pk or encode_key(tuple(codec.decode(entry.value, entry.encoding, entry.key)))
 
@@ -89,7 +89,7 @@ def incoming_references(header: Header, collection: str) -> tuple[IncomingRefere
     """Return the foreign keys that refer to a collection.
 
     Raises:
-        SchemaMismatchError: the store has a column of a type that this release does not know.
+        SchemaMismatchError: the store has a column type that this release does not know.
     """
     return tuple(_incoming(one, index) for one, index in header.referring_to(collection))
 

@@ -1,7 +1,7 @@
-"""Check foreign keys: targets that are missing, and guards and anchors without their record.
+"""Check foreign keys: missing targets, and guards and anchors without their records.
 
-Rules of this module: a record is never repaired, because nobody knows what it should refer to. A guard is deleted under
-checks of its version and of the absence of its record.
+Rules of this module: a record is never repaired, because its right target is unknown. A guard is deleted under checks
+of its version and of the absence of its record.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _STORE_OR_REMOVE: Final = (
 
 
 def check_references(context: Context, only: str | None, *, repair: bool) -> Flow[tuple[int, list[Finding]]]:
-    """Return how many rows were read and what was found: of all collections, or of one.
+    """Return the number of rows read and the findings, for all collections or for one.
 
     Args:
         context: shared by the flows of the database.
-        only: the collection whose foreign keys, and guards, are checked; None: all.
+        only: the collection whose foreign keys and guards are checked; None for all.
         repair: delete guards and anchors without a record.
 
     Cost: each entry of a foreign key, its target, each guard and its record are read once, in batches of 500.
@@ -82,7 +82,7 @@ def _strays(context: Context, collection: str, prefix: bytes, *, repair: bool) -
 
 
 def _is_stray(row: Row, record_key: bytes) -> Flow[bool]:
-    """Return whether the row is there without its record in one snapshot."""
+    """Return whether the row exists without its record, read in one snapshot."""
     found = yield from read((point(row.key), point(record_key)), include_expired=True)
     guard, record = found.ranges
     return bool(guard) and not record

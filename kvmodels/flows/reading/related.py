@@ -1,7 +1,7 @@
-"""Records on the other side of a foreign key: the target of a record, and the records that refer to some others.
+"""Records on the other side of a foreign key: the target of a record, and the records that refer to others.
 
-Rules of this module: a target that is missing is looked for once more together with the record that refers to it, so an
-object that was loaded before a change is not mistaken for damage.
+Rules of this module: a missing target is looked up a second time together with the referring record, so an object that
+was loaded before a change is not mistaken for damage.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def related(context: Context, schema: ModelSchema, instance: Any, key: object) -
 def fetch_referrers(
     context: Context, schema: ModelSchema, instances: Iterable[Any], key: object, limit: int
 ) -> Flow[dict[Any, list[Any]]]:
-    """Return for each object the first records that refer to it, in the order of their primary keys."""
+    """Return, for each object, the first records that refer to it, in the order of their primary keys."""
     if type(limit) is not int or limit < 1:
         raise InvalidArgumentError(
             "a limit is not a number of records", argument="limit", value=limit, hint="Give 1 or more: limit=10."
@@ -105,7 +105,7 @@ def fetch_referrers(
 
 
 def _reference_of(schema: ModelSchema, key: object) -> Reference:
-    """Return the foreign key that an attribute of a class stands for."""
+    """Return the foreign key for an attribute of a class."""
     shown, name, model = repr(key), str(getattr(key, "_name", "")), getattr(key, "_model", object)
     if isinstance(key, ForeignKeyRef) and name in schema.references and issubclass(schema.model, model):
         return schema.references[name]
@@ -132,7 +132,7 @@ def _declared(context: Context, reference: Reference) -> ModelSchema:
 
 
 def _referring(context: Context, schema: ModelSchema, key: object) -> ModelSchema:
-    """Return the schema of the model whose foreign key refers to another one."""
+    """Return the schema of the model that declares the foreign key."""
     model = getattr(key, "_model", None)
     for one in context.schemas.values():
         if isinstance(model, type) and issubclass(one.model, model):

@@ -1,7 +1,7 @@
-"""Foreign keys that name no record, found among the entries of their indexes.
+"""Foreign keys without a target, found among the entries of their indexes.
 
 Only another program can write one, or a dump that was changed. Rules of this module: nothing is written. A finding is
-reported only where entry and target were read together, so that a concurrent writer is never mistaken for damage.
+reported only if entry and target were read together, so that a concurrent write is never mistaken for damage.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class DanglingReference(NamedTuple):
     Attributes:
         reference: the foreign key.
         entry: the key of the entry.
-        pk: the packed primary key of the record that refers.
-        target: that of the record that it refers to, and its collection.
+        pk: the packed primary key of the referring record.
+        target: the packed primary key and the collection of the missing record.
     """
 
     reference: IncomingReference
@@ -42,17 +42,17 @@ class DanglingReference(NamedTuple):
 
     @property
     def key(self) -> Any:
-        """The primary key of the record that refers."""
+        """The primary key of the referring record."""
         return shown_key(self.reference.records.unpack(self.pk))
 
 
 class ReferenceScan:
-    """A walk over the foreign keys of a store.
+    """One scan of the foreign keys of a store.
 
     Args:
         header: lists the foreign keys.
-        guard: of the header; None where nothing else writes.
-        root: the prefix of all keys, of a namespace.
+        guard: the guard of the header; None if no other process writes.
+        root: the prefix of all keys, for a namespace.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class ReferenceScan:
         self.scanned = 0
 
     def dangling(self, only: str | None = None) -> Flow[list[DanglingReference] | None]:
-        """Return the foreign keys without a target, of one collection or of all; None when the header has changed.
+        """Return the foreign keys without a target, of one collection or of all; None if the header has changed.
 
-        Cost: every entry of an index of a foreign key is read once, and its target, in batches of 500.
+        Cost: reads every index entry of a foreign key and its target once, in batches of 500.
         """
         found: list[DanglingReference] = []
         for target in self._header.collections:
@@ -106,7 +106,7 @@ class ReferenceScan:
             start = key_successor(entries[-1].key)
 
     def _named(self, reference: IncomingReference, entry: Row, target: str) -> DanglingReference | None:
-        """Return what an entry refers to; None for one of a record that refers to nothing."""
+        """Return the reference of an entry; None if its record has no reference."""
         row = entry._replace(key=entry.key[len(self._root) :])
         parts = row.key[len(reference.layout.prefix) :]
         part = parts[: len(parts) - len(reference.layout.pk_in(row.key))]
@@ -118,7 +118,7 @@ class ReferenceScan:
         return self._root + encode_key((one.collection,)) + one.target
 
     def _confirmed(self, one: DanglingReference) -> Flow[list[DanglingReference] | None]:
-        """Return the finding if entry and target are so in one snapshot; None when the header has changed."""
+        """Return the finding if one snapshot confirms entry and target; None if the header has changed."""
         result = yield from read((point(self._root + one.entry), point(self._target_key(one))), self._guard)
         if isinstance(result, GuardFailed):
             return None
@@ -129,7 +129,7 @@ class ReferenceScan:
 
 
 def dangling_dump(found: Sequence[DanglingReference]) -> ReferenceViolationError:
-    """Return the error for a dump with foreign keys that name no record of it."""
+    """Return the error for a dump with foreign keys whose targets are not in it."""
     first = found[0]
     (part,) = decode_key(first.target)
     return ReferenceViolationError(

@@ -1,6 +1,6 @@
 """The errors of commits that foreign keys refuse.
 
-Rules of this module: pure. Keys are shown as callers write them, values of fields never.
+Rules of this module: pure. Keys are shown in the form that callers write; values of fields are never shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows that foreign keys need besides those of records: entries of removed targets, and anchors of busy ones.
+"""Rows that foreign keys need in addition to records: entries of removed targets, and anchors of contended ones.
 
 Rules of this module: entries are read under the guard of the header, after the guards of the targets. An anchor is set
-only together with a check of its record, and nothing but the removal of the record deletes it.
+only together with a check of its record, and only the removal of the record deletes it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kvmodels.indexing.references import Entries
 from kvmodels.schema.definition.definition import ModelSchema
 
 ANCHOR_ATTEMPTS: Final = 10
-"""How often setting an anchor is tried beside writers of the record, before the write itself is tried again."""
+"""How often setting an anchor is attempted while the record is written, before the write itself is retried."""
 
 
 def read_entries(context: Context, spans: Mapping[bytes, ReadRange], guard: Guard | None) -> Flow[Entries | None]:
-    """Return the entries of some ranges, by their first keys; None when the header has changed, which is read again."""
+    """Return the entries of some ranges by their first keys; None if the header has changed; then it is read again."""
     found = yield from read_all(context.limits, [*spans.values()], guard)
     if found is None:
         yield from reload_header(context)
@@ -32,7 +32,7 @@ def read_entries(context: Context, spans: Mapping[bytes, ReadRange], guard: Guar
 
 
 class BusyTargets:
-    """The targets of one write that other writers have changed before its commit."""
+    """The targets of one write that other writers changed before its commit."""
 
     __slots__ = ("_context", "_found")
 
@@ -49,9 +49,9 @@ class BusyTargets:
         """Note the targets among the keys of failed checks.
 
         Args:
-            schemas: of the records that are written.
+            schemas: the schemas of the written records.
             failed: the keys.
-            written: returns the keys of the records that are written, under a header.
+            written: returns the keys of the written records under a header.
         """
         view = self._context.view
         if view is not None:
@@ -66,7 +66,7 @@ class BusyTargets:
 
 
 def busy_targets(failed: Iterable[bytes], collections: Iterable[LiveCollection]) -> dict[bytes, bytes]:
-    """Return the records among keys of failed checks that foreign keys may refer to, with the keys of their anchors."""
+    """Return the possible targets of foreign keys among the keys of failed checks, with the keys of their anchors."""
     references = [reference for live in collections for reference in live.references]
     return {
         key: reference.anchors + key[len(reference.records) :]
@@ -79,13 +79,13 @@ def busy_targets(failed: Iterable[bytes], collections: Iterable[LiveCollection])
 def anchor(targets: Mapping[bytes, bytes], guard: Guard) -> Flow[None]:
     """Set the anchors of records that change often, so that new references need not check the records themselves.
 
-    Without it, inserts that refer to a record which another writer updates in a loop never succeed.
+    Without it, inserts that refer to a record which another writer updates in a loop would never succeed.
 
     Args:
-        targets: keys of the anchors by the keys of the records.
+        targets: the keys of the anchors by the keys of the records.
         guard: the header, which the commit checks.
 
-    Cost: a read and a commit for each, more while the record changes in between.
+    Cost: a read and a commit for each, more if the record changes in between.
     """
     for key, anchor_key in targets.items():
         for _ in range(ANCHOR_ATTEMPTS):

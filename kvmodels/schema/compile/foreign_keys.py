@@ -1,6 +1,6 @@
-"""The foreign keys of a model class and their indexes; ``targets.py`` looks for the targets.
+"""The foreign keys of a model class and their indexes; ``targets.py`` resolves the targets.
 
-Rules of this module: every fault of a foreign key in itself is found here, when the class is created, and is a
+Rules of this module: every fault of a foreign key by itself is found here, when the class is created, and raises a
 ModelDefinitionError that names the model and the field.
 """
 
@@ -44,7 +44,7 @@ def foreign_keys(
         _check_index(schema, field, entries)
         target: type[Any] | str = keys[0].target
         if target == schema.name:
-            target = schema.model  # a tree: the class is not known by its name while it is being created
+            target = schema.model  # a tree: the class cannot be found by its name while it is being created
         index = declarations.of_field(field, entries[0] if entries else Indexed())
         references[field] = Reference(field, index.name, target, field in schema.nullable_fields)
         indexes.append(replace(index, reference=UNRESOLVED))

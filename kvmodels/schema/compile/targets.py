@@ -1,7 +1,7 @@
-"""The targets of foreign keys, which are known when a database is opened.
+"""The targets of foreign keys, which are resolved when a database is opened.
 
 Rules of this module: a target is one of the models of the database, or a class that the foreign key names. Every fault
-is a ModelDefinitionError that names the model and the field.
+raises a ModelDefinitionError that names the model and the field.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def resolved_targets(schemas: Mapping[str, ModelSchema]) -> dict[str, ModelSchem
     """Return the schemas of a database with the targets of all foreign keys.
 
     Args:
-        schemas: by collection, those of its models.
+        schemas: the schemas of its models by collection.
 
     Raises:
-        ModelDefinitionError: no model has the name of a target, or the target cannot be referred to.
+        ModelDefinitionError: no model has the name of a target, or the target does not allow references.
     """
     return {name: _resolved(schema, schemas) for name, schema in schemas.items()}
 
@@ -98,7 +98,7 @@ def _of_class(schema: ModelSchema, key: Reference, target: type[Any]) -> ModelSc
 
 
 def _check_target(schema: ModelSchema, key: Reference, target: ModelSchema) -> None:
-    """Refuse a target that cannot be referred to, or not by a key of this type."""
+    """Refuse a target that does not allow references, or none by a key of this type."""
     if not isinstance(key.target, str) and key.target is not target.model:
         raise _error(
             schema,

@@ -1,8 +1,9 @@
 """The marker of a field that refers to a record of another model: ForeignKey.
 
-Rules of this module: as of ``markers.py``. ``ForeignKey[ULID, Author]`` is ``Annotated[ULID, ForeignKey(Author)]`` at
-run time; to type checkers it is a descriptor, so that ``Book.author_id`` is a ``ForeignKeyRef[Book, ULID, Author]`` and
-``book.author_id`` a ``ULID``. What the target must be is decided in ``schema/compile/foreign_keys.py``.
+Rules of this module: the same as of ``markers.py``. ``ForeignKey[ULID, Author]`` is ``Annotated[ULID,
+ForeignKey(Author)]`` at run time; to type checkers it is a descriptor, so that ``Book.author_id`` is a
+``ForeignKeyRef[Book, ULID, Author]`` and ``book.author_id`` a ``ULID``. ``schema/compile/foreign_keys.py`` checks the
+target.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Target = TypeVar("Target")
 
 
 class ForeignKey(FieldMarker[K], Generic[K, Target]):
-    """A field that holds the primary key of a record of another model, which exists as long as it is referred to.
+    """Marks a field with the primary key of a record of another model, which exists as long as it is referred to.
 
-    The field has an index. ``ForeignKey[ULID | None, Author]`` may be None, and then refers to nothing. A target
-    that is declared later, or the class itself, is given by its name: ``ForeignKey[int, "Author"]``.
+    The field has an index. ``ForeignKey[ULID | None, Author]`` may be None, and then refers to no record. A target that
+    is declared later, or the class itself, is given by its name: ``ForeignKey[int, "Author"]``.
 
     Args:
         target: the model class, or its name.

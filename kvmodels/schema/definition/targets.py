@@ -1,4 +1,4 @@
-"""Objects in place of their keys: the verbs and filters of a model take the target of a foreign key itself.
+"""Objects in place of their keys: verbs and filters accept the target of a foreign key itself.
 
 Rules of this module: pure. The stored value is the key; an object of another model is refused.
 """
@@ -15,10 +15,10 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 
 def key_given(schema: ModelSchema, field: str, value: Any) -> Any:
-    """Return the primary key of an object that is given for a foreign key; every other value as it is.
+    """Return the primary key of an object that is passed for a foreign key; every other value unchanged.
 
     Raises:
-        InvalidValueError: the object is not of the target of the foreign key.
+        InvalidValueError: the object does not belong to the target of the foreign key.
     """
     if not isinstance(value, BaseModel):
         return value
@@ -35,7 +35,7 @@ def key_given(schema: ModelSchema, field: str, value: Any) -> Any:
 
 
 def with_keys(schema: ModelSchema, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values by field name with the keys of objects that are given for foreign keys; raises as ``key_given``."""
+    """Return values by field name, with objects for foreign keys replaced by their keys; raises like ``key_given``."""
     if not any(isinstance(values.get(field), BaseModel) for field in schema.references):
         return values
     return {
