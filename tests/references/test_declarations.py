@@ -143,3 +143,17 @@ def test_a_target_need_not_be_among_the_models_of_the_database():
         db[Category].create(id="a")
         db[Category].create(id="b", parent="a")
         assert db.check().ok
+
+
+def test_a_class_that_is_declared_again_is_the_target_of_the_keys_declared_after_it():
+    for _ in range(2):
+
+        class Team(KvModel, collection="teams"):
+            id: PrimaryKey[int]
+
+        class Player(KvModel, collection="players"):
+            id: PrimaryKey[int]
+            team_id: ForeignKey[int, Team]
+
+        with Database("memory://", models=[Team, Player]) as db:
+            assert db[Player].create(id=1, team_id=db[Team].create(id=7)).team_id == 7

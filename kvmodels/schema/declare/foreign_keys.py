@@ -75,6 +75,13 @@ class ForeignKey(FieldMarker[K], Generic[K, Target]):
     def __get__(self, instance: object | None, owner: type[Any]) -> Any:
         return self  # as for the other markers
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ForeignKey) and self.target == other.target
+
+    def __hash__(self) -> int:
+        # Not by the name of the target: Python keeps Annotated types, and may return the one of a class of that name.
+        return hash((ForeignKey, self.target))
+
     def __repr__(self) -> str:
         return f"ForeignKey({self.target if isinstance(self.target, str) else self.target.__name__!r})"
 
