@@ -71,6 +71,21 @@ def test_an_object_from_before_a_change_is_stale_and_not_damaged(db: Database):
         db[Book].related(Book(id=7, author_id=7), Book.author_id)
 
 
+@pytest.mark.parametrize("field", ["author_id", "editor_id"])
+def test_a_key_that_was_assigned_and_not_saved_is_not_damage(db: Database, field: str):
+    fill(db)
+    book = db[Book].get(1)
+    setattr(book, field, 7)
+    with pytest.raises(Author.DoesNotExist):
+        db[Book].related(book, getattr(Book, field))
+
+
+def test_an_object_that_is_given_twice_has_its_referrers_once(db: Database):
+    fill(db)
+    author = db[Author].get(1)
+    assert db[Author].fetch_referrers([author, author], Book.author_id, limit=5) == {1: [db[Book].get(1)]}
+
+
 def test_a_reference_that_dangles_all_the_same():
     with Database("memory://", models=MODELS) as db:
         fill(db)

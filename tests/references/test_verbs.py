@@ -9,8 +9,12 @@ import pytest
 
 from kvmodels import (
     Database,
+    Field,
+    ForeignKey,
     InvalidArgumentError,
     InvalidValueError,
+    KvModel,
+    PrimaryKey,
     ProtectedError,
     ReferenceViolationError,
     UniqueViolationError,
@@ -206,6 +210,21 @@ def test_verbs_and_filters_take_the_object_itself(db: Database):
     assert caught.value.field == "author_id"
 
 
+class Essay(KvModel, collection="essays"):
+    id: PrimaryKey[int]
+    author_id: ForeignKey[int, Author] = Field(alias="authorId")
+
+
+def test_verbs_take_the_object_under_the_alias_of_the_field():
+    with Database("memory://", models=[Author, Essay]) as db:
+        author = db[Author].create(id=1)
+        assert db[Essay].create(id=1, authorId=author).author_id == 1
+        essay, created = db[Essay].get_or_create(id=2, defaults={"authorId": author})
+        assert (essay.author_id, created) == (1, True)
+        with pytest.raises(InvalidValueError, match="another model"):
+            db[Essay].create(id=3, authorId=essay)
+
+
 def test_a_record_that_may_be_referred_to_gets_no_deadline(db: Database):
     with pytest.raises(InvalidArgumentError, match="would expire"):
         db[Author].insert(Author(id=1), expire_in=60)
@@ -250,5 +269,6 @@ def test_a_record_with_a_deadline_from_before_cannot_be_referred_to(tmp_path: An
         with pytest.raises(ReferenceViolationError) as caught:
             db[Book].create(id=1, author_id=1)
         assert caught.value.reason == "expires"
+        assert "expire_in=None" in str(caught.value)
         db[Author].save(db[Author].get(1), expire_in=None)
         db[Book].create(id=1, author_id=1)

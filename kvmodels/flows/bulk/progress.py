@@ -38,7 +38,6 @@ from kvmodels.errors import (
     CommitUnknownError,
     IntegrityError,
     InvalidArgumentError,
-    ReferenceViolationError,
     RetriesExhaustedError,
     UniqueViolationError,
 )
@@ -48,6 +47,7 @@ from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure,
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
 from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.references.refusals import missing_target
 from kvmodels.flows.writing.changes import EncodedObject
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing import rules
@@ -465,13 +465,12 @@ def _missing(live: LiveCollection, key: Any, position: int, found: list[Any]) ->
     field, target, collection, reason = found
     (part,) = decode_key(target)
     codec = live.schema.column_codecs.get(field)
-    return ReferenceViolationError(
-        "a foreign key names a record that does not exist, or that has a deadline",
+    return missing_target(
+        reason,
         model=live.schema.name,
         field=field,
         target=part if codec is None else codec.unpack(part),
         collection=collection,
-        reason=reason,
         key=key,
         position=position,
     )

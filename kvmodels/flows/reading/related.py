@@ -19,9 +19,9 @@ from kvmodels.errors import (
     StaleObjectError,
 )
 from kvmodels.flows.arguments import items_of, require_object
-from kvmodels.flows.context import Context, planned, reload_header
+from kvmodels.flows.context import Context, live_collection, planned, reload_header
 from kvmodels.flows.effects import Flow, read, read_all
-from kvmodels.flows.hydration.rows import absent, shown_key
+from kvmodels.flows.hydration.rows import absent, object_of, shown_key
 from kvmodels.flows.reading.lookup import get_many_by_key
 from kvmodels.schema.declare.expressions import ForeignKeyRef
 from kvmodels.schema.definition.definition import ModelSchema, Reference
@@ -56,6 +56,9 @@ def related(context: Context, schema: ModelSchema, instance: Any, key: object) -
             )
         if stored:
             continue
+        _, live = yield from live_collection(context, schema)
+        if getattr(object_of(context, live, own[0]), reference.field) != value:
+            raise absent(target, (value,))  # the object was changed since, and not saved
         if reference.optional:
             return None
         raise DanglingReferenceError(
@@ -81,7 +84,7 @@ def fetch_referrers(
     referring = _referring(context, schema, key)
     reference = _reference_of(referring, key)
     target = context.layouts[schema.collection]
-    keys = [schema.primary_key_of(instance) for instance in objects]
+    keys = [*dict.fromkeys(schema.primary_key_of(instance) for instance in objects)]
     while True:
         view, index = yield from planned(context, referring, lambda live: _index_of(live, reference))
         incoming = IncomingReference(referring.collection, index.layout, context.layouts[referring.collection])
@@ -135,7 +138,7 @@ def _referring(context: Context, schema: ModelSchema, key: object) -> ModelSchem
     """Return the schema of the model that declares the foreign key."""
     model = getattr(key, "_model", None)
     for one in context.schemas.values():
-        if isinstance(model, type) and issubclass(one.model, model):
+        if one.model is model:  # a class that derives from another one has records of its own
             reference = _reference_of(one, key)
             if _declared(context, reference).collection == schema.collection:
                 return one

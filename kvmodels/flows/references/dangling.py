@@ -18,6 +18,7 @@ from kvmodels.core.operations import Guard, GuardFailed, ReadRange, Row, after_p
 from kvmodels.errors import ReferenceViolationError
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once
 from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.references.refusals import EXPIRES, missing_target
 from kvmodels.limits import Limits
 
 ROWS_AT_ONCE: Final = 500
@@ -125,20 +126,19 @@ class ReferenceScan:
         entry, target = result.ranges
         if not entry or (target and target[0].expire_at is None):
             return []
-        return [one._replace(reason="expires" if target else "missing")]
+        return [one._replace(reason=EXPIRES if target else "missing")]
 
 
 def dangling_dump(found: Sequence[DanglingReference]) -> ReferenceViolationError:
     """Return the error for a dump with foreign keys whose targets are not in it."""
     first = found[0]
     (part,) = decode_key(first.target)
-    return ReferenceViolationError(
-        "a foreign key names a record that does not exist, or that has a deadline",
+    return missing_target(
+        first.reason,
         model=first.reference.collection,
         field=first.reference.field,
         target=part,
         collection=first.collection,
-        reason=first.reason,
         key=first.key,
         hint=f"The dump has {len(found)} such records. It was changed, or written by another program: add the missing "
         "records to it, or remove those that refer to them.",

@@ -5,10 +5,31 @@ Rules of this module: pure. Keys are shown in the form that callers write; value
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from kvmodels.core.keys import decode_key
 from kvmodels.errors import IntegrityError, ProtectedError, ReferenceViolationError
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing.references import MissingTarget, RemainingReferrers
+
+EXPIRES: Final = "expires"
+"""The reason for a target that has a deadline."""
+
+
+def missing_target(reason: str, *, hint: str | None = None, **attributes: Any) -> ReferenceViolationError:
+    """Return the error for a foreign key whose target does not exist, or has a deadline.
+
+    Args:
+        reason: ``"missing"`` or ``EXPIRES``.
+        hint: None: how a writer avoids it.
+        attributes: of the error.
+    """
+    if reason != EXPIRES:
+        message = "a foreign key refers to a record that does not exist"
+    else:
+        message = "a foreign key refers to a record that has a deadline, and would be missing after it"
+        hint = hint or "Make that record permanent first: save(record, expire_in=None). Or give the key of another one."
+    return ReferenceViolationError(message, reason=reason, hint=hint, **attributes)
 
 
 def refused_reference(refusal: MissingTarget | RemainingReferrers) -> IntegrityError:
@@ -19,13 +40,12 @@ def refused_reference(refusal: MissingTarget | RemainingReferrers) -> IntegrityE
     if isinstance(refusal, MissingTarget):
         reference = refusal.reference
         (part,) = decode_key(refusal.target)
-        return ReferenceViolationError(
-            "a foreign key names a record that does not exist, or that has a deadline",
+        return missing_target(
+            refusal.reason,
             model=live.schema.name,
             field=reference.field,
             target=reference.layout.definition.columns[0].codec.unpack(part),
             collection=reference.collection,
-            reason=refusal.reason,
             key=key,
         )
     referrer = refusal.referrer

@@ -437,7 +437,8 @@ class _RenameRecord(_RecordWrite):
             (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)
         )
         for field, key in schema.references.items():  # a record that refers to itself goes on doing so
-            if key.target is schema.model and instance.__dict__[field] == self._values[0]:
+            refers_to_own = schema.indexes[key.index_name].reference == schema.collection
+            if refers_to_own and instance.__dict__[field] == self._values[0]:
                 instance.__dict__[field] = new_values[0]
         item = writer.first(instance, document_of(context, row) if schema.time_fields else None)
         if item.pk != self._new_pk:

@@ -176,8 +176,8 @@ def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool =
     With ``by_fields``, names of fields are accepted even if the constructor accepts only their aliases. Raises like
     ``Constructor.made``, and InvalidArgumentError if the discriminator is required and missing or unknown.
     """
-    values = with_keys(schema, values)
     constructor = constructor_of(_class_of(schema, values))
+    values = with_keys(schema, values, constructor.aliases)
     return constructor.made_by_fields(values) if by_fields else constructor.made(values)
 
 
