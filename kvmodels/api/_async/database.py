@@ -222,6 +222,7 @@ class AsyncDatabase:
         Raises:
             TransactionConflictError: at the end: another writer changed data that was read; nothing was written.
             UniqueViolationError: at the end: a unique value belongs to another record.
+            ReferenceViolationError, ProtectedError: at the end: a foreign key would refer to a missing record.
             TransactionSuspendedError: at the beginning: a suspended generator of this thread or task has an open
                 transaction.
             TransactionAbortedError: at the end: an exception escaped from an inner block.

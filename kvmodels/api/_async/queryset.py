@@ -743,8 +743,8 @@ class AsyncQuerySet(Generic[R]):
             UnknownFieldError, PrimaryKeyChangedError: the change is invalid for every record; nothing was written.
             OperationTooLargeError: more than a million keys would have to be held in memory.
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
-            UniqueViolationError, pydantic.ValidationError, InvalidValueError, RetriesExhaustedError: one record cannot
-                be written.
+            UniqueViolationError, ReferenceViolationError, pydantic.ValidationError, InvalidValueError,
+                RetriesExhaustedError: one record cannot be written.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, F, Indexed, KvModel, PrimaryKey
@@ -788,6 +788,7 @@ class AsyncQuerySet(Generic[R]):
         Raises:
             InvalidArgumentError: an invalid option, or the id of another write.
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+            ProtectedError: records that stay refer to a record of a batch. Earlier batches stay removed.
             RetriesExhaustedError: other writers changed a record during every attempt.
 
         Examples:

@@ -247,6 +247,7 @@ class Repository(QuerySet[M], Generic[M]):
             InvalidArgumentError: a field is given under two names, ``expire_in`` is the alias of a field, or an object
                 is passed.
             AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
+            ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         refuse_positional("create", _, "Store an object with save(obj) or insert(obj); create() takes field=value.")
         return self.insert(created_object(self._runner.schema, fields, expire_in), expire_in=expire_in)
@@ -264,6 +265,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             AlreadyExistsError: a record with this primary key exists.
             UniqueViolationError: a unique index holds these values for another record.
+            ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
         self._runner.run(records.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
@@ -284,6 +286,7 @@ class Repository(QuerySet[M], Generic[M]):
             StaleObjectError: the record was changed or removed since the object was loaded; nothing was written.
             PrimaryKeyChangedError: the object was loaded under another primary key.
             AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
+            ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         self._runner.run(
             records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
@@ -315,7 +318,8 @@ class Repository(QuerySet[M], Generic[M]):
             DoesNotExist: no record has this primary key.
             UnknownFieldError: the model has no such field.
             InvalidArgumentError: ``body`` is not a pydantic model, or the library sets the field.
-            UniqueViolationError, RetriesExhaustedError: the change was not possible; nothing was written.
+            UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
+                was written.
         """
         sent = partial_model.sent_values(body, changes)
         patched: M = self._runner.run(
@@ -341,7 +345,8 @@ class Repository(QuerySet[M], Generic[M]):
             DoesNotExist: no record has this primary key.
             PrimaryKeyChangedError: the function changed the primary key.
             InvalidValueError: the function returned another value, or is async.
-            UniqueViolationError, RetriesExhaustedError: the change was not possible; nothing was written.
+            UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
+                was written.
 
         Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey
@@ -373,6 +378,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has the present primary key.
             AlreadyExistsError: another record has the new primary key; nothing was written.
+            ProtectedError: other records refer to this one; nothing was written.
             pydantic.ValidationError: the new key is invalid.
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
@@ -394,6 +400,7 @@ class Repository(QuerySet[M], Generic[M]):
 
         Raises:
             StaleObjectError: the record was changed or removed since the object was loaded.
+            ProtectedError: other records refer to this one; nothing was written.
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         return self._runner.run(records.remove(self._runner.context, self._runner.schema, target))
@@ -415,6 +422,7 @@ class Repository(QuerySet[M], Generic[M]):
                 a mapping.
             UnknownFieldError: the model has no such field.
             UniqueViolationError: the new record would violate another unique index.
+            ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         found: tuple[M, bool] = self._runner.run(
             upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
@@ -447,6 +455,7 @@ class Repository(QuerySet[M], Generic[M]):
                 mapping, or a new record would be created from ``F``.
             UnknownFieldError: the model has no such field.
             UniqueViolationError: the record would violate another unique index.
+            ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
             RetriesExhaustedError: every attempt met a conflict.
 
         Examples:
@@ -497,6 +506,8 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             AlreadyExistsError, UniqueViolationError: with the ``position`` of the object, and ``committed``, the number
                 of objects in earlier batches, which are stored.
+            ReferenceViolationError: a foreign key refers to a missing record, also to one of a later batch; with the
+                same attributes.
             OperationTooLargeError: a batch exceeds a limit.
             InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
                 write.
@@ -548,8 +559,8 @@ class Repository(QuerySet[M], Generic[M]):
             InvalidArgumentError: an object was never stored or is repeated, an option is invalid, or the id belongs to
                 another write.
             StaleObjectError: a record was changed or removed since its object was loaded.
-            UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError, pydantic.ValidationError: an object cannot
-                be stored.
+            UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError, ReferenceViolationError,
+                pydantic.ValidationError: an object cannot be stored.
 
         Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey

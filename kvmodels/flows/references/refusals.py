@@ -15,21 +15,24 @@ from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 EXPIRES: Final = "expires"
 """The reason for a target that has a deadline."""
 
+_MAKE_PERMANENT: Final = (
+    "Make that record permanent first: save(record, expire_in=None). Or give the key of another record."
+)
 
-def missing_target(reason: str, *, hint: str | None = None, **attributes: Any) -> ReferenceViolationError:
+
+def missing_target(reason: str, **attributes: Any) -> ReferenceViolationError:
     """Return the error for a foreign key whose target does not exist, or has a deadline.
 
     Args:
         reason: ``"missing"`` or ``EXPIRES``.
-        hint: None: how a writer avoids it.
-        attributes: of the error.
+        attributes: of the error; ``hint`` takes the place of the advice for a writer.
     """
     if reason != EXPIRES:
-        message = "a foreign key refers to a record that does not exist"
-    else:
-        message = "a foreign key refers to a record that has a deadline, and would be missing after it"
-        hint = hint or "Make that record permanent first: save(record, expire_in=None). Or give the key of another one."
-    return ReferenceViolationError(message, reason=reason, hint=hint, **attributes)
+        return ReferenceViolationError(
+            "a foreign key refers to a record that does not exist", reason=reason, **attributes
+        )
+    attributes.setdefault("hint", _MAKE_PERMANENT)
+    return ReferenceViolationError("a foreign key refers to a record that has a deadline", reason=reason, **attributes)
 
 
 def refused_reference(refusal: MissingTarget | RemainingReferrers) -> IntegrityError:
