@@ -246,15 +246,6 @@ class Query:
             hint="Write 'async for obj in query', or 'await query.to_list()'.",
         )
 
-    def not_awaitable(self) -> InvalidValueError:
-        """Return the error for ``await users.filter(…)``."""
-        return InvalidValueError(
-            "an asynchronous query is not awaited",
-            model=self.schema.name,
-            type="AsyncQuerySet",
-            hint="Write 'await query.to_list()', or 'await query.first()' for one object.",
-        )
-
     def _narrowed(self, parts: Conjunction) -> Query:
         where = conjunction([*self.where, *parts]) if self.where else tuple(parts)
         return self._as(where, self.order, self.reverse)

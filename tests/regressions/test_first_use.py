@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -29,18 +28,6 @@ def test_an_asynchronous_query_is_not_iterated_without_await(query):
                     use(query(db[Account]))
             with pytest.raises(TypeError):
                 assert None in query(db[Account])
-
-    asyncio.run(main())
-
-
-def test_an_asynchronous_query_that_is_awaited_says_what_to_write():
-    async def main():
-        async with AsyncDatabase("memory://", models=[Account]) as db:
-            queries: list[Any] = [db[Account].all(), db[Account].all()[:2]]
-            for query in queries:
-                with pytest.raises(InvalidValueError, match="not awaited") as caught:
-                    await query
-                assert "to_list" in str(caught.value)
 
     asyncio.run(main())
 

@@ -459,9 +459,6 @@ class AsyncQuerySet(Generic[R]):
             # Without it, Python would call __getitem__ with 0, 1, … without end.
             raise self._query.no_sync_iteration()
 
-        def __await__(self):
-            raise self._query.not_awaitable()
-
     # end async only
 
     def __aiter__(self) -> AsyncIterator[R]:
