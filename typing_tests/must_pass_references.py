@@ -29,11 +29,11 @@ assert_type(book.editor_id, int | None)
 book.author_id = 2
 
 db = Database("memory://", models=[Author, Book])
+author = db[Author].create(id=2)
 assert_type(db[Book].filter(Book.author_id == 1), QuerySet[Book])
 db[Book].filter(Book.editor_id == None)  # noqa: E711
 db[Book].order_by(Book.author_id.desc())
 assert_type(db[Book].related(book, Book.author_id), Author)
 assert_type(db[Book].related(book, Book.editor_id), Author | None)
-author = Author(id=1)
 assert_type(db[Author].fetch_referrers([author], Book.author_id, limit=10), dict[Any, list[Book]])
 assert_type(db[Author].fetch_referrers([author], Book.editor_id, limit=10), dict[Any, list[Book]])
