@@ -31,3 +31,6 @@ db[Author].related(Author(id=1), Book.author_id)  # mypy: arg-type / pyright: re
 db[Book].fetch_referrers([Book(id=1, author_id=1)], Book.author_id, limit=1)  # mypy: arg-type / pyright: reportArgumentType
 Book(id=1)  # mypy: call-arg / pyright: reportCallIssue
 Book(id=1, author_id=1).author_id.upper()  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType
+db[Author].with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
+db[Book].with_related(Book.id)  # mypy: call-overload / pyright: reportArgumentType
+db[Book].values("id").with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType

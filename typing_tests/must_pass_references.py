@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, assert_type
 
-from kvmodels import Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey, QuerySet, Unique
+from kvmodels import (
+    AsyncDatabase,
+    AsyncQuerySet,
+    Database,
+    Field,
+    ForeignKey,
+    ForeignKeyRef,
+    KvModel,
+    Page,
+    PrimaryKey,
+    QuerySet,
+    Unique,
+)
 
 
 class Author(KvModel, collection="authors"):
@@ -35,5 +47,25 @@ db[Book].filter(Book.editor_id == None)  # noqa: E711
 db[Book].order_by(Book.author_id.desc())
 assert_type(db[Book].related(book, Book.author_id), Author)
 assert_type(db[Book].related(book, Book.editor_id), Author | None)
+books = db[Book]
+assert_type(books.with_related(Book.author_id), QuerySet[tuple[Book, Author]])
+assert_type(books.with_related(Book.editor_id), QuerySet[tuple[Book, Author | None]])
+assert_type(books.with_related(Book.author_id, Book.editor_id), QuerySet[tuple[Book, Author, Author | None]])
+assert_type(books.filter(author_id=1).with_related(Book.sequel_id)[:3].to_list(), list[tuple[Book, Book | None]])
+assert_type(books.with_related(Book.author_id).page(size=3), Page[tuple[Book, Author]])
+assert_type(books.with_related(Book.author_id).first(), tuple[Book, Author] | None)
+for one, its_author in books.with_related(Book.author_id):
+    assert_type(one, Book)
+    assert_type(its_author, Author)
+
+
+async def in_async_code(database: AsyncDatabase) -> None:
+    query = database[Book].with_related(Book.author_id)
+    assert_type(query, AsyncQuerySet[tuple[Book, Author]])
+    assert_type(await query.to_list(), list[tuple[Book, Author]])
+    async for row in database[Book].with_related(Book.author_id, Book.editor_id):
+        assert_type(row, tuple[Book, Author, Author | None])
+
+
 assert_type(db[Author].fetch_referrers([author], Book.author_id, limit=10), dict[Any, list[Book]])
 assert_type(db[Author].fetch_referrers([author], Book.editor_id, limit=10), dict[Any, list[Book]])

@@ -272,6 +272,7 @@ class QueryPlan:
         sort: the results must be sorted in memory before the slice is cut.
         distinct: how distinct values are found, if the query is distinct.
         analysis: the costs of running it, after ``explain(analyze=True)``.
+        related: the foreign keys whose targets are read with each result.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -286,6 +287,7 @@ class QueryPlan:
     sort: Sort | None = None
     distinct: Distinct | None = field(default=None, compare=False)
     analysis: Analysis | None = field(default=None, compare=False)
+    related: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def index(self) -> str | None:
@@ -401,6 +403,8 @@ class QueryPlan:
         if self.distinct is not None:
             yield "distinct", _DISTINCT[self.distinct]
         yield "reads", self._reads()
+        if self.related:
+            yield "with", f"the targets of {', '.join(self.related)}, in one more read for each batch"
         if self.analysis is not None:
             yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
 

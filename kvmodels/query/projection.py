@@ -58,7 +58,14 @@ def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedFie
 
 
 def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
-    """Return the query for the values of these fields."""
+    """Return the query for the values of these fields. Raises InvalidArgumentError if it reads related records."""
+    if query.related:
+        raise InvalidArgumentError(
+            "a query that reads related records returns objects, not values of fields",
+            argument="with_related",
+            value=query.related,
+            hint="Leave out with_related(), or take the values from the objects.",
+        )
     return replace(query, fields=tuple(dict.fromkeys(name for item in selected for name in item.names)))
 
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema.declare.expressions import Expression, FieldRef, Order, Q
-from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema
+from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
+from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction
 
 M = TypeVar("M")
+
+MOST_RELATED: Final = 4
+"""The maximum number of foreign keys of ``with_related``, as many as its type annotations describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Query:
         sort_limit: the maximum number of results sorted in memory; None: an order without an index is refused.
         fields: the fields of each result, which is then a dict of their values; None: results are objects.
         distinct: whether equal results are returned only once.
+        related: the foreign keys whose targets are read too; each result is then a tuple of the object and its targets.
     """
 
     schema: ModelSchema
@@ -84,6 +88,7 @@ class Query:
     sort_limit: int | None = None
     fields: tuple[str, ...] | None = None
     distinct: bool = False
+    related: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         variants = self.schema.variants
@@ -200,7 +205,26 @@ class Query:
             self.sort_limit,
             self.fields,
             self.distinct,
+            self.related,
         )
+
+    def relating(self, keys: tuple[object, ...]) -> Query:
+        """Read the targets of these foreign keys with each object; raises InvalidArgumentError."""
+        if self.fields is not None or self.related:
+            raise InvalidArgumentError(
+                "only a query for objects can read related records",
+                argument="with_related",
+                value="values" if self.fields is not None else self.related,
+                hint="Call with_related() once, with all foreign keys, and without values(), values_list() and only().",
+            )
+        if not 1 <= len(keys) <= MOST_RELATED:
+            raise InvalidArgumentError(
+                "the number of foreign keys is not between 1 and 4",
+                argument="keys",
+                value=len(keys),
+                hint="Give one to four attributes of the class: with_related(Book.author_id, Book.editor_id).",
+            )
+        return replace(self, related=tuple(reference_of(self.schema, key).field for key in keys))
 
     def limited(self, count: int) -> Query:
         """Take at most the first ``count`` of these results."""
@@ -264,6 +288,7 @@ class Query:
             self.sort_limit,
             self.fields,
             self.distinct,
+            self.related,
         )
 
     def _refuse_slice(self, method: str) -> None:
@@ -342,3 +367,18 @@ class Query:
                 hint=f"Take the field from the class: {self.schema.name}.{column.field}.",
             )
         return Order(known_field(self.schema, column.field), column.descending)
+
+
+def reference_of(schema: ModelSchema, key: object) -> Reference:
+    """Return the foreign key for an attribute of a class. Raises InvalidArgumentError."""
+    shown = repr(key)
+    name, model = origin(cast("FieldRef[Any]", key)) if isinstance(key, ForeignKeyRef) else ("", None)
+    if name in schema.references and model is not None and issubclass(schema.model, model):
+        return schema.references[name]
+    raise InvalidArgumentError(
+        "this is not a foreign key of the model",
+        argument="key",
+        value=shown,
+        expected=tuple(f"{schema.name}.{field}" for field in schema.references),
+        hint="Give the attribute of the class: Book.author_id.",
+    )

@@ -23,7 +23,7 @@ from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.query import OrderColumn, Page, Query
-from kvmodels.schema.declare.expressions import Expression, FieldRef
+from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef
 from kvmodels.schema.definition.definition import ModelSchema
 
 R = TypeVar("R")
@@ -388,6 +388,59 @@ class QuerySet(Generic[R]):
         """
         selected, shape = projections.shape_of_class(self._query.schema, projection)
         return QuerySet(self._runner, projections.projected(self._query, selected), shape)
+
+    @overload
+    def with_related(self, key: ForeignKeyRef[R, Any, T1], /) -> QuerySet[tuple[R, T1]]: ...
+    @overload
+    def with_related(
+        self, one: ForeignKeyRef[R, Any, T1], two: ForeignKeyRef[R, Any, T2], /
+    ) -> QuerySet[tuple[R, T1, T2]]: ...
+    @overload
+    def with_related(
+        self, one: ForeignKeyRef[R, Any, T1], two: ForeignKeyRef[R, Any, T2], three: ForeignKeyRef[R, Any, T3], /
+    ) -> QuerySet[tuple[R, T1, T2, T3]]: ...
+    @overload
+    def with_related(
+        self,
+        one: ForeignKeyRef[R, Any, T1],
+        two: ForeignKeyRef[R, Any, T2],
+        three: ForeignKeyRef[R, Any, T3],
+        four: ForeignKeyRef[R, Any, T4],
+        /,
+    ) -> QuerySet[tuple[R, T1, T2, T3, T4]]: ...
+    def with_related(self, *keys: ForeignKeyRef[R, Any, Any]) -> QuerySet[Any]:
+        """Return tuples of each object and the records that it refers to.
+
+        A target is None if the field is None. Results of one batch with the same target share one object. If a target
+        was removed after its batch was read, the record is read again, and left out if it is gone or matches the query
+        no more. So a page may have fewer items than its size.
+
+        Args:
+            keys: one to four foreign keys of the model, such as ``Book.author_id``.
+
+        Returns:
+            A new query set of tuples. Methods that filter, order, count or write ignore the targets. Cost: one more
+            read for each batch or page, and one for each record whose target is missing.
+
+        Raises:
+            InvalidArgumentError: this is not a foreign key of the model, there is no key or more than four, or the
+                query returns values of fields; while reading, if a target is not a model of the database.
+            DanglingReferenceError: while reading, if a record refers to one that does not exist, and its field may not
+                be None; otherwise the target is None.
+
+        Examples:
+            >>> from kvmodels import Database, ForeignKey, KvModel, PrimaryKey
+            >>> class Band(KvModel, collection="bands"):
+            ...     name: PrimaryKey[str]
+            >>> class Song(KvModel, collection="songs"):
+            ...     id: PrimaryKey[int]
+            ...     band: ForeignKey[str, Band]
+            >>> db = Database("memory://", models=[Band, Song])
+            >>> _ = db[Song].create(id=1, band=db[Band].create(name="Can"))
+            >>> db[Song].with_related(Song.band).to_list()
+            [(Song(id=1, band='Can'), Band(name='Can'))]
+        """
+        return QuerySet(self._runner, self._query.relating(keys), self._shape)
 
     def group_by(self, *fields: projections.FieldName) -> GroupedQuery:
         """Group records by equal values, to count and sum them with ``aggregate``.

@@ -439,13 +439,13 @@ def _by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...], 
     _, live = yield from live_collection(context, schema)
     layout = live.layout
     result = yield from read((point(layout.key(layout.pack(key_values))),))
-    found = _object(context, schema, live, result.ranges[0])
+    found = object_in(context, schema, live, result.ranges[0])
     if found is None and required:
         raise absent(schema, key_values)
     return found
 
 
-def _object(context: Context, schema: ModelSchema, live: LiveCollection, rows: Sequence[Row]) -> Any | None:
+def object_in(context: Context, schema: ModelSchema, live: LiveCollection, rows: Sequence[Row]) -> Any | None:
     """Return the object of a row; None if there is no row, or its class is another class of the collection."""
     if not rows:
         return None
@@ -474,7 +474,7 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
         if variants is None:
             objects += [load(rows[0]) if rows else None for rows in result.ranges]
         else:
-            objects += [_object(context, schema, live, rows) for rows in result.ranges]
+            objects += [object_in(context, schema, live, rows) for rows in result.ranges]
     return objects
 
 

@@ -19,22 +19,24 @@ from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import page as pages
-from kvmodels.flows.reading import scan
+from kvmodels.flows.reading import scan, with_related
 from kvmodels.flows.reading.page import PageData
+from kvmodels.flows.reading.related import declared
 from kvmodels.flows.reading.scan import DistinctScan, ResultScan, distinct_plan_of
+from kvmodels.flows.reading.with_related import RelatedScan
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
 from kvmodels.query.planning.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.definition import ModelSchema, Reference
 
 MOST_ROWS: Final = 500
 """The maximum number of rows per batch, the same as Deno's."""
 
 T = TypeVar("T")
 
-Results: TypeAlias = ResultScan | DistinctScan
+Results: TypeAlias = ResultScan | DistinctScan | RelatedScan
 """An iteration over results, batch by batch."""
 
 
@@ -45,6 +47,8 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
     """
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
+    if query.related:
+        return RelatedScan(context, query, batch_size=batch_size)
     return ResultScan(context, query, batch_size=batch_size)
 
 
@@ -69,6 +73,8 @@ def checked_batch_size(size: Any) -> int:
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
     """Return the flow that reads all results of a query, in order."""
+    if query.related:
+        return with_related.fetch(context, query)
     return _distinct(context, query) if query.distinct and is_distinct(query) else scan.fetch(context, query)
 
 
@@ -123,7 +129,10 @@ def page(
             argument="size",
             hint="Iterate over them, or take a slice.",
         )
-    return (yield from pages.page(context, query, size, after, before))
+    found = yield from pages.page(context, query, size, after, before)
+    if not query.related:
+        return found
+    return found._replace(objects=(yield from with_related.with_targets(context, query, found.objects)))
 
 
 # --- explain ----------------------------------------------------------------------------------------------------
@@ -141,10 +150,13 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
         plan, run = replace(found.plan, distinct=told_apart(found)), _counted(context, query)
     else:
         plan, run = (yield from plan_of(context, query)), _scanned(context, query)
+        if query.related:
+            plan = replace(plan, related=query.related)
     if not analyze:
         return plan
     through_index = all(one.index is not None for one in plan.scans)
-    number, tally = yield from _measured(context, query.schema, run, through_index=through_index)
+    targets = tuple(context.layouts[declared(context, one).collection].prefix for one in _related(query))
+    number, tally = yield from _measured(context, query.schema, run, through_index=through_index, targets=targets)
     return replace(plan, analysis=tally.analysis(number))
 
 
@@ -181,8 +193,9 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
 class _ReadTally:
     """Counts the reads of a flow."""
 
-    def __init__(self, records: bytes, *, through_index: bool) -> None:
+    def __init__(self, records: bytes, *, through_index: bool, targets: tuple[bytes, ...] = ()) -> None:
         self._prefix = records
+        self._targets = targets
         self._through_index = through_index
         self._reads = 0
         self._rows = 0
@@ -203,7 +216,11 @@ class _ReadTally:
 
     def _add(self, ranges: Sequence[ReadRange], found: Sequence[list[Row]]) -> None:
         for wanted, rows in zip(ranges, found, strict=True):
-            self._count(rows, followed=self._through_index and wanted.end is None)
+            single = wanted.end is None
+            if single and rows and rows[0][0].startswith(self._targets):
+                self._records += len(rows)
+            else:
+                self._count(rows, followed=self._through_index and single)
 
     def _count(self, rows: Sequence[Row], *, followed: bool) -> None:
         behind = len(rows) if followed and rows and rows[0][0].startswith(self._prefix) else 0
@@ -212,10 +229,11 @@ class _ReadTally:
 
 
 def _measured(
-    context: Context, schema: ModelSchema, flow: Flow[T], *, through_index: bool
+    context: Context, schema: ModelSchema, flow: Flow[T], *, through_index: bool, targets: tuple[bytes, ...] = ()
 ) -> Flow[tuple[T, _ReadTally]]:
-    """Run a flow, and return its result with the counts of its reads."""
-    tally = _ReadTally(context.layouts[schema.collection].prefix, through_index=through_index)
+    """Run a flow, and return its result with the counts of its reads; ``targets``: prefixes of other records."""
+    records = context.layouts[schema.collection].prefix
+    tally = _ReadTally(records, through_index=through_index, targets=targets)
     return (yield from _tallied(flow, tally)), tally
 
 
@@ -241,9 +259,13 @@ def _tallied(flow: Flow[T], tally: _ReadTally) -> Flow[T]:
                 tally.add(request, answer)
 
 
+def _related(query: Query) -> list[Reference]:
+    return [query.schema.references[field] for field in query.related]
+
+
 def _scanned(context: Context, query: Query) -> Flow[int]:
     """Read all results without keeping them, and return their number."""
-    reading = ResultScan(context, query)
+    reading = results(context, query)
     number = 0
     while not reading.done:
         number += len((yield from steps_of(reading.next_batch())))

@@ -23,7 +23,7 @@ from kvmodels.flows.context import Context, live_collection, planned, reload_hea
 from kvmodels.flows.effects import Flow, read, read_all
 from kvmodels.flows.hydration.rows import absent, object_of, shown_key
 from kvmodels.flows.reading.lookup import get_many_by_key
-from kvmodels.schema.declare.expressions import ForeignKeyRef
+from kvmodels.query.query import reference_of
 from kvmodels.schema.definition.definition import ModelSchema, Reference
 from kvmodels.schema.instances import state_of
 
@@ -31,8 +31,8 @@ from kvmodels.schema.instances import state_of
 def related(context: Context, schema: ModelSchema, instance: Any, key: object) -> Flow[Any]:
     """Return the record that an object refers to; None if its field is None."""
     require_object(schema, instance)
-    reference = _reference_of(schema, key)
-    target = _declared(context, reference)
+    reference = reference_of(schema, key)
+    target = declared(context, reference)
     value = getattr(instance, reference.field)
     if value is None:
         return None
@@ -82,7 +82,7 @@ def fetch_referrers(
     for instance in objects:
         require_object(schema, instance)
     referring = _referring(context, schema, key)
-    reference = _reference_of(referring, key)
+    reference = reference_of(referring, key)
     target = context.layouts[schema.collection]
     keys = [*dict.fromkeys(schema.primary_key_of(instance) for instance in objects)]
     while True:
@@ -107,21 +107,8 @@ def fetch_referrers(
     return referrers
 
 
-def _reference_of(schema: ModelSchema, key: object) -> Reference:
-    """Return the foreign key for an attribute of a class."""
-    shown, name, model = repr(key), str(getattr(key, "_name", "")), getattr(key, "_model", object)
-    if isinstance(key, ForeignKeyRef) and name in schema.references and issubclass(schema.model, model):
-        return schema.references[name]
-    raise InvalidArgumentError(
-        "this is not a foreign key of the model",
-        argument="key",
-        value=shown,
-        expected=tuple(f"{schema.name}.{field}" for field in schema.references),
-        hint="Give the attribute of the class: Book.author_id.",
-    )
-
-
-def _declared(context: Context, reference: Reference) -> ModelSchema:
+def declared(context: Context, reference: Reference) -> ModelSchema:
+    """Return the schema of the target of a foreign key. Raises InvalidArgumentError."""
     for schema in context.schemas.values():
         if schema.model is reference.target:
             return schema
@@ -139,8 +126,8 @@ def _referring(context: Context, schema: ModelSchema, key: object) -> ModelSchem
     model = getattr(key, "_model", None)
     for one in context.schemas.values():
         if one.model is model:  # a class that derives from another one has records of its own
-            reference = _reference_of(one, key)
-            if _declared(context, reference).collection == schema.collection:
+            reference = reference_of(one, key)
+            if declared(context, reference).collection == schema.collection:
                 return one
     raise InvalidArgumentError(
         "this is not a foreign key that refers to the model",
