@@ -18,6 +18,7 @@ from kvmodels import (
     ProtectedError,
     ReferenceViolationError,
     UniqueViolationError,
+    UnknownLookupError,
 )
 from tests.references.models import Author, Book, Category, Cover, Tagging
 
@@ -208,6 +209,25 @@ def test_verbs_and_filters_take_the_object_itself(db: Database):
     with pytest.raises(InvalidValueError) as caught:
         db[Book].create(id=3, author_id=book)
     assert caught.value.field == "author_id"
+
+
+def test_a_filter_by_a_field_of_the_target_is_refused_with_the_way_to_write_it(db: Database):
+    with pytest.raises(UnknownLookupError, match="Find the keys in Author, and give them to author_id__in") as caught:
+        db[Book].filter(author_id__name="Jane")
+    assert caught.value.suggestion is None
+    with pytest.raises(UnknownLookupError, match="It has: ") as caught:
+        db[Book].filter(author_id__gtt=1)
+    assert caught.value.suggestion == "gt"
+
+
+def test_a_tree_is_removed_in_batches_from_its_leaves(db: Database):
+    for number in range(6):
+        db[Category].create(id=f"{number}", parent=f"{number - 1}" if number else None)
+    with pytest.raises(ProtectedError) as caught:
+        db[Category].all().delete(batch_size=2)
+    assert (caught.value.key, caught.value.keys) == ("1", ("2",))
+    assert db[Category].count() == 6
+    assert db[Category].order_by("-id").delete(batch_size=2).written == 6
 
 
 class Essay(KvModel, collection="essays"):

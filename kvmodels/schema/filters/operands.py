@@ -105,13 +105,20 @@ def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable
     """Return the error for a lookup that the field does not support."""
     names = sorted(known)
     near = spelling.get_close_matches(lookup, names, n=1)
+    hint = f"It has: {', '.join(names)}."
+    key = schema.references.get(field)
+    if key is not None and lookup in getattr(key.target, "model_fields", ()):
+        near = []
+        hint = (
+            f"No filter follows a foreign key. Find the keys in {key.target_name}, and give them to {field}__in. {hint}"
+        )
     return UnknownLookupError(
         "this lookup does not exist for this field",
         model=schema.name,
         field=field,
         lookup=lookup,
         suggestion=near[0] if near else None,
-        hint=f"It has: {', '.join(names)}.",
+        hint=hint,
     )
 
 
