@@ -34,3 +34,5 @@ Book(id=1, author_id=1).author_id.upper()  # mypy: attr-defined / pyright: repor
 db[Author].with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
 db[Book].with_related(Book.id)  # mypy: call-overload / pyright: reportArgumentType
 db[Book].values("id").with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
+query = db[Book].all()
+Book.author_id.in_(query)  # mypy: arg-type / pyright: reportArgumentType

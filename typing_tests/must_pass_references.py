@@ -54,6 +54,8 @@ assert_type(books.with_related(Book.author_id, Book.editor_id), QuerySet[tuple[B
 assert_type(books.filter(author_id=1).with_related(Book.sequel_id)[:3].to_list(), list[tuple[Book, Book | None]])
 assert_type(books.with_related(Book.author_id).page(size=3), Page[tuple[Book, Author]])
 assert_type(books.with_related(Book.author_id).first(), tuple[Book, Author] | None)
+assert_type(books.filter(Book.author_id.in_(db[Author].filter(id=1))), QuerySet[Book])
+books.filter(Book.editor_id.in_(db[Author]), Book.author_id.not_in([1, 2]))
 for one, its_author in books.with_related(Book.author_id):
     assert_type(one, Book)
     assert_type(its_author, Author)
@@ -62,6 +64,7 @@ for one, its_author in books.with_related(Book.author_id):
 async def in_async_code(database: AsyncDatabase) -> None:
     query = database[Book].with_related(Book.author_id)
     assert_type(query, AsyncQuerySet[tuple[Book, Author]])
+    database[Book].filter(Book.author_id.in_(database[Author].filter(id=1)))
     assert_type(await query.to_list(), list[tuple[Book, Author]])
     async for row in database[Book].with_related(Book.author_id, Book.editor_id):
         assert_type(row, tuple[Book, Author, Author | None])

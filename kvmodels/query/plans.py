@@ -273,6 +273,7 @@ class QueryPlan:
         distinct: how distinct values are found, if the query is distinct.
         analysis: the costs of running it, after ``explain(analyze=True)``.
         related: the foreign keys whose targets are read with each result.
+        semi_joins: for each query among the operands, how its keys are read.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -288,6 +289,7 @@ class QueryPlan:
     distinct: Distinct | None = field(default=None, compare=False)
     analysis: Analysis | None = field(default=None, compare=False)
     related: tuple[str, ...] = field(default=(), compare=False)
+    semi_joins: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def index(self) -> str | None:
@@ -402,6 +404,8 @@ class QueryPlan:
             yield "in order", ", ".join(self.order) or "not specified"
         if self.distinct is not None:
             yield "distinct", _DISTINCT[self.distinct]
+        for line in self.semi_joins:
+            yield "semi-join", line
         yield "reads", self._reads()
         if self.related:
             yield "with", f"the targets of {', '.join(self.related)}, in one more read for each batch"

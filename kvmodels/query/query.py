@@ -18,7 +18,7 @@ from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKey
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field
 from kvmodels.schema.filters.parse import parse
-from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction
+from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction, has_subquery
 
 M = TypeVar("M")
 
@@ -75,6 +75,7 @@ class Query:
         fields: the fields of each result, which is then a dict of their values; None: results are objects.
         distinct: whether equal results are returned only once.
         related: the foreign keys whose targets are read too; each result is then a tuple of the object and its targets.
+        pending: whether operands are queries, whose keys must be read before this one is planned.
     """
 
     schema: ModelSchema
@@ -89,6 +90,7 @@ class Query:
     fields: tuple[str, ...] | None = None
     distinct: bool = False
     related: tuple[str, ...] = ()
+    pending: bool = False
 
     def __post_init__(self) -> None:
         variants = self.schema.variants
@@ -206,6 +208,7 @@ class Query:
             self.fields,
             self.distinct,
             self.related,
+            self.pending,
         )
 
     def relating(self, keys: tuple[object, ...]) -> Query:
@@ -272,7 +275,8 @@ class Query:
 
     def _narrowed(self, parts: Conjunction) -> Query:
         where = conjunction([*self.where, *parts]) if self.where else tuple(parts)
-        return self._as(where, self.order, self.reverse)
+        narrowed = self._as(where, self.order, self.reverse)
+        return replace(narrowed, pending=True) if has_subquery(parts) else narrowed
 
     def _as(self, where: Conjunction, order: tuple[Order, ...], reverse: bool) -> Query:
         """Return the query with another filter and order; ``replace()`` takes three times as long."""
@@ -289,6 +293,7 @@ class Query:
             self.fields,
             self.distinct,
             self.related,
+            self.pending,
         )
 
     def _refuse_slice(self, method: str) -> None:

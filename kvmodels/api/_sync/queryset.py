@@ -24,6 +24,7 @@ from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.query import OrderColumn, Page, Query
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef
+from kvmodels.schema.declare.subqueries import Subquery, SubqueryOperand
 from kvmodels.schema.definition.definition import ModelSchema
 
 R = TypeVar("R")
@@ -58,7 +59,7 @@ class Runner(Protocol):
         ...
 
 
-class QuerySet(Generic[R]):
+class QuerySet(SubqueryOperand[R], Generic[R]):
     """The records of one model that satisfy conditions, in an order; or values of their fields.
 
     Immutable and lazy: every method that narrows or orders returns a new query set. The query runs only when you
@@ -104,6 +105,9 @@ class QuerySet(Generic[R]):
 
     def __bool__(self) -> bool:
         raise self._query.no_truth()
+
+    def __subquery__(self) -> Subquery | None:
+        return None if self._shape is not None else Subquery(self._query, self._runner.context.schemas)
 
     # # --- building the query -----------------------------------------------------------------------------------
 

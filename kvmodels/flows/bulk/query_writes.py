@@ -39,6 +39,7 @@ from kvmodels.flows.bulk.progress import BulkState, StoredProgress
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
+from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, writing
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.query.matching import Matcher, matcher
@@ -75,21 +76,33 @@ def update_all(context: Context, query: Query, changes: Mapping[str, Any], optio
         )
     changes = with_keys(query.schema, changes)
     require_changes(query.schema, changes)
-    checked_options(context, options)
+    _check(context, query, options)
     return writing(context, query.schema, KEEP, partial(_update_all, query, changes, options))
 
 
 def _update_all(
     query: Query, changes: Mapping[str, Any], options: BulkOptions, writer: ChangeBuilder
 ) -> Flow[BulkResult]:
+    query = yield from resolved(writer.context, query)
     work = UpdateAction(writer, query, changes)
-    return _written(writer.context, query, work, options, changes)
+    return (yield from _written(writer.context, query, work, options, changes))
 
 
 def remove_all(context: Context, query: Query, options: BulkOptions) -> Flow[BulkResult]:
     """Delete all records of a query, with their entries. Errors and cost: as for ``update_all``."""
-    checked_options(context, options)
+    _check(context, query, options)
     return writing(context, query.schema, KEEP, partial(_remove_all, query, options))
+
+
+def _check(context: Context, query: Query, options: BulkOptions) -> None:
+    checked_options(context, options)
+    if query.pending and options.resume_id is not None:
+        raise InvalidArgumentError(
+            "a resumable write cannot have a query among the operands of its filter",
+            argument="resume_id",
+            value=options.resume_id,
+            hint="Read the keys first, and filter by them with in_([...]), so that a resumed run selects the same.",
+        )
 
 
 def refused_removal() -> InvalidArgumentError:
@@ -112,7 +125,8 @@ def refused_update() -> InvalidArgumentError:
 
 
 def _remove_all(query: Query, options: BulkOptions, writer: ChangeBuilder) -> Flow[BulkResult]:
-    return _written(writer.context, query, RemoveAction(writer, query), options, None)
+    query = yield from resolved(writer.context, query)
+    return (yield from _written(writer.context, query, RemoveAction(writer, query), options, None))
 
 
 def _written(

@@ -9,6 +9,7 @@ with zero, and is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
@@ -21,6 +22,7 @@ from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, ste
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.scan import ResultScan, fetch
+from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.indexing.entries import from_u64
 from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, summed
 from kvmodels.query.planning.aggregation import (
@@ -100,7 +102,8 @@ def _counted(context: Context, query: Query) -> Flow[int | None]:
 def _planned_aggregate(
     context: Context, query: Query, measures: tuple[Measure, ...]
 ) -> Flow[tuple[HeaderView, AggregatePlan]]:
-    return (yield from planned(context, query.schema, lambda live: plan_aggregate(query, live, measures)))
+    wanted = yield from resolved(context, query)
+    return (yield from planned(context, query.schema, lambda live: plan_aggregate(wanted, live, measures)))
 
 
 def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
@@ -318,7 +321,9 @@ def group_plan_of(context: Context, grouping: Grouping) -> Flow[GroupPlan]:
 
 
 def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:
-    return (yield from planned(context, grouping.query.schema, lambda live: plan_groups(grouping, live)))
+    query = yield from resolved(context, grouping.query)
+    wanted = replace(grouping, query=query)
+    return (yield from planned(context, query.schema, lambda live: plan_groups(wanted, live)))
 
 
 # --- counters ---------------------------------------------------------------------------------------------------

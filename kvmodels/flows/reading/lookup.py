@@ -25,6 +25,7 @@ from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneLookup, read, steps_
 from kvmodels.flows.hydration.loader import entry_loader_of, loader_of, packer_of, slot_owner_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, object_of_document
 from kvmodels.flows.reading.scan import fetch
+from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Comparison, Expression
@@ -411,7 +412,7 @@ def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[
 
     Raises DoesNotExist or MultipleObjectsReturned of the model if there is none, or there are several.
     """
-    found = yield from steps_of(fetch(context, query.limited(2)))
+    found = yield from steps_of(fetch(context, (yield from resolved(context, query)).limited(2)))
     if len(found) > 1:
         raise query.schema.model.MultipleObjectsReturned(
             "more than one record matches", model=query.schema.name, lookup=_lookup(query)

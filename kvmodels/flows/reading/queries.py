@@ -23,6 +23,7 @@ from kvmodels.flows.reading import scan, with_related
 from kvmodels.flows.reading.page import PageData
 from kvmodels.flows.reading.related import declared
 from kvmodels.flows.reading.scan import DistinctScan, ResultScan, distinct_plan_of
+from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
 from kvmodels.flows.reading.with_related import RelatedScan
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
@@ -36,8 +37,33 @@ MOST_ROWS: Final = 500
 
 T = TypeVar("T")
 
-Results: TypeAlias = ResultScan | DistinctScan | RelatedScan
+Results: TypeAlias = "ResultScan | DistinctScan | RelatedScan | _PendingScan"
 """An iteration over results, batch by batch."""
+
+
+class _PendingScan:
+    """An iteration over the results of a query whose operands must be read first."""
+
+    __slots__ = ("_batch_size", "_context", "_query", "_scan")
+
+    def __init__(self, context: Context, query: Query, batch_size: int | None) -> None:
+        self._context = context
+        self._query = query
+        self._batch_size = batch_size
+        self._scan: Results | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there are no more results."""
+        return self._scan is not None and self._scan.done
+
+    def next_batch(self) -> Flow[list[Any]]:
+        """Read the next results in order; raises like ``resolved`` and the iteration of the resolved query."""
+        if self._scan is None:
+            self._scan = results(self._context, (yield from resolved(self._context, self._query)), self._batch_size)
+            if self._scan.done:
+                return []
+        return (yield from steps_of(self._scan.next_batch()))
 
 
 def results(context: Context, query: Query, batch_size: int | None = None) -> Results:
@@ -45,6 +71,8 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
 
     ``batch_size``: rows per read; None: a small first batch, then larger ones.
     """
+    if query.pending:
+        return _PendingScan(context, query, batch_size)
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
     if query.related:
@@ -73,6 +101,8 @@ def checked_batch_size(size: Any) -> int:
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
     """Return the flow that reads all results of a query, in order."""
+    if query.pending:
+        return run_resolved(context, query, fetch)
     if query.related:
         return with_related.fetch(context, query)
     return _distinct(context, query) if query.distinct and is_distinct(query) else scan.fetch(context, query)
@@ -102,6 +132,8 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
 
 def count(context: Context, query: Query) -> AnyFlow[int]:
     """Return the flow that counts the results: from counters, if an aggregate index keeps them."""
+    if query.pending:
+        return run_resolved(context, query, count)
     if query.distinct and is_distinct(query):
         return _counted(context, query)
     planned, start, stop = partial(aggregation.count, context, query), query.start, query.stop
@@ -116,6 +148,8 @@ def _counted(context: Context, query: Query) -> Flow[int]:
 
 def exists(context: Context, query: Query) -> AnyFlow[bool]:
     """Return the flow that finds out whether there is any result; duplicates do not matter."""
+    if query.pending:
+        return run_resolved(context, query, exists)
     return scan.exists(context, replace(query, distinct=False) if query.distinct else query)
 
 
@@ -129,6 +163,7 @@ def page(
             argument="size",
             hint="Iterate over them, or take a slice.",
         )
+    query = yield from resolved(context, query)
     found = yield from pages.page(context, query, size, after, before)
     if not query.related:
         return found
@@ -145,13 +180,16 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     """
     require_flag("analyze", analyze)
     run: Flow[int]
+    asked, query = query, (yield from resolved(context, query))
     if is_distinct(query):
         found = yield from distinct_plan_of(context, query)
         plan, run = replace(found.plan, distinct=told_apart(found)), _counted(context, query)
     else:
-        plan, run = (yield from plan_of(context, query)), _scanned(context, query)
+        plan, run = (yield from plan_of(context, query)), _scanned(context, asked)
         if query.related:
             plan = replace(plan, related=query.related)
+    if asked.pending:
+        plan = replace(plan, semi_joins=(yield from described(context, asked)))
     if not analyze:
         return plan
     through_index = all(one.index is not None for one in plan.scans)

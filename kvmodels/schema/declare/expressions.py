@@ -17,6 +17,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns import registry as columns
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, ModelDefinitionError
+from kvmodels.schema.declare.subqueries import SubqueryOperand, subquery_of
 
 
 def has_several_values(model: type[Any], path: str) -> bool:
@@ -273,6 +274,9 @@ def _several(values: object) -> Any:
 
     An invalid value is returned as it is, for ``filter`` to name the field in its error.
     """
+    subquery = subquery_of(values)
+    if subquery is not None:
+        return subquery
     return tuple(values) if is_list_of_values(values) else values
 
 
@@ -469,6 +473,23 @@ class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
     """
 
     __slots__ = ()
+
+    def in_(self, values: Iterable[T] | SubqueryOperand[Target_co]) -> Comparison:
+        """Match records whose field equals one of these keys; never true without keys.
+
+        Args:
+            values: keys, or a query for records of the target: ``Book.author_id.in_(authors.filter(country="CH"))``.
+                Its keys, at most 1,000, are read before the records.
+        """
+        return self._compared("in", _several(values))
+
+    def not_in(self, values: Iterable[T] | SubqueryOperand[Target_co]) -> Comparison:
+        """Match records whose field equals none of these keys; None matches unless it is one of them.
+
+        Args:
+            values: as for ``in_``.
+        """
+        return self._compared("not_in", _several(values))
 
 
 class MultiFieldRef(Generic[E]):

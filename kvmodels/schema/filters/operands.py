@@ -32,6 +32,7 @@ from kvmodels.schema.declare.expressions import (
     is_list_of_values,
     nested_fields,
 )
+from kvmodels.schema.declare.subqueries import Subquery
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.definition.targets import key_given
 from kvmodels.schema.definition.variants import constructor_of
@@ -64,6 +65,7 @@ def known_field(schema: ModelSchema, name: str) -> str:
         return name
     known = _named(schema, name.split("__"))
     if known is None:
+        _refuse_other_side(schema, name.split("__"))
         raise _unknown_field(schema, name)
     return known
 
@@ -83,6 +85,7 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
         name = _named(schema, words[:size])
         if name is not None:
             return _with_lookup(schema, name, words[size:])
+    _refuse_other_side(schema, words)
     raise _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
 
 
@@ -109,9 +112,7 @@ def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable
     key = schema.references.get(field)
     if key is not None and lookup in getattr(key.target, "model_fields", ()):
         near = []
-        hint = (
-            f"No filter follows a foreign key. Find the keys in {key.target_name}, and give them to {field}__in. {hint}"
-        )
+        hint = f"No filter follows a foreign key. {_by_query(schema, field, lookup)} {hint}"
     return UnknownLookupError(
         "this lookup does not exist for this field",
         model=schema.name,
@@ -137,12 +138,35 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
     given = "__".join(rest) if rest else "exact"
     if given in _LOOKUPS:
         return Keyword(name, _LOOKUPS[given], element)
+    if len(words) > 1:
+        _refuse_other_side(schema, [name, *words])
     if source is None and nested_fields(schema.shape, name):
         raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
     if len(words) > 1 and words[-1] in _LOOKUPS and words[0] != "any":
         raise _unknown_field(schema, "__".join([name, *words[:-1]]))
     known = lookups_of(schema, name, source, element=element)
     raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
+
+
+def _refuse_other_side(schema: ModelSchema, words: Sequence[str]) -> None:
+    """Refuse names of fields of the target of a foreign key, such as ``author__name``."""
+    for size in range(1, len(words)):
+        name, rest = "__".join(words[:size]), words[size:]
+        for field in (name, f"{name}_id"):
+            if field in schema.references and rest[0] in getattr(schema.references[field].target, "model_fields", ()):
+                raise UnknownFieldError(
+                    "neither filters nor orders follow a foreign key to its target",
+                    model=schema.name,
+                    field="__".join(words),
+                    suggestion=None,
+                    hint=_by_query(schema, field, "__".join(rest)),
+                )
+
+
+def _by_query(schema: ModelSchema, field: str, lookup: str) -> str:
+    """Return a hint that shows how to filter by a field of the target of a foreign key."""
+    target = schema.references[field].target_name
+    return f"Filter by a query: {schema.name}.{field}.in_(db[{target}].filter({lookup}=...))."
 
 
 def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = None) -> str | None:
@@ -300,6 +324,18 @@ def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple
         hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
         raise _wrong(schema, field, operand, "this lookup takes a list of values", hint)
     return tuple(operand)
+
+
+def checked_subquery(schema: ModelSchema, field: str, lookup: str, operand: Subquery) -> Subquery:
+    """Return a query as operand. Raises InvalidValueError unless it has the targets of a foreign key."""
+    reference, found = schema.references.get(field), operand.query.schema
+    if reference is None or lookup not in ("in", "not_in"):
+        hint = "Give a query only to in_ and not_in of a foreign key: Book.author_id.in_(authors.filter(...))."
+        raise _wrong(schema, field, operand, "this lookup does not take a query", hint)
+    if found.collection != schema.indexes[reference.index_name].reference:
+        hint = f"Give a query for objects of {reference.target_name}."
+        raise _wrong(schema, field, operand, "the query has records of another model than the target", hint)
+    return operand
 
 
 def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:

@@ -25,11 +25,13 @@ from typing import Any, Final
 
 from kvmodels.errors import InvalidValueError, UnknownFieldError
 from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q
+from kvmodels.schema.declare.subqueries import subquery_of
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
     Keyword,
     bounds_of,
+    checked_subquery,
     comparable,
     flag,
     key_values,
@@ -178,6 +180,9 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
     if name == PRIMARY_KEY and len(schema.primary_key) == 1:
         name = schema.primary_key[0].field
     refuse_reference(schema, name, operand)
+    subquery = subquery_of(operand)
+    if subquery is not None:
+        return Condition(name, lookup, checked_subquery(schema, name, lookup, subquery))
     if name == PRIMARY_KEY:
         return _of_composite_key(schema, lookup, operand)
     source = schema.source(name)

@@ -18,13 +18,14 @@ the filter implies the index, but it is never wrong if it succeeds.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import nullable
 from kvmodels.schema.declare.expressions import Lookup
+from kvmodels.schema.declare.subqueries import Subquery
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, Partial, SpanTest
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
@@ -121,6 +122,31 @@ def conditions_of(predicate: Predicate) -> Iterator[Condition]:
             yield from conditions_of(part)
 
 
+def has_subquery(parts: Iterable[Predicate]) -> bool:
+    """Return whether an operand is a query whose keys must be read first."""
+    for part in parts:
+        if isinstance(part, Condition):
+            if part.operand.__class__ is Subquery:
+                return True
+        elif has_subquery(part.parts):
+            return True
+    return False
+
+
+def with_values(predicate: Predicate, values: Mapping[Subquery, tuple[Any, ...]]) -> Predicate:
+    """Return the predicate with the values of each query among its operands."""
+    if isinstance(predicate, AllOf):
+        return all_of(with_values(part, values) for part in predicate.parts)
+    if isinstance(predicate, AnyOf):
+        return any_of(with_values(part, values) for part in predicate.parts)
+    if not isinstance(predicate.operand, Subquery):
+        return predicate
+    found = values[predicate.operand]
+    if found:
+        return predicate._replace(operand=found)
+    return NEVER if predicate.lookup == "in" else ALWAYS
+
+
 def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Condition | AllOf]:
     """Turn ``a = 1 or a = 2`` into ``a in (1, 2)``, which is one index scan instead of two."""
     joined: dict[Any, Condition | AllOf] = {}
@@ -142,7 +168,7 @@ def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:
     if part.lookup == "isnull":
         return (None,) if part.operand else None
     if part.lookup == "in":
-        return tuple(part.operand)
+        return None if isinstance(part.operand, Subquery) else tuple(part.operand)
     return (part.operand,) if part.lookup == "exact" else None
 
 
