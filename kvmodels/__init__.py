@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from kvmodels.query.query import Page
     from kvmodels.schema.compile.model import KvModel
     from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col
-    from kvmodels.schema.declare.foreign_keys import ForeignKey
+    from kvmodels.schema.declare.foreign_keys import CASCADE, PROTECT, SET_NULL, ForeignKey
     from kvmodels.schema.declare.markers import (
         AggregateIndex,
         Field,
@@ -111,7 +111,10 @@ if TYPE_CHECKING:
     from kvmodels.schema.filters.changes import F
 
 __all__ = [
+    "CASCADE",
     "COMMIT_VERSIONSTAMP",
+    "PROTECT",
+    "SET_NULL",
     "ULID",
     "UNDEFINED",
     "AggregateIndex",
@@ -267,7 +270,7 @@ _NAMES_OF = {
     "query.query": "Page",
     "schema.compile.model": "KvModel",
     "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
-    "schema.declare.foreign_keys": "ForeignKey",
+    "schema.declare.foreign_keys": "CASCADE ForeignKey PROTECT SET_NULL",
     "schema.declare.markers": (
         "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint"
     ),

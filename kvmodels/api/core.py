@@ -34,7 +34,7 @@ from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
-from kvmodels.flows.writing import attempt
+from kvmodels.flows.writing import tokens
 from kvmodels.limits import Traits
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.compile.targets import resolved_targets
@@ -343,7 +343,7 @@ class DatabaseCore:
         """Return whether the operation with this token was applied; if not, it never will be."""
         self.token(token)
         context = self.context
-        row = yield from attempt.burn(context, attempt.Token(token, context.retry.deadline_s), context.monotonic())
+        row = yield from tokens.burn(context, tokens.Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None
 
     def forget_bulk(self, resume_id: str) -> Flow[bool]:

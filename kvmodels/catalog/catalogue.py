@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES, index_prefix
 from kvmodels.codecs.columns.base import descending, nullable
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
+from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Aggregates, Column, IndexDefinition, ModelSchema, Partial, SpanTest
 
 LOADING = "loading"
@@ -57,13 +58,18 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredIndex:
-    """One generation of one index, as listed in the header."""
+    """One generation of one index, as listed in the header.
+
+    ``on_delete`` is the effect of a removal of the target, if it is the index of a foreign key. It holds for every
+    process, and can be changed without a build.
+    """
 
     name: str
     generation: int
     state: IndexState
     hash: str
     signature: Mapping[str, Any]
+    on_delete: OnDeleteAction = "protect"
 
     @property
     def is_aggregate(self) -> bool:
@@ -282,6 +288,8 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
                 "state": index.state.value,
                 "hash": index.hash,
                 "signature": dict(index.signature),
+                # Omitted for the default, as above.
+                **({} if index.on_delete == "protect" else {"on_delete": index.on_delete}),
             }
             for index in collection.indexes
         ],
@@ -302,6 +310,7 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
                 state=IndexState(index["state"]),
                 hash=index["hash"],
                 signature=index["signature"],
+                on_delete=_on_delete(index.get("on_delete", "protect")),
             )
             for index in value["indexes"]
         ),
@@ -310,6 +319,14 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         oldest=int(value.get("oldest", value["schema_version"])),
         upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
     )
+
+
+def _on_delete(value: object) -> OnDeleteAction:
+    for action in get_args(OnDeleteAction):
+        if action == value:
+            known: OnDeleteAction = action
+            return known
+    raise ValueError(f"unknown on_delete {value!r}")
 
 
 def stored_collection(
@@ -337,7 +354,8 @@ def stored_collection(
 
 def stored_index(definition: IndexDefinition, generation: int, state: IndexState) -> StoredIndex:
     """Return the listing of a declared index."""
-    return StoredIndex(definition.name, generation, state, definition.hash(), definition.signature())
+    digest, signature = definition.hash(), definition.signature()
+    return StoredIndex(definition.name, generation, state, digest, signature, definition.on_delete)
 
 
 def index_definition(index: StoredIndex) -> IndexDefinition:
@@ -372,6 +390,7 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
         include=tuple(signature.get("include", ())),
         aggregates=Aggregates(columns(signature["sums"])) if "sums" in signature else None,
         reference=index.reference,
+        on_delete=index.on_delete,
     )
 
 

@@ -25,7 +25,7 @@ from kvmodels.catalog.collection import (
     unbuilt_from_the_start,
     unkept_generations,
 )
-from kvmodels.catalog.references import unenforced_references
+from kvmodels.catalog.references import changed_effects, unenforced_references
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
@@ -188,6 +188,11 @@ RULES: Final[dict[str, Rule]] = {
         _REFUSED,
         "the target of a foreign key was changed, or a field is a foreign key no longer",
         "drop its index with db.drop_index(), which ends the foreign key",
+    ),
+    "on_delete_changed": Rule(
+        _SAFE,
+        "the effect of a removal of the target of a foreign key was changed",
+        "change it in the catalogue, for every process",
     ),
     "index_dropping": Rule(_SAFE, "some entries of a dropped index remain", "remove them in batches"),
 }
@@ -465,6 +470,9 @@ class _Difference:
             rule = self._index_rule(name, definition)
             if rule is not None:
                 yield self._step(name, rule)
+        for index in changed_effects(self._schema, self._stored):
+            effects = f"{index.on_delete} -> {self._schema.indexes[index.name].on_delete}"
+            yield self._step(index.name, "on_delete_changed", effects)
         undeclared = {
             index.name for index in self._indexes if index.state.maintained and index.name not in self._schema.indexes
         }

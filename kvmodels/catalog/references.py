@@ -15,6 +15,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import SchemaMismatchError
+from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 
@@ -74,6 +75,17 @@ class IncomingReference:
         """The name of the referring field."""
         return self.layout.definition.columns[0].field
 
+    @property
+    def on_delete(self) -> OnDeleteAction:
+        """The effect of a removal of the target on the referring record, as the catalogue says."""
+        return self.layout.definition.on_delete
+
+    def refers(self, document: Document, pk: bytes) -> bool:
+        """Return whether a document of the referring collection has this packed primary key as its foreign key."""
+        column = self.layout.definition.columns[0]
+        value = document.get(column.field)
+        return value is not None and column.codec.pack_stored(value) == pk
+
     def span(self, pk: bytes, limit: int) -> ReadRange:
         """Return the range of the entries that refer to the record with this packed primary key."""
         start = self.layout.prefix + pk
@@ -108,6 +120,19 @@ def unenforced_references(schema: ModelSchema, stored: StoredCollection) -> list
         and not any(
             one.name == name and one.hash == definition.hash() and one.state.maintained for one in stored.indexes
         )
+    ]
+
+
+def changed_effects(schema: ModelSchema, stored: StoredCollection) -> list[StoredIndex]:
+    """Return the maintained indexes of foreign keys that are declared with another effect of a removal."""
+    declared = schema.indexes
+    return [
+        index
+        for index in stored.indexes
+        if index.state.maintained
+        and index.name in declared
+        and index.hash == declared[index.name].hash()
+        and index.on_delete != declared[index.name].on_delete
     ]
 
 

@@ -25,6 +25,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
 from kvmodels.errors import InvalidValueError
 from kvmodels.indexing import entries, rules
+from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.entries import (
     CompiledWrite,
     Misfit,
@@ -52,6 +53,9 @@ NO_ENTRIES: Final[Entries] = {}
 
 Refusal: TypeAlias = Violation | MissingTarget | RemainingReferrers
 """Why the changes of a commit are refused; ``change`` is the one to which it is due."""
+
+WriteRefusal: TypeAlias = Refusal | RefusedCascade
+"""Why a write is refused; ``change`` is the one of its own changes to which it is due."""
 
 DUPLICATE = "duplicate"
 """The kind of violation of a record whose unique value another record holds."""

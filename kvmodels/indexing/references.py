@@ -22,7 +22,6 @@ from kvmodels.core.operations import Check, Delete, Mutation, ReadRange, Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.indexing import rules
 from kvmodels.indexing.entries import RecordChange
-from kvmodels.schema.definition.definition import Document
 
 SPARE_ENTRIES = 4
 """How many entries of a target are read beyond one for each record of the commit, to name the first that remain."""
@@ -196,7 +195,7 @@ class _Judgement:
         for entry in entries:
             pk = referrer.pk_of(self._codec, entry)
             own = self._final.get(referrer.records.key(pk))
-            if own is None or (own.new_document is not None and _refers(referrer, own.new_document, change.pk)):
+            if own is None or (own.new_document is not None and referrer.refers(own.new_document, change.pk)):
                 yield pk
 
 
@@ -208,12 +207,6 @@ def _key_before(reference: OutgoingReference, change: RecordChange) -> bytes | N
         return reference.pk_in(change.old_document)
     except InvalidValueError:
         return None
-
-
-def _refers(referrer: IncomingReference, document: Document, pk: bytes) -> bool:
-    column = referrer.layout.definition.columns[0]
-    value = document.get(column.field)
-    return value is not None and column.codec.pack_stored(value) == pk
 
 
 def _refuse_deadline(change: RecordChange) -> None:

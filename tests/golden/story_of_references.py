@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from kvmodels import Field, ForeignKey, KvModel, PrimaryKey, Unique
+from kvmodels import CASCADE, SET_NULL, Field, ForeignKey, KvModel, PrimaryKey, Unique
 from kvmodels.catalog.keyspace import reference_anchors
 from kvmodels.core.keys import encode_key
 from kvmodels.flows.references.targets import anchor
@@ -30,6 +30,23 @@ class Book(KvModel, collection="books"):
 
 
 MODELS = (Author, Book)
+
+
+class Page(KvModel, collection="pages"):
+    id: PrimaryKey[int]
+    author: Annotated[ForeignKey[int, Author], CASCADE]
+    editor: Annotated[ForeignKey[int | None, Author], SET_NULL] = Field(default=None)
+
+
+class ProtectedPage(KvModel, collection="pages"):
+    """The same of another release."""
+
+    id: PrimaryKey[int]
+    author: ForeignKey[int, Author]
+    editor: Annotated[ForeignKey[int | None, Author], SET_NULL] = Field(default=None)
+
+
+EFFECTS = (Author, Page)
 
 
 def stages(engine: TellingEngine) -> Iterator[str]:
@@ -52,5 +69,20 @@ def stages(engine: TellingEngine) -> Iterator[str]:
     yield "4_removed"
 
 
+def effects(engine: TellingEngine) -> Iterator[str]:
+    """The story of removals that change other records."""
+    db = database(engine, *EFFECTS)
+    for number in (7, 8, 9):
+        db[Author].create(id=number)
+    db[Page].create(id=1, author=7, editor=8)
+    db[Page].create(id=2, author=9, editor=7)
+    yield "1_declared"
+    db[Author].remove(7)
+    yield "2_removed"
+    database(engine, Author, ProtectedPage).apply()
+    yield "3_protected"
+
+
 if __name__ == "__main__":
     write_files(Path(sys.argv[1]), stages)
+    write_files(Path(sys.argv[1]) / "effects", effects)

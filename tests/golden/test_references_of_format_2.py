@@ -14,9 +14,10 @@ from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES
 from kvmodels.core.keys import decode_key
 from tests.golden.story import golden_rows, told_again
-from tests.golden.story_of_references import MODELS, Author, Book, stages
+from tests.golden.story_of_references import EFFECTS, MODELS, Author, Book, Page, effects, stages
 
 FOLDER = Path(__file__).parent / "format_2_references"
+EFFECT_STAGES = ["1_declared", "2_removed", "3_protected"]
 STAGES = ["1_targets", "2_referred", "3_anchored", "4_removed"]
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "concepts" / "layout.md"
 
@@ -71,3 +72,39 @@ def test_a_file_is_read_whole_and_its_foreign_keys_hold(tmp_path):
         db[Book].create(id=5, author=9)
     with Database(path, models=[Author]) as db, pytest.raises(ProtectedError):
         db[Author].remove(9)
+
+
+@pytest.mark.parametrize("where", ["memory", "sqlite"])
+def test_the_same_effects_write_the_same_rows(tmp_path, where):
+    path = None if where == "memory" else tmp_path / "store.db"
+    assert told_again(effects, FOLDER / "effects", path) == EFFECT_STAGES
+
+
+def test_the_effects_of_removals_are_in_the_header_and_not_in_the_hash():
+    with Database("memory://", models=EFFECTS) as db:
+        db[Page].count()
+        view = db._core.context.view
+        assert view is not None
+        value = view.header.to_value()
+        pages = {index["name"]: index for index in value["collections"]["pages"]["indexes"]}
+        assert (pages["author"]["on_delete"], pages["editor"]["on_delete"]) == ("cascade", "set_null")
+        assert "on_delete" not in pages["author"]["signature"]
+        assert Header.from_value(value, ()) == view.header
+    with Database("memory://", models=MODELS) as db:
+        db[Author].count()
+        view = db._core.context.view
+        assert view is not None
+        assert "on_delete" not in str(view.header.to_value())
+    page = DOCUMENTATION.read_text(encoding="utf-8")
+    assert "`on_delete`" in page
+
+
+def test_the_effects_of_a_file_hold(tmp_path):
+    path = tmp_path / "store.db"
+    shutil.copy(FOLDER / "effects" / "store.sqlite3", path)
+    with Database(path, models=EFFECTS) as db:
+        assert db.check().ok
+        assert [step.rule for step in db.plan().steps] == ["on_delete_changed"]
+        db.apply()
+        db[Author].remove(9)
+        assert db[Page].count() == 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from kvmodels import Field, ForeignKey, KvModel, PrimaryKey
+from kvmodels import CASCADE, SET_NULL, Field, ForeignKey, KvModel, PrimaryKey
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import ReadRange, ReadResult
@@ -31,7 +31,36 @@ class Novel(KvModel, collection="novels"):
     title: str = ""
 
 
-REFERENCES = (("novels", "writer", "writers"), ("novels", "editor", "writers"), ("writers", "teacher", "writers"))
+class House(KvModel, collection="houses"):
+    """One that goes with its writer."""
+
+    id: PrimaryKey[str]
+    writer: Annotated[ForeignKey[str, Writer], CASCADE]
+
+
+class Room(KvModel, collection="rooms"):
+    """One that goes with its house."""
+
+    id: PrimaryKey[str]
+    house: Annotated[ForeignKey[str, House], CASCADE]
+
+
+class Lamp(KvModel, collection="lamps"):
+    """One that stays without its house."""
+
+    id: PrimaryKey[str]
+    house: Annotated[ForeignKey[str | None, House], SET_NULL] = Field(default=None)
+
+
+REFERENCES = (
+    ("novels", "writer", "writers"),
+    ("novels", "editor", "writers"),
+    ("writers", "teacher", "writers"),
+    ("houses", "writer", "writers"),
+    ("rooms", "house", "houses"),
+    ("lamps", "house", "houses"),
+)
+COLLECTIONS = {owner for owner, _, _ in REFERENCES}
 
 
 def reference_faults(engine: MemoryEngine) -> Iterator[str]:
@@ -43,7 +72,7 @@ def reference_faults(engine: MemoryEngine) -> Iterator[str]:
     assert isinstance(found, ReadResult)
     for row in found.ranges[0]:
         key = decode_key(row.key)
-        if key[0] in ("novels", "writers"):
+        if key[0] in COLLECTIONS:
             records[str(key[0]), str(key[1])] = CODEC.decode_document(row.value, row.encoding)
         elif key[:2] == ("__kvmodels__", "ref"):
             kept.append(key)

@@ -16,6 +16,7 @@ from kvmodels.flows.effects import Flow, Read, steps_of
 from kvmodels.flows.evolution import build
 from kvmodels.flows.transaction import transaction
 from kvmodels.flows.writing import attempt as retry
+from kvmodels.flows.writing import tokens
 from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
@@ -71,7 +72,7 @@ def _no_fencing(patch: Patch) -> None:
 
 
 def _no_token(patch: Patch) -> None:
-    patch.setattr(retry.Token, "attach", lambda self, write, value: write)
+    patch.setattr(tokens.Token, "attach", lambda self, write, value: write)
 
 
 def _no_guard(patch: Patch) -> None:
@@ -382,6 +383,21 @@ REFERENCE_MUTANTS = (
         "new-reference",
         "a record that gets another key makes no new reference",
         mutants_of_references.only_new_records_refer_to_something_new,
+    ),
+    Mutant(
+        "cascaded-guard",
+        "a cascade does not check the guards of the records that it removes",
+        mutants_of_references.guards_of_cascaded_records_are_not_checked,
+    ),
+    Mutant(
+        "cascaded-guard-first",
+        "a cascade reads the guards of the records that it removes after the entries",
+        mutants_of_references.guards_of_cascaded_records_are_read_after_the_entries,
+    ),
+    Mutant(
+        "cascaded-record",
+        "a record whose foreign key becomes None is not checked",
+        mutants_of_references.records_that_become_none_are_not_checked,
     ),
     Mutant("anchor-removed", "a removal leaves the anchor of its record", mutants_of_references.anchors_stay),
 )

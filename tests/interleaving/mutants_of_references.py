@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from kvmodels.catalog.keyspace import reference_guards
+from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import point
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.references import targets
-from kvmodels.flows.writing import attempt
+from kvmodels.flows.writing import attempt, cascade
 from kvmodels.indexing import rules
 
 Patch = pytest.MonkeyPatch
@@ -53,3 +55,34 @@ def guards_are_read_after_the_entries(patch: Patch) -> None:
 
     patch.setattr(attempt._Run, "_read", reading)
     patch.setattr(attempt, "read_entries", entries_first)
+
+
+HOUSE_GUARDS, LAMPS = reference_guards("houses"), encode_key(("lamps",))
+
+
+def guards_of_cascaded_records_are_not_checked(patch: Patch) -> None:
+    real = rules.guard_check
+    patch.setattr(rules, "guard_check", lambda key, row: None if key.startswith(HOUSE_GUARDS) else real(key, row))
+
+
+def records_that_become_none_are_not_checked(patch: Patch) -> None:
+    real = rules.record_check
+
+    def unchecked(key: bytes, old: Any, now_ms: int) -> Any:
+        return None if key.startswith(LAMPS) and old is not None else real(key, old, now_ms)
+
+    patch.setattr(rules, "record_check", unchecked)
+
+
+def guards_of_cascaded_records_are_read_after_the_entries(patch: Patch) -> None:
+    """The guards that a cascade has read are read once more when all entries are known."""
+    real = cascade.Cascade.expanded
+
+    def expanded(self: Any, proposal: Any, seen: Any) -> Flow[Any]:
+        found = yield from real(self, proposal, seen)
+        if isinstance(found, cascade.Cascaded):
+            again = yield from self._rows([key for key in found.guards if key.startswith(HOUSE_GUARDS)])
+            found = found._replace(seen=found.seen._replace(rows={**(found.seen.rows or {}), **again}))
+        return found
+
+    patch.setattr(cascade.Cascade, "expanded", expanded)

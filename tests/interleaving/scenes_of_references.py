@@ -9,7 +9,7 @@ from kvmodels.flows.references.targets import anchor
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History
-from tests.interleaving.libraries import Novel, Writer, reference_faults
+from tests.interleaving.libraries import House, Lamp, Novel, Room, Writer, reference_faults
 from tests.interleaving.scenes import Judge, Scene, nothing_more
 from tests.interleaving.scenes_of_transactions import transact
 
@@ -110,9 +110,71 @@ async def anchored(process: Process) -> None:
     await process.run(anchor({record: reference_anchors("writers") + encode_key(("w",))}, view.guard))
 
 
+def settle(test: Interleaving) -> tuple[Process, Process]:
+    """Two processes of a store with a writer, two houses of which the writer has one, and a lamp in it."""
+    models = Writer, Novel, House, Room, Lamp
+    ada, bob = test.process(*models), test.process(*models)
+    for name in ("v", "w"):
+        test.at_once(ada[Writer].create(id=name))
+    test.at_once(ada[House].create(id="g", writer="v"))
+    test.at_once(ada[House].create(id="h", writer="w"))
+    test.at_once(ada[Lamp].create(id="l", house="h"))
+    return ada, bob
+
+
+def a_room_is_inserted_beside_the_removal_of_its_house_with_its_writer(test: Interleaving) -> Judge:
+    """The house is a target too, although Bob removes only the writer."""
+    ada, bob = settle(test)
+    test.add("ada", ada[Room].create(id="r", house="h"))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
+def a_room_is_inserted_beside_a_bulk_removal_of_writers(test: Interleaving) -> Judge:
+    """The same, where the removal is a part of a batch."""
+    ada, bob = settle(test)
+    test.add("ada", ada[Room].create(id="r", house="h"))
+    test.add("bob", bob[Writer].all().delete())
+    return nothing_more
+
+
+def a_room_is_inserted_beside_a_transaction_that_removes_a_writer(test: Interleaving) -> Judge:
+    """The cascade acts at the verb, and its guards are checked at the end, also without other checks."""
+    ada, bob = settle(test)
+
+    async def removing(tx: AsyncTransaction) -> None:
+        with tx.unchecked():
+            await tx[Writer].remove("w")
+
+    test.add("ada", ada[Room].create(id="r", house="h"))
+    test.add("bob", transact(bob, removing))
+    return nothing_more
+
+
+def a_lamp_is_moved_beside_the_removal_of_its_house(test: Interleaving) -> Judge:
+    """Bob takes the house of the lamp away, while Ada gives it another one."""
+    ada, bob = settle(test)
+    test.add("ada", ada[Lamp].patch("l", house="g"))
+    test.add("bob", bob[House].remove("h"))
+    return nothing_more
+
+
+def a_lamp_is_moved_beside_the_removal_of_a_writer(test: Interleaving) -> Judge:
+    """The same at the second level of a cascade."""
+    ada, bob = settle(test)
+    test.add("ada", ada[Lamp].patch("l", house="g"))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
 INSIDE_INSERT = ("ada read", "bob end")
 INSIDE_CHANGE = ("ada read", "ada read", "bob end")
 INSIDE_REMOVAL = ("bob read", "bob read", "ada end")
+INSIDE_CASCADE = ("bob read", "bob read", "bob read", "bob read", "ada end")
+INSIDE_BULK_CASCADE = ("bob read",) * 6 + ("ada end",)
+INSIDE_SET_NULL = ("bob read", "bob read", "bob read", "ada end")
+INSIDE_LATE_SET_NULL = ("bob read", "bob read", "bob read", "bob read", "bob read", "ada end")
+INSIDE_TRANSACTION = ("bob now", *("bob read",) * 3, "ada end")
 TOGETHER = ("ada read", "ada read", "bob read", "bob read", "bob read", "bob read", "ada end")
 
 REFERENCE_SCENES = (
@@ -131,4 +193,15 @@ REFERENCE_SCENES = (
             a_process_that_declares_the_target_alone_removes_it,
         )
     ),
+    *(
+        ReferenceScene(mutant, schedule, play)
+        for mutant in ("cascaded-guard", "cascaded-guard-first")
+        for schedule, play in (
+            (INSIDE_CASCADE, a_room_is_inserted_beside_the_removal_of_its_house_with_its_writer),
+            (INSIDE_BULK_CASCADE, a_room_is_inserted_beside_a_bulk_removal_of_writers),
+        )
+    ),
+    ReferenceScene("cascaded-guard", INSIDE_TRANSACTION, a_room_is_inserted_beside_a_transaction_that_removes_a_writer),
+    ReferenceScene("cascaded-record", INSIDE_SET_NULL, a_lamp_is_moved_beside_the_removal_of_its_house),
+    ReferenceScene("cascaded-record", INSIDE_LATE_SET_NULL, a_lamp_is_moved_beside_the_removal_of_a_writer),
 )

@@ -1,4 +1,4 @@
-"""Crowds of processes that insert, re-point, rename and remove writers and novels, with lost answers and kills."""
+"""Crowds that insert, re-point, rename and remove writers and what refers to them, with lost answers and kills."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from kvmodels import AsyncTransaction, IntegrityError, RetryPolicy, StaleObjectError
+from kvmodels import AsyncTransaction, DoesNotExist, IntegrityError, RetryPolicy, StaleObjectError
 from kvmodels.errors import KvModelsError, RetriesExhaustedError
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History
-from tests.interleaving.libraries import Novel, Writer, reference_faults
+from tests.interleaving.libraries import House, Lamp, Novel, Room, Writer, reference_faults
 
+MODELS = Writer, Novel, House, Room, Lamp
 WRITERS, NOVELS = "vwx", "mno"
 DEEDS = 6
 
@@ -32,7 +33,16 @@ async def _deed(process: Process, chance: random.Random) -> None:
             await tx[Novel].save(one)
         await tx[Writer].remove(writer)
 
+    houses, rooms, lamps = process[House], process[Room], process[Lamp]
+    house = chance.choice(NOVELS)
     verbs: tuple[Any, ...] = (
+        lambda: houses.create(id=novel, writer=writer),
+        lambda: houses.patch(novel, writer=other),
+        lambda: houses.remove(novel),
+        lambda: houses.filter(writer=writer).delete(),
+        lambda: rooms.create(id=novel, house=house),
+        lambda: rooms.patch(novel, house=house),
+        lambda: lamps.save(Lamp(id=novel, house=house), force=True),
         lambda: novels.create(id=novel, writer=writer, editor=other),
         lambda: novels.save(Novel(id=novel, writer=writer), force=True),
         lambda: novels.patch(novel, writer=other),
@@ -49,7 +59,7 @@ async def _deed(process: Process, chance: random.Random) -> None:
         lambda: writers.all().delete(on_error="collect"),
         lambda: process.transactional(20)(moved)(),
     )
-    with suppress(IntegrityError, StaleObjectError, Writer.DoesNotExist, Novel.DoesNotExist):
+    with suppress(IntegrityError, StaleObjectError, DoesNotExist):
         await chance.choice(verbs)()
 
 
@@ -62,11 +72,11 @@ async def _client(process: Process, seed: str) -> None:
 def crowd(seed: int, faults: FaultRates) -> tuple[list[str], History]:
     """Run a crowd; what is wrong, and the story."""
     test = Interleaving(seed, faults=faults, retry=RetryPolicy(attempts=30, deadline_s=600))
-    first = test.process(Writer, Novel)
+    first = test.process(*MODELS)
     for name in WRITERS[:2]:
         test.at_once(first[Writer].create(id=name))
     test.at_once(first[Novel].create(id="m", writer="v"))
-    processes = [first, test.process(Writer, Novel), test.process(Writer, Novel)]
+    processes = [first, test.process(*MODELS), test.process(*MODELS)]
     for number, process in enumerate(processes):
         test.add(f"client{number}", _client(process, f"{seed}-{number}"))
     history = test.run()

@@ -23,10 +23,7 @@ from kvmodels.errors import (
     KvModelsError,
     LimitExceededError,
     OperationTooLargeError,
-    ProtectedError,
-    ReferenceViolationError,
     RetriesExhaustedError,
-    UniqueViolationError,
 )
 from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkOptions, BulkProgress, BulkResult
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
@@ -36,7 +33,7 @@ from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import EncodedObject, PlannedChange, refused, state_after, stored
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
-from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange, entry_keys
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
@@ -254,11 +251,12 @@ class ActionBatch(Generic[T]):
             known = len(self._left_out)
             try:
                 return (yield from execute(self._context, self._operation()))
-            except (UniqueViolationError, ReferenceViolationError, ProtectedError):
-                if self.committed is not None or len(self._left_out) == known:
-                    raise
-            except (LimitExceededError, InvalidValueError) as error:
+            except Exception as error:
                 if self.committed is not None:
+                    raise
+                if len(self._left_out) > known:
+                    continue
+                if not isinstance(error, (LimitExceededError, InvalidValueError)):
                     raise
                 if not self._collect:
                     self._name_refused(error)
@@ -276,6 +274,7 @@ class ActionBatch(Generic[T]):
             self._refused,
             reads=self._work.reads or self._progress is not None,
             attempts=FEW_ATTEMPTS if len(self._items) > 1 else None,
+            cascade_failed=self._cascade_failed,
         )
 
     def _wanted(self, _: HeaderView) -> Sequence[bytes]:
@@ -341,13 +340,20 @@ class ActionBatch(Generic[T]):
         if item is not None:
             self._name(error, item)
 
-    def _refused(self, violation: Refusal) -> KvModelsError:
+    def _refused(self, violation: WriteRefusal) -> KvModelsError:
         error = refused(violation)
         if self._collect and self._context.transaction is None:
             self._left_out[violation.change.pk] = error
         elif not self._collect:
             self._name(error, next(one for one in self._items if self._work.pk_of(one) == violation.change.pk))
         return error
+
+    def _cascade_failed(self, removal: RecordChange, error: Exception) -> None:
+        """Leave out a record with which another one would change that a hook or validator refuses."""
+        if self._collect and self._context.transaction is None:
+            self._left_out[removal.pk] = error
+        elif not self._collect:
+            self._name(error, next(one for one in self._items if self._work.pk_of(one) == removal.pk))
 
 
 def _proposal(

@@ -60,7 +60,8 @@ from kvmodels.flows.writing.changes import (
     writing,
 )
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
-from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.cascades import RefusedCascade
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
 from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 from kvmodels.schema.definition.definition import ModelSchema
@@ -399,7 +400,7 @@ class CreateBatch:
                     return self._violated(Violation(change, index, slot_key, owner))
         return None
 
-    def _refused(self, violation: Refusal) -> IntegrityError:
+    def _refused(self, violation: WriteRefusal) -> IntegrityError:
         error = self._violated(violation)
         if self._ignore and self._context.transaction is None:
             self._refusals[violation.change.pk] = error
@@ -413,10 +414,10 @@ class CreateBatch:
             if item.pk == pk:
                 name_record(error, self._schema, shown_key(item.key_values), self._start + position)
 
-    def _violated(self, violation: Refusal) -> IntegrityError:
+    def _violated(self, violation: WriteRefusal) -> IntegrityError:
         error = refused(violation)
         assert isinstance(error, IntegrityError)
-        assert not isinstance(violation, RemainingReferrers), "nothing is removed here"
+        assert not isinstance(violation, (RemainingReferrers, RefusedCascade)), "nothing is removed here"
         self._violations[error] = violation
         return error
 

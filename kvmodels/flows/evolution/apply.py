@@ -24,6 +24,7 @@ from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.evolution.build import BuildReport, build_index, unbuilt_indexes
 from kvmodels.flows.evolution.header import (
+    change_effects,
     drop_generations,
     drop_index,
     list_collections,
@@ -159,6 +160,8 @@ def apply_schema(
         for step in plan.of(schema.collection, "index_undeclared"):
             yield from drop_index(context, schema.collection, step.subject or "", pace)
         yield from list_fields(context, schema)
+        if plan.of(schema.collection, "on_delete_changed"):
+            yield from change_effects(context, schema)
         builds.extend((yield from build_indexes(context, (schema,), pace)))
         forget = [step.subject or "" for step in plan.of(schema.collection, "field_removed") if step.allowed]
         if forget or (yield from _waits_for_records(context, schema)):

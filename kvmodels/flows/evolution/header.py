@@ -49,7 +49,7 @@ from kvmodels.catalog.keyspace import (
     index_prefix,
     violation_prefix,
 )
-from kvmodels.catalog.references import unenforced_references
+from kvmodels.catalog.references import changed_effects, unenforced_references
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import (
     VACANT,
@@ -388,6 +388,23 @@ def used_prefixes(context: Context, schemas: Sequence[ModelSchema]) -> Flow[set[
 
 def _first_prefix(schema: ModelSchema, name: str) -> bytes:
     return encode_key((index_prefix(schema.collection, name, 1),))
+
+
+def change_effects(context: Context, schema: ModelSchema) -> Flow[None]:
+    """Store the declared effects of removals of the targets of foreign keys, in one commit.
+
+    Raises SchemaMismatchError if a newer release has raised the schema version, so that this process only reads.
+    """
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[schema.collection]
+        changed = changed_effects(schema, stored)
+        if not changed:
+            return
+        require_current_release(schema, stored)
+        for index in changed:
+            stored = stored.with_index(replace(index, on_delete=schema.indexes[index.name].on_delete))
+        yield from commit_header(context, view, view.header.with_collection(stored))
 
 
 ENTRIES_PER_COMMIT = 400

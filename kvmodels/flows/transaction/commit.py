@@ -1,7 +1,7 @@
 """Commit the atomic operation of a transaction, and find out its outcome where answers can be lost.
 
 On such engines the operation checks that its token is absent, and sets it. So it may be sent again after a lost answer.
-Before a failure is reported the token is burned (``flows/writing/attempt.py``), because the operation may still arrive.
+Before a failure is reported the token is burned (``flows/writing/tokens.py``), because the operation may still arrive.
 
 Rules of this module: bounded by the attempts and the deadline of the ``RetryPolicy``; after a conflict the operation is
 not sent again, because it rests on what the transaction has read.
@@ -17,7 +17,7 @@ from kvmodels.core.operations import AtomicWrite, Committed
 from kvmodels.errors import CommitUnknownError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, commit, now, sleep
-from kvmodels.flows.writing.attempt import Token, settled
+from kvmodels.flows.writing.tokens import Token, settled
 from kvmodels.indexing.budget import check_budget
 
 Conflicted = Callable[[Sequence[bytes]], KvModelsError]

@@ -38,9 +38,10 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
 from kvmodels.indexing import entries
-from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange, entry_keys, entry_value, require_fan_out
 from kvmodels.schema.instances import PendingStamp, pending_state, set_state, state_of
 
@@ -56,7 +57,7 @@ class _Record:
     first: RecordChange
     last: RecordChange
     stamp: PendingStamp
-    refused: Callable[[Refusal], KvModelsError]
+    refused: Callable[[WriteRefusal], KvModelsError]
 
 
 class _Save(NamedTuple):
@@ -83,8 +84,13 @@ class WrittenRecords:
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def take(self, operation: LogicalWrite[R], proposal: Proposal[R]) -> R:
+    def take(self, operation: LogicalWrite[R], proposal: Proposal[R], cascaded: Proposal[None] | None = None) -> R:
         """Add the changes of a proposal, and return the result of its verb.
+
+        Args:
+            operation: the verb.
+            proposal: its own changes.
+            cascaded: the changes of records that refer to removed ones.
 
         Raises:
             InvalidArgumentError: the write has no result before its commit, or writes more than records.
@@ -95,20 +101,29 @@ class WrittenRecords:
                 "this write cannot be part of a transaction",
                 hint="Call it on the database, outside of the transaction.",
             )
-        written: list[tuple[_Record, Layer]] = []
-        for change in proposal.changes:
-            known = self._records.get(change.key)
-            stamp = PendingStamp()
-            record = _Record(known.first if known else change, change, stamp, operation.refused)
-            written.append((record, _layer(self._codec, record)))
-        for record, layer in written:
+        written = self._written(proposal, operation.refused)
+        further = [] if cascaded is None else self._written(cascaded, refused)
+        for record, layer in (*written, *further):
             self._stamps.append(record.stamp)
             self._records[record.last.key] = record
             self._overlay.put(record.last.key, layer)
         stamps = tuple(record.stamp for record, _ in written)
         result = proposal.result(stamps[0])
         self._saves.append(_Save(proposal, stamps, tuple(_give_states(proposal, stamps))))
+        if cascaded is not None:
+            self._saves.append(_Save(cascaded, tuple(record.stamp for record, _ in further), ()))
         return result
+
+    def _written(
+        self, proposal: Proposal[Any], refused: Callable[[WriteRefusal], KvModelsError]
+    ) -> list[tuple[_Record, Layer]]:
+        """Return the records that a proposal changes, each with its layer; nothing is added yet."""
+        written: list[tuple[_Record, Layer]] = []
+        for change in proposal.changes:
+            known = self._records.get(change.key)
+            record = _Record(known.first if known else change, change, PendingStamp(), refused)
+            written.append((record, _layer(self._codec, record)))
+        return written
 
     def has(self, key: bytes) -> bool:
         """Return whether the record of a key was stored, and not removed since."""
@@ -131,7 +146,7 @@ class WrittenRecords:
             for record in self._records.values()
         ]
 
-    def refused(self, violation: Refusal) -> KvModelsError:
+    def refused(self, violation: WriteRefusal) -> KvModelsError:
         """Return the error for what refuses a record of the commit, as the verb of the write raises it."""
         return self._records[violation.change.key].refused(violation)
 

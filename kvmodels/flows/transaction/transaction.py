@@ -11,7 +11,7 @@ that changes, ends the transaction with a conflict at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -19,7 +19,13 @@ from typing import Any, NoReturn, TypeVar
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
-from kvmodels.errors import ClosedError, InvalidArgumentError, TransactionAbortedError, TransactionConflictError
+from kvmodels.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    OperationTooLargeError,
+    TransactionAbortedError,
+    TransactionConflictError,
+)
 from kvmodels.flows.context import Context, HeaderView, read_header
 from kvmodels.flows.effects import Flow, Now, Read, Sleep, fits_one_read, now, read, read_all, serve, split_ranges
 from kvmodels.flows.kv.queue import NewMessage
@@ -28,10 +34,14 @@ from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, not
 from kvmodels.flows.transaction.kept_rows import KeptRows
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun
-from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
+from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
+from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.cascades import TOO_LARGE
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows
+from kvmodels.indexing.references import Entries
 from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
@@ -72,6 +82,8 @@ class TransactionFlows:
         self._kept = KeptRows() if shared.traits.remote and shared.traits.snapshots else None
         self._records = WrittenRecords(shared.codec, self._overlay)
         self._guards = Guards()
+        self._acted: dict[bytes, Row | None] = {}
+        """The guards of removed targets, as they were read when their removals changed other records."""
         self._versionstamped: dict[bytes, Set] = {}
         self._messages: list[tuple[NewMessage, StoreFormat]] = []
         self.hooks: list[Callable[[], object]] = []
@@ -223,14 +235,36 @@ class TransactionFlows:
         before = self._records.versions(keys)
         proposal = operation.propose(AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
-            raise InvalidArgumentError(
-                "a function that changes a record has written this record in its transaction",
-                argument="function",
-                hint="Change the object that the function is given.",
-            )
+            raise _wrote_itself()
         if not proposal.changes and proposal.beside is None:
             return proposal.done(b"")
-        return self._records.take(operation, proposal)
+        if not removes_targets(view, proposal.changes):
+            return self._records.take(operation, proposal)
+        cascaded = yield from self._cascaded(operation, proposal, AttemptState(view, rows, self.now_ms))
+        if self._records.versions(keys) != before:
+            raise _wrote_itself()
+        return self._records.take(operation, proposal, cascaded.alone())
+
+    def _cascaded(self, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState) -> Flow[Cascaded]:
+        """Return the changes of the records that refer to removed ones, as the transaction sees them."""
+        cascade = Cascade(self.context, self._rows_of, self._entries_of, operation.cascade_failed)
+        cascaded = yield from cascade.expanded(proposal, seen)
+        if not isinstance(cascaded, Cascaded):
+            self._stop((HEADER_KEY,) if cascaded is None else (cascaded.key,))
+        rows = cascaded.seen.rows or {}
+        for key in cascaded.guards:
+            # Kept whatever follows: the entries that the removal went by were read after this guard.
+            if version_of(self._acted.setdefault(key, rows[key])) != version_of(rows[key]):
+                self._stop((key,))
+        return cascaded
+
+    def _rows_of(self, keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None]]:
+        found = yield from read_all(self.context.limits, [*map(point, keys)], include_expired=True)
+        return {key: stored[0] if stored else None for key, stored in zip(keys, found or (), strict=True)}
+
+    def _entries_of(self, spans: Mapping[bytes, ReadRange]) -> Flow[Entries]:
+        found = yield from read_all(self.context.limits, [*spans.values()])
+        return dict(zip(spans, found or (), strict=True))
 
     def wrote(self, key: bytes) -> bool:
         """Return whether the transaction has stored the record of this key."""
@@ -297,7 +331,12 @@ class TransactionFlows:
             ) from self.aborted_by
         # From here on nothing is taken in any more: what another thread would write now would be lost.
         self.ended = True
-        write = yield from self._operation()
+        try:
+            write = yield from self._operation()
+        except OperationTooLargeError as error:
+            if self._acted:
+                error.hint = TOO_LARGE
+            raise
         if write is not None:
             self._leave_turns([check.key for check in write.checks if check.key != HEADER_KEY])
         if self.rerun is not None:
@@ -309,6 +348,8 @@ class TransactionFlows:
             return None
         records = yield from self._compiled()
         checks = {check.key: check for check in records.checks}
+        acted = [rules.guard_check(key, row) for key, row in self._acted.items()]
+        checks |= {check.key: check for check in acted if check is not None}
         checks |= self._guards.checks()
         checks |= {check.key: check for check in [*self._reads.checks(self.view.live.values(), checks)]}
         marks = self._guards.marks(self.context.codec)
@@ -354,6 +395,11 @@ class TransactionFlows:
             keys = sorted(compiled.keys)
             found = yield from self._base([point(key) for key in keys], True, None)
             rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+            later = [
+                key for key in keys if key in self._acted and version_of(rows[key]) != version_of(self._acted[key])
+            ]
+            if later:
+                self._stop(later)
             if not self.context.traits.snapshots:
                 # Of two versions of one key only one could be checked.
                 alive = [
@@ -411,3 +457,11 @@ class TransactionFlows:
         # Also when the caller goes on after the error: what he does then rests on two states.
         self.met = self.met or self.conflict(keys)
         raise self.met
+
+
+def _wrote_itself() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "a function that changes a record has written this record in its transaction",
+        argument="function",
+        hint="Change the object that the function is given.",
+    )

@@ -14,39 +14,48 @@ Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from kvmodels.catalog.keyspace import HEADER_KEY, token_key
+from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import (
     AtomicWrite,
-    Check,
     Committed,
     Conflict,
     ReadRange,
     ReadResult,
     Removal,
     Row,
-    Set,
     point,
 )
-from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, ReadOnlyError, RetriesExhaustedError
+from kvmodels.errors import (
+    CommitUnknownError,
+    KvModelsError,
+    OperationTooLargeError,
+    ReadOnlyError,
+    RetriesExhaustedError,
+)
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, commit, now, read, read_together, sleep
+from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together, sleep
 from kvmodels.flows.references.targets import BusyTargets, read_entries
+from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
 from kvmodels.flows.writing.contention import Contention, calling, is_contended
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
-from kvmodels.indexing import rules
+from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget, fits
+from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_simple, compile_write
-from kvmodels.indexing.entries import CompiledWrite, NeedRows
+from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
 from kvmodels.indexing.simple import record_writer
 
 R = TypeVar("R")
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+
+NO_ROOTS: Final[Mapping[bytes, RecordChange]] = {}
 
 
 class _Done(NamedTuple, Generic[R]):
@@ -158,7 +167,9 @@ def _compiled(
     operation: LogicalWrite[R],
     proposal: Proposal[R],
     seen: AttemptState,
+    *,
     found: Entries = NO_ENTRIES,
+    roots: Mapping[bytes, RecordChange] = NO_ROOTS,
 ) -> AtomicWrite | NeedRows | None:
     """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
     changes, beside = proposal.changes, proposal.beside
@@ -176,7 +187,8 @@ def _compiled(
     if isinstance(compiled, NeedRows):
         return compiled
     if not isinstance(compiled, CompiledWrite):
-        raise operation.refused(compiled)
+        root = roots.get(compiled.change.key)
+        raise operation.refused(compiled if root is None else RefusedCascade(root, compiled))
     write = compiled.write
     if beside is None:
         return write
@@ -287,6 +299,7 @@ class _Run(Generic[R]):
         view = yield from self._writable_view()
         keys = set(self._operation.keys(view))
         proposed: tuple[Proposal[R], Any] | None = None
+        cascade = self._cascade(view)
         while True:
             if must_read:
                 rows = yield from self._read(view, keys)
@@ -304,22 +317,63 @@ class _Run(Generic[R]):
             if proposed is None or proposed[1] != basis:
                 with calling(self.contention):
                     proposed = self._operation.propose(seen), basis
-            compiled = _compiled(self._context, self._operation, proposed[0], seen)
-            if isinstance(compiled, NeedRows) and compiled.spans:
-                found = yield from read_entries(self._context, compiled.spans, view.guard)
-                if found is None:
-                    return None
-                compiled = _compiled(self._context, self._operation, proposed[0], seen, found)
+            planned = yield from self._planned(cascade, proposed[0], seen)
+            if planned is None:
+                return None
+            proposal, compiled, has_cascade = planned
             if isinstance(compiled, NeedRows):
-                keys |= compiled.keys
+                keys |= compiled.keys | cascade.keys
                 must_read = True
                 continue
             if compiled is not None and self.token is not None:
                 value = self.token.row(self._context, self._attempts, (yield from now()))
                 compiled = self.token.attach(compiled, value)
             if compiled is not None:
-                check_budget(compiled, self._context.limits, [change.live for change in proposed[0].changes])
-            return proposed[0], compiled
+                self._check_budget(compiled, proposal, has_cascade=has_cascade)
+            return proposal, compiled
+
+    def _planned(
+        self, cascade: Cascade, proposal: Proposal[R], seen: AttemptState
+    ) -> Flow[tuple[Proposal[R], AtomicWrite | NeedRows | None, bool] | None]:
+        """Return a proposal with the records that change with it, its write, and whether there may be such records.
+
+        Returns None after a conflict, or if the header has changed.
+        """
+        context, operation = self._context, self._operation
+        found, roots = NO_ENTRIES, NO_ROOTS
+        has_cascade = removes_targets(seen.view, proposal.changes)
+        if has_cascade:
+            cascaded = yield from cascade.expanded(proposal, seen)
+            if not isinstance(cascaded, Cascaded):
+                return None
+            proposal, seen, found, roots = cascaded.of(proposal), cascaded.seen, cascaded.found, cascaded.roots
+        compiled = _compiled(context, operation, proposal, seen, found=found, roots=roots)
+        if isinstance(compiled, NeedRows) and compiled.spans:
+            more = yield from read_entries(context, compiled.spans, seen.view.guard)
+            if more is None:
+                return None
+            compiled = _compiled(context, operation, proposal, seen, found={**found, **more}, roots=roots)
+        return proposal, compiled, has_cascade
+
+    def _check_budget(self, write: AtomicWrite, proposal: Proposal[R], *, has_cascade: bool) -> None:
+        try:
+            check_budget(write, self._context.limits, [change.live for change in proposal.changes])
+        except OperationTooLargeError as error:
+            if has_cascade:
+                error.hint = TOO_LARGE
+            raise
+
+    def _cascade(self, view: HeaderView) -> Cascade:
+        """Return the search for the records that change with removals, in one attempt."""
+        context = self._context
+
+        def entries(spans: Mapping[bytes, ReadRange]) -> Flow[Entries | None]:
+            return read_entries(context, spans, view.guard)
+
+        def rows(keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None] | None]:
+            return self._read_more(view, keys)
+
+        return Cascade(context, rows, entries, self._operation.cascade_failed)
 
     def _writable_view(self) -> Flow[HeaderView]:
         view = yield from header_view(self._context)
@@ -338,6 +392,14 @@ class _Run(Generic[R]):
         if rows is None:
             yield from reload_header(self._context)
         return rows
+
+    def _read_more(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None] | None]:
+        """Return physical rows at a later moment; each is checked by itself."""
+        found = yield from read_all(self._context.limits, [*map(point, keys)], view.guard, include_expired=True)
+        if found is None:
+            yield from reload_header(self._context)
+            return None
+        return {key: rows[0] if rows else None for key, rows in zip(keys, found, strict=True)}
 
     def _now(self, rows: dict[bytes, Row | None] | None) -> Flow[int]:
         if self._operation.timed or any(row and row.expire_at is not None for row in (rows or {}).values()):
@@ -471,81 +533,3 @@ class _Run(Generic[R]):
 def _obstacle(view: HeaderView, collection: str) -> KvModelsError | None:
     live = view.live[collection]
     return live.refused or live.read_only
-
-
-LIFETIME_S = 900.0
-LIFETIMES_PER_DEADLINE = 10.0
-VOID = "void"
-
-
-class Token:
-    """The token of one logical operation."""
-
-    __slots__ = ("key", "lifetime_ms", "text")
-
-    def __init__(self, text: str, deadline_s: float) -> None:
-        self.text = text
-        self.key = token_key(text)
-        self.lifetime_ms = int(1000 * max(LIFETIME_S, LIFETIMES_PER_DEADLINE * deadline_s))
-
-    def attach(self, write: AtomicWrite, value: Set) -> AtomicWrite:
-        """Return the operation with the check and the mutation that make it apply at most once."""
-        check = rules.token_check(self.key)
-        checks = write.checks if check is None else (*write.checks, check)
-        return AtomicWrite(checks, (*write.mutations, value))
-
-    def row(self, context: Context, value: int | str, now_ms: int) -> Set:
-        """Return the row that says how the operation ended."""
-        return Set(self.key, *context.codec.encode(value), now_ms + self.lifetime_ms)
-
-
-def token_row_attempt(context: Context, row: Row) -> int | None:
-    """Return the number of the attempt that was applied, or None when the token was burned."""
-    value = context.codec.decode(row.value, row.encoding, row.key)
-    return value if isinstance(value, int) else None
-
-
-def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
-    """Make sure that the operation is not applied later, or find out that it was.
-
-    Returns None when the token is burned, else its row. Raises CommitUnknownError: every answer was lost until the
-    deadline; it carries the token.
-    """
-    attempt = 1
-    while True:
-        value = token.row(context, VOID, (yield from now()))
-        try:
-            outcome = yield from commit(AtomicWrite((Check(token.key, None, physical=True),), (value,)))
-            if isinstance(outcome, Committed):
-                return None
-            result = yield from read((point(token.key),), include_expired=True)
-        except CommitUnknownError as error:
-            left = context.retry.deadline_s - (context.monotonic() - started)
-            if left <= 0:
-                raise CommitUnknownError(
-                    "the answer to a commit was lost and its outcome could not be found out in time", token=token.text
-                ) from error
-            attempt += 1
-            pause = min(context.retry.pause(attempt, context.random()), left)
-            if pause > 0:
-                yield from sleep(pause)
-            continue
-        row = result.ranges[0][0] if result.ranges[0] else None
-        return None if row is None or token_row_attempt(context, row) is None else row
-
-
-def settled(context: Context, token: Token, started: float) -> Flow[Row | None]:
-    """Return the same before a failure is reported, which may be untrue and which the engine may not be able to tell.
-
-    Raises CommitUnknownError: the outcome could not be found out; it carries the token.
-    """
-    try:
-        return (yield from burn(context, token, started))
-    except CommitUnknownError:
-        raise
-    except EngineError as error:
-        raise CommitUnknownError(
-            "the answer to a commit was lost and its outcome could not be found out",
-            token=token.text,
-            reason=str(error),
-        ) from error

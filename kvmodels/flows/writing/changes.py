@@ -38,7 +38,8 @@ from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.references.refusals import refused_reference
 from kvmodels.flows.writing.operation import AttemptState
-from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.cascades import RefusedCascade
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange, Violation
 from kvmodels.schema.compile.record_codec import PreparedObject
 from kvmodels.schema.declare.on_write import Hooks, TimeField
@@ -204,8 +205,10 @@ def state_after(item: EncodedObject, change: RecordChange, versionstamp: bytes) 
     )
 
 
-def refused(violation: Refusal) -> KvModelsError:
+def refused(violation: WriteRefusal) -> KvModelsError:
     """Return the error for a unique slot that another record holds, or for a foreign key without a target."""
+    if isinstance(violation, RefusedCascade):
+        return refused(violation.cause)
     if not isinstance(violation, Violation):
         return refused_reference(violation)
     change, index = violation.change, violation.index

@@ -13,7 +13,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.operations import AtomicWrite, Removal, Row
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
-from kvmodels.indexing.compiler import Refusal
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
@@ -112,8 +112,13 @@ class LogicalWrite(Protocol[R]):
         ...
 
     @property
-    def refused(self) -> Callable[[Refusal], KvModelsError]:
+    def refused(self) -> Callable[[WriteRefusal], KvModelsError]:
         """Returns the error for a unique slot that another record holds, or for a foreign key without a target."""
+        ...
+
+    @property
+    def cascade_failed(self) -> Callable[[RecordChange, Exception], None] | None:
+        """Takes a removal of this write, and the error of a hook or validator of a record that changes with it."""
         ...
 
     def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
@@ -128,12 +133,13 @@ class Operation(Generic[R]):
     schemas: Sequence[ModelSchema]
     keys: Callable[[HeaderView], Sequence[bytes]]
     propose: Callable[[AttemptState], Proposal[R]]
-    refused: Callable[[Refusal], KvModelsError]
+    refused: Callable[[WriteRefusal], KvModelsError]
     reads: bool = True
     timed: bool = False
     attempts: int | None = None
     guesses: bool = False
     compile: Callable[[HeaderView], CompiledWrite[R] | None] | None = None
+    cascade_failed: Callable[[RecordChange, Exception], None] | None = None
 
     def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
         """Return what ``compile`` returns."""

@@ -91,6 +91,7 @@ class _RecordWrite:
     reads: bool = True
     guesses: bool = False
     attempts: int | None = None
+    cascade_failed: Callable[[RecordChange, Exception], None] | None = None
     refused = staticmethod(refused)
 
     def __init__(self, writer: ChangeBuilder, key: bytes, timed: bool = False) -> None:

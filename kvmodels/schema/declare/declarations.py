@@ -18,6 +18,7 @@ from kvmodels.schema.declare.expressions import Expression
 KeyFunction = Callable[..., Any]
 Nulls = Literal["distinct", "skip", "equal"]
 Store = Literal["record"]
+OnDeleteAction = Literal["protect", "cascade", "set_null"]
 
 MAX_FAN_OUT: Final = 1_000
 """The default maximum number of entries of one record in one index."""

@@ -8,10 +8,11 @@ target.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ForwardRef, Generic, TypeGuard, TypeVar, cast, overload
+from typing import Annotated, Any, Final, ForwardRef, Generic, TypeGuard, TypeVar, cast, overload
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.declare.expressions import ForeignKeyRef
 from kvmodels.schema.declare.markers import FieldMarker
 
@@ -25,7 +26,8 @@ class ForeignKey(FieldMarker[K], Generic[K, Target]):
     """Marks a field with the primary key of a record of another model, which exists as long as it is referred to.
 
     The field has an index. ``ForeignKey[ULID | None, Author]`` may be None, and then refers to no record. A target that
-    is declared later, or the class itself, is given by its name: ``ForeignKey[int, "Author"]``.
+    is declared later, or the class itself, is given by its name: ``ForeignKey[int, "Author"]``. A removal of the target
+    is refused, unless ``CASCADE`` or ``SET_NULL`` follows: ``Annotated[ForeignKey[int, Author], CASCADE]``.
 
     Args:
         target: the model class, or its name.
@@ -84,6 +86,30 @@ class ForeignKey(FieldMarker[K], Generic[K, Target]):
 
     def __repr__(self) -> str:
         return f"ForeignKey({self.target if isinstance(self.target, str) else self.target.__name__!r})"
+
+
+class OnDelete(FieldMarker[Any]):
+    """The effect on a record of the removal of the record that its foreign key refers to."""
+
+    __slots__ = ("action",)
+
+    action: OnDeleteAction
+
+    def __init__(self, action: OnDeleteAction) -> None:
+        self.action = action
+
+    def __repr__(self) -> str:
+        return self.action.upper()
+
+
+PROTECT: Final = OnDelete("protect")
+"""A record that is referred to cannot be removed; the default of a foreign key."""
+
+CASCADE: Final = OnDelete("cascade")
+"""A record is removed together with the record that its foreign key refers to."""
+
+SET_NULL: Final = OnDelete("set_null")
+"""The foreign key becomes None when the record that it refers to is removed."""
 
 
 def _is_tuple(item: object) -> TypeGuard[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import ColumnCodec
-from kvmodels.schema.declare.declarations import MAX_FAN_OUT, Nulls, Store
+from kvmodels.schema.declare.declarations import MAX_FAN_OUT, Nulls, OnDeleteAction, Store
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 
@@ -172,12 +172,14 @@ class Reference(NamedTuple):
         index_name: the name of its index.
         target: the model class, or its name where the class is not known yet.
         optional: the field may be None.
+        on_delete: the effect of a removal of the target.
     """
 
     field: str
     index_name: str
     target: type[Any] | str
     optional: bool
+    on_delete: OnDeleteAction = "protect"
 
     @property
     def target_name(self) -> str:
@@ -196,6 +198,8 @@ class IndexDefinition:
         max_fan_out: the maximum number of entries of one record, if a column has several values.
         reference: of the index of a foreign key, the collection of the target; ``UNRESOLVED`` until a database is
             opened, for a target that is given by its name.
+        on_delete: of the index of a foreign key, the effect of a removal of the target; not a part of the signature,
+            because entries do not depend on it.
     """
 
     name: str
@@ -208,6 +212,7 @@ class IndexDefinition:
     aggregates: Aggregates | None = None
     max_fan_out: int = MAX_FAN_OUT
     reference: str | None = None
+    on_delete: OnDeleteAction = "protect"
     _digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
