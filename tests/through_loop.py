@@ -84,6 +84,7 @@ class EngineThroughLoop(PassingEngine):
         self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop", daemon=True)
         self._thread.start()
         self._ended = False
+        self._submitting = threading.Lock()
         self._running: set[Future[Any]] = set()
 
     @property
@@ -124,7 +125,9 @@ class EngineThroughLoop(PassingEngine):
             self.inner.close()
             if not self._thread.is_alive():
                 return  # a forked child
-            wait(list(self._running), ANSWER_S)
+            with self._submitting:  # nothing is submitted from now on, because the engine is closed
+                running = list(self._running)
+            wait(running, ANSWER_S)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -137,12 +140,14 @@ class EngineThroughLoop(PassingEngine):
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
-            self.inner.now_ms()
+            self.inner.now_ms()  # also before the lock, which a thread that a forked child lacks may have held
+            with self._submitting:
+                self.inner.now_ms()
+                called = asyncio.run_coroutine_threadsafe(_caught(coroutine), self._loop)
+                self._running.add(called)
         except ClosedError:  # the loop is closed, or in a forked child it does not run
             coroutine.close()
             raise
-        called = asyncio.run_coroutine_threadsafe(_caught(coroutine), self._loop)
-        self._running.add(called)
         try:
             result, error = called.result(ANSWER_S)
         finally:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar, cast
 
 from kvmodels._support import suggest as spelling
-from kvmodels._support.naming import show_public_path
+from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
@@ -376,14 +376,13 @@ class Query:
 
 def reference_of(schema: ModelSchema, key: object) -> Reference:
     """Return the foreign key for an attribute of a class. Raises InvalidArgumentError."""
-    shown = repr(key)
     name, model = origin(cast("FieldRef[Any]", key)) if isinstance(key, ForeignKeyRef) else ("", None)
     if name in schema.references and model is not None and issubclass(schema.model, model):
         return schema.references[name]
     raise InvalidArgumentError(
         "this is not a foreign key of the model",
         argument="key",
-        value=shown,
+        value=short_repr(key),
         expected=tuple(f"{schema.name}.{field}" for field in schema.references),
         hint="Give the attribute of the class: Book.author_id.",
     )

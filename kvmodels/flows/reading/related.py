@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kvmodels._support.naming import short_repr
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.references import IncomingReference
 from kvmodels.core.operations import ReadRange, format_versionstamp, point
@@ -132,7 +133,7 @@ def _referring(context: Context, schema: ModelSchema, key: object) -> ModelSchem
     raise InvalidArgumentError(
         "this is not a foreign key that refers to the model",
         argument="key",
-        value=repr(key),
+        value=short_repr(key),
         hint=f"Give the attribute of another class whose target is {schema.name}: Book.author_id.",
     )
 

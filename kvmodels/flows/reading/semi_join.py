@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from kvmodels._support.naming import short_repr
 from kvmodels.errors import InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, steps_of
@@ -73,7 +74,7 @@ def _inner(context: Context, condition: Condition) -> Flow[Query]:
         raise InvalidArgumentError(
             "the query among the operands belongs to another database",
             argument=condition.field,
-            value=repr(operand),
+            value=short_repr(operand),
             hint="Take both queries from one database or transaction.",
         )
     inner: Query = yield from resolved(context, operand.query)
