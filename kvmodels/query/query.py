@@ -376,13 +376,14 @@ class Query:
 
 def reference_of(schema: ModelSchema, key: object) -> Reference:
     """Return the foreign key for an attribute of a class. Raises InvalidArgumentError."""
+    given = key  # ``isinstance`` leaves ``key`` with a type that is not known in part
     name, model = origin(cast("FieldRef[Any]", key)) if isinstance(key, ForeignKeyRef) else ("", None)
     if name in schema.references and model is not None and issubclass(schema.model, model):
         return schema.references[name]
     raise InvalidArgumentError(
         "this is not a foreign key of the model",
         argument="key",
-        value=short_repr(key),
+        value=short_repr(given),
         expected=tuple(f"{schema.name}.{field}" for field in schema.references),
         hint="Give the attribute of the class: Book.author_id.",
     )
