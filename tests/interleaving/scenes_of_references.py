@@ -76,22 +76,6 @@ def a_writer_is_renamed_beside_an_insert(test: Interleaving) -> Judge:
     return nothing_more
 
 
-def two_transactions_insert_and_remove(test: Interleaving) -> Judge:
-    """Both are judged at their ends, on what they leave behind."""
-    ada, bob = prepare(test, "w")
-
-    async def inserting(tx: AsyncTransaction) -> None:
-        await tx[Novel].create(id="n", writer="w")
-
-    async def removing(tx: AsyncTransaction) -> None:
-        with tx.unchecked():
-            await tx[Writer].remove("w")
-
-    test.add("ada", transact(ada, inserting))
-    test.add("bob", transact(bob, removing))
-    return nothing_more
-
-
 def a_writer_with_an_anchor_is_removed(test: Interleaving) -> Judge:
     """Ada checks the anchor of the writer instead of the record, so it must go with the record."""
     ada, bob = prepare(test, "w", old="w")
@@ -175,7 +159,6 @@ INSIDE_BULK_CASCADE = ("bob read",) * 6 + ("ada end",)
 INSIDE_SET_NULL = ("bob read", "bob read", "bob read", "ada end")
 INSIDE_LATE_SET_NULL = ("bob read", "bob read", "bob read", "bob read", "bob read", "ada end")
 INSIDE_TRANSACTION = ("bob now", *("bob read",) * 3, "ada end")
-TOGETHER = ("ada read", "ada read", "bob read", "bob read", "bob read", "bob read", "ada end")
 
 REFERENCE_SCENES = (
     ReferenceScene("target-check", INSIDE_INSERT, a_novel_is_inserted_beside_the_removal_of_its_writer),
