@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kvmodels.api._sync.queryset import QuerySet
     from kvmodels.api._sync.repository import Repository
     from kvmodels.api._sync.transaction import Transaction
+    from kvmodels.api.settings import DatabaseSettings
     from kvmodels.catalog.evolution import PlanStep, RefusedRecord, SchemaPlan
     from kvmodels.core.keys import COMMIT_VERSIONSTAMP
     from kvmodels.core.ulid import ULID
@@ -139,6 +140,7 @@ __all__ = [
     "Count",
     "DanglingReferenceError",
     "Database",
+    "DatabaseSettings",
     "DecodeError",
     "DoesNotExist",
     "EngineError",
@@ -239,6 +241,7 @@ _NAMES_OF = {
     "api._sync.queryset": "QuerySet",
     "api._sync.repository": "Repository",
     "api._sync.transaction": "Transaction",
+    "api.settings": "DatabaseSettings",
     "catalog.evolution": "PlanStep RefusedRecord SchemaPlan",
     "core.keys": "COMMIT_VERSIONSTAMP",
     "core.ulid": "ULID",

@@ -24,6 +24,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("api",),
     ("ext", "keys", "testing"),
+    ("cli",),
+    ("__main__",),
 )
 
 # The order inside a package that has packages of its own, lowest first.
@@ -44,7 +46,18 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bulk", "check", "kv"),
         ("transaction",),
     ),
-    "api": (("atomic", "core", "dump_files", "opening", "refusals", "scope"), ("_sync",), ("_async",)),
+    "api": (("atomic", "core", "dump_files", "opening", "refusals", "scope", "settings"), ("_sync",), ("_async",)),
+    "cli": (
+        ("output",),
+        ("failures",),
+        ("location", "operands"),
+        ("store",),
+        ("command_line",),
+        ("registration",),
+        ("commands",),
+        ("application",),
+        ("main",),
+    ),
 }
 
 # What a layer may not use although it lies lower: only the drivers, and what opens a store, meet an engine.
@@ -54,6 +67,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "indexing": frozenset({"engines"}),
     "query": frozenset({"engines"}),
     "flows": frozenset({"engines"}),
+    "cli": frozenset({"engines", "runtime", "indexing"}),
 }
 
 MOST_MODULES_IN_A_FOLDER = 15

@@ -38,6 +38,7 @@ PUBLIC = [
     "Count",
     "DanglingReferenceError",
     "Database",
+    "DatabaseSettings",
     "DecodeError",
     "DoesNotExist",
     "EngineError",

@@ -45,7 +45,20 @@ from kvmodels.catalog.evolution import RefusedRecord
 from kvmodels.core.operations import Entry
 from kvmodels.query.plans import KeyRange
 
-ARGUMENTS = {"Avg", "Comparison", "Count", "F", "Hooks", "KeyNumber", "Max", "Min", "Order", "Sum", "Upgrade"}
+ARGUMENTS = {
+    "Avg",
+    "Comparison",
+    "Count",
+    "DatabaseSettings",
+    "F",
+    "Hooks",
+    "KeyNumber",
+    "Max",
+    "Min",
+    "Order",
+    "Sum",
+    "Upgrade",
+}
 """Data classes that users give to the library, or that hold functions of theirs."""
 
 

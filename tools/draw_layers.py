@@ -13,6 +13,8 @@ PICTURE: Final = Path(__file__).resolve().parent.parent / "docs" / "assets" / "l
 
 # Highest first: each row is a layer, each entry a package with what it holds.
 ROWS: Final[tuple[dict[str, str], ...]] = (
+    {"__main__": "python -m kvmodels"},
+    {"cli": "the command kvmodels"},
     {"ext": "Rich trees", "keys": "key encoding", "testing": "race tester"},
     {"api": "facades: Database, Repository, Transaction, Kv"},
     {"runtime": "drivers: run a flow with threads or an event loop"},

@@ -20,6 +20,7 @@ from kvmodels.api._async import kv as key_value
 from kvmodels.api._async import repository as repositories
 from kvmodels.api._async import transaction as transactions
 from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.settings import DatabaseSettings
 from kvmodels.catalog import evolution
 from kvmodels.engines import contract as base
 from kvmodels.flows import effects as requests
@@ -80,7 +81,7 @@ class AsyncDatabase:
         (1, True)
     """
 
-    __slots__ = ("_core", "_is_open", "_kv", "_opening", "_repositories", "_transactions")
+    __slots__ = ("_core", "_is_open", "_kv", "_opening", "_repositories", "_settings", "_transactions")
 
     def __init__(
         self,
@@ -99,10 +100,16 @@ class AsyncDatabase:
         core = database_core.DatabaseCore(
             models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec
         )
-        opening = kv_opening.Opening.of_url(
-            url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
-        )
-        self._start(core, opening)
+        stored: dict[str, Any] = {
+            "limits": limits,
+            "durability": durability,
+            "clock": clock,
+            "readonly": readonly,
+            **engine_options,
+        }
+        declared = {"codec": codec, "retry": retry, "require_current": require_current}
+        classes = tuple(schema.model for schema in core.schemas.values())
+        self._start(core, kv_opening.Opening.of_url(url, **stored), DatabaseSettings(classes, url, stored | declared))
 
     @classmethod
     def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:
@@ -119,12 +126,15 @@ class AsyncDatabase:
             ModelDefinitionError, SchemaMismatchError: as for the constructor.
         """
         database = cls.__new__(cls)
-        database._start(core, kv_opening.Opening.done(engine))
+        database._start(core, kv_opening.Opening.done(engine), None)
         return database
 
-    def _start(self, core: database_core.DatabaseCore, opening: kv_opening.Opening) -> None:
+    def _start(
+        self, core: database_core.DatabaseCore, opening: kv_opening.Opening, settings: DatabaseSettings | None
+    ) -> None:
         self._core = core
         self._opening = opening
+        self._settings = settings
         self._is_open = False
         self._kv = key_value.AsyncKv(opening, core.form, view=True)
         self._repositories: dict[type[Any], repositories.AsyncRepository[Any]] = {}
@@ -203,6 +213,11 @@ class AsyncDatabase:
         if not self._core.is_open:
             raise self._core.not_open()
         return self._kv
+
+    @property
+    def settings(self) -> DatabaseSettings | None:
+        """The arguments of the constructor, to open the same store again; None for ``from_engine``."""
+        return self._settings
 
     @property
     def signals(self) -> signalling.Signals:

@@ -1,0 +1,32 @@
+"""The application: every command, registered by name.
+
+Rules of this module: it only registers. A module of ``kvmodels/cli/commands/`` has one function for each command.
+"""
+
+from __future__ import annotations
+
+from kvmodels.cli.command_line import CommandLine
+from kvmodels.cli.commands import raw_keys, version
+from kvmodels.cli.registration import add_command, new_group, with_common_options
+
+application = new_group()
+
+
+def kvmodels(line: CommandLine) -> None:
+    """Look into a store of kvmodels, change its schema, check it, and copy it.
+
+    The database is a URL or a path, which needs no code, or module:object, which brings the model classes of your
+    program. Exit codes: 0 done; 1 found, pending or refused; 2 wrong usage; 3 error of the store; 130 interrupted.
+    """
+    line.output.message("Try 'kvmodels --help'.")
+
+
+application.callback(no_args_is_help=True, help=kvmodels.__doc__)(with_common_options(kvmodels))
+
+add_command(application, raw_keys.keys, section="Raw keys")
+add_command(application, raw_keys.get, section="Raw keys")
+add_command(application, raw_keys.set_, name="set", section="Raw keys")
+add_command(application, raw_keys.delete, section="Raw keys")
+add_command(application, raw_keys.watch, section="Raw keys")
+
+add_command(application, version.version, section="Other")

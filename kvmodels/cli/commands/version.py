@@ -1,0 +1,25 @@
+"""``kvmodels version``.
+
+Rules of this module: no store is opened.
+"""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+from importlib.metadata import version as version_of
+
+from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES
+from kvmodels.cli.command_line import CommandLine
+
+
+def version(line: CommandLine) -> None:
+    """Print the versions of kvmodels, Python and SQLite, and of the stored format."""
+    found = {
+        "kvmodels": version_of("kvmodels"),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "pydantic": version_of("pydantic"),
+        "formats": [FORMAT, FORMAT_WITH_REFERENCES],
+    }
+    line.output.report(f"kvmodels {found['kvmodels']}", found)

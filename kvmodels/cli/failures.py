@@ -1,0 +1,77 @@
+"""Failures of a command: a message on stderr, and an exit code.
+
+    0    done
+    1    the answer is no: something was found, is pending, is absent, or was refused
+    2    the command line is wrong: an unknown name, a malformed operand, no database
+    3    the store failed; the message begins with the code of the error
+    130  interrupted
+
+Rules of this module: the only place that maps errors to exit codes. A message never contains a traceback, and is
+redacted by ``Output``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+import typer
+
+from kvmodels.cli.output import Output
+from kvmodels.errors import (
+    DoesNotExist,
+    IntegrityError,
+    InvalidArgumentError,
+    InvalidKeyError,
+    InvalidValueError,
+    KvModelsError,
+    LimitExceededError,
+    QueryError,
+    ReservedKeyError,
+    SchemaChangeRefusedError,
+)
+
+FOUND: Final = 1
+USAGE: Final = 2
+STORE: Final = 3
+
+_EXIT_CODES: Final[tuple[tuple[tuple[type[KvModelsError], ...], int], ...]] = (
+    ((SchemaChangeRefusedError, IntegrityError, DoesNotExist), FOUND),
+    (
+        (InvalidArgumentError, InvalidKeyError, InvalidValueError, LimitExceededError, QueryError, ReservedKeyError),
+        USAGE,
+    ),
+)
+
+
+class CommandError(Exception):
+    """A command cannot be carried out as it was given.
+
+    Args:
+        message: what is wrong, without a full stop.
+        hint: what to do instead, as a complete sentence; None if the message says it.
+        exit_code: ``USAGE`` or ``FOUND``.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int = USAGE) -> None:
+        super().__init__(f"{message}. {hint}" if hint else message)
+        self.exit_code = exit_code
+
+
+def exit_code_of(error: KvModelsError) -> int:
+    """Return the exit code for an error of the library."""
+    return next((code for kinds, code in _EXIT_CODES if isinstance(error, kinds)), STORE)
+
+
+@contextmanager
+def reported(output: Output) -> Generator[None]:
+    """Print the errors of a command to stderr, and exit with their code."""
+    try:
+        yield
+    except CommandError as error:
+        output.error(str(error))
+        raise typer.Exit(error.exit_code) from error
+    except KvModelsError as error:
+        output.error(str(error))
+        raise typer.Exit(exit_code_of(error)) from error

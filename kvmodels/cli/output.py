@@ -1,0 +1,204 @@
+"""The output of a command: data on stdout, everything else on stderr.
+
+Rules of this module: nothing else in ``kvmodels.cli`` prints. Text is the same on a terminal and in a pipe, apart from
+colours and the width of tables. Credentials of URLs are removed from everything that is not data of the store.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from kvmodels.flows.evolution.throttle import SchemaProgress
+
+Format = Literal["table", "json", "nl", "csv"]
+
+_PASSWORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:/@\s]*:)[^\s]*@")
+_SECRET_PARAMETER: Final = re.compile(r"((?:password|passfile|sslpassword|access_token)=)[^&\s'\"]*", re.IGNORECASE)
+_UNLIMITED: Final = 10_000
+"""The width of tables in a pipe, where nothing may be wrapped or cut."""
+
+ReportProgress = Callable[[str, int, int | None], None]
+"""Shows progress: what is being done, how much is done, and how much there is (None if that is not known)."""
+
+
+def redacted(text: str) -> str:
+    """Return a text without the passwords of the URLs in it.
+
+    Examples:
+        >>> redacted("cannot open postgresql://ada:secret@host/shop?password=x")
+        'cannot open postgresql://ada:***@host/shop?password=***'
+    """
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
+
+
+class Output:
+    """Where a command prints.
+
+    Args:
+        as_json: print data as JSON.
+        silent: print no messages and no progress; errors are still printed.
+    """
+
+    __slots__ = ("as_json", "silent")
+
+    def __init__(self, *, as_json: bool = False, silent: bool = False) -> None:
+        self.as_json = as_json
+        self.silent = silent
+
+    # --- messages, on stderr -----------------------------------------------------------------------------------
+
+    def message(self, text: str) -> None:
+        """Print a message about the work, such as a number of records written."""
+        if not self.silent:
+            _print_line(sys.stderr, redacted(text))
+
+    def error(self, text: str) -> None:
+        """Print an error; ``--silent`` does not suppress it."""
+        _print_line(sys.stderr, f"Error: {redacted(text)}")
+
+    @contextmanager
+    def progress(self) -> Generator[ReportProgress]:
+        """Show a progress bar on stderr if it is a terminal; yield the function that moves it."""
+        if self.silent or not sys.stderr.isatty():
+            yield _no_report
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+            tasks: dict[str, Any] = {}
+
+            def report(label: str, done: int, total: int | None) -> None:
+                if label not in tasks:
+                    tasks[label] = bar.add_task(label, total=total)
+                bar.update(tasks[label], completed=done, total=total)
+
+            yield report
+
+    # --- data, on stdout ---------------------------------------------------------------------------------------
+
+    def text(self, text: str) -> None:
+        """Print data as one or more lines."""
+        _print_line(sys.stdout, text)
+
+    def json(self, value: object) -> None:
+        """Print one JSON value, indented."""
+        _print_line(sys.stdout, json.dumps(value, indent=2, ensure_ascii=False))
+
+    def report(self, text: str, value: object) -> None:
+        """Print a result as text, or with ``--json`` its JSON form."""
+        if self.as_json:
+            self.json(value)
+        else:
+            self.text(redacted(text))
+
+    def listing(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
+        """Print a short list as an aligned table, or with ``--json`` as an array of objects.
+
+        ``none``: the message on stderr if there are no rows; stdout stays empty then.
+        """
+        found = list(rows)
+        if self.as_json:
+            self.json(found)
+        elif found:
+            self.rows(columns, found, "table")
+        else:
+            self.message(none)
+
+    def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], form: Format) -> None:
+        """Print many rows, as they arrive unless they are a table.
+
+        Args:
+            columns: the columns of a table or of CSV, and the order of the keys in JSON.
+            rows: values for JSON by column; a column that is absent is empty.
+            form: ``json`` is one array, ``nl`` one object a line.
+        """
+        if form == "table":
+            self._table(columns, rows)
+        elif form == "csv":
+            self._csv(columns, rows)
+        else:
+            lines = (
+                json.dumps({name: row[name] for name in columns if name in row}, ensure_ascii=False) for row in rows
+            )
+            _print_json_lines(lines, is_array=form == "json")
+
+    def format_of_rows(self, chosen: Format | None) -> Format:
+        """Return the format for many rows: the chosen one, or a table on a terminal and JSON in a pipe."""
+        if chosen is not None:
+            return chosen
+        return "table" if sys.stdout.isatty() and not self.as_json else "json"
+
+    def _table(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for column in columns:
+            table.add_column(Text(column), overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell(row.get(column))) for column in columns))
+        if sys.stdout.isatty():
+            Console(file=sys.stdout).print(table)
+            return
+        drawing = Console(file=io.StringIO(), width=_UNLIMITED, color_system=None)
+        with drawing.capture() as captured:
+            drawing.print(table)
+        self.text("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+    def _csv(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([cell(row.get(column)) for column in columns])
+
+
+def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]:
+    """Return the function for ``progress=`` of schema changes and checks that moves a progress bar."""
+
+    def listen(progress: SchemaProgress) -> None:
+        index = f".{progress.index}" if progress.index else ""
+        report(f"{progress.step} {progress.collection}{index}", progress.scanned, None)
+
+    return listen
+
+
+def cell(value: Any) -> str:
+    """Return a value as the text of one cell: text as it is, nothing for None, JSON for everything else.
+
+    Examples:
+        >>> cell("a"), cell(None), cell(True), cell([1, "b"])
+        ('a', '', 'true', '[1, "b"]')
+    """
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _print_json_lines(lines: Iterator[str], *, is_array: bool) -> None:
+    if not is_array:
+        for line in lines:
+            _print_line(sys.stdout, line)
+        return
+    before = "["
+    for line in lines:
+        sys.stdout.write(f"{before}{line}")
+        before = ",\n "
+    _print_line(sys.stdout, "[]" if before == "[" else "]")
+
+
+def _print_line(stream: Any, text: str) -> None:
+    # A lone surrogate or a character that the terminal's encoding lacks must not end the command.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def _no_report(_label: str, _done: int, _total: int | None) -> None:
+    return None

@@ -1,0 +1,108 @@
+"""Add functions to the application as commands with the common options.
+
+Rules of this module: a command is a function whose first parameter is a ``CommandLine``; all others are declared as
+typer expects them. Sections of the help are in the order of ``SECTIONS``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from kvmodels.cli.command_line import common_options
+from kvmodels.cli.failures import reported
+
+SECTIONS: Final = ("Look inside", "Records", "Schema and indexes", "Copies", "Raw keys", "Queue and locks", "Other")
+
+
+class SectionedGroup(TyperGroup):
+    """A group whose help lists the commands by section."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the signature of typer
+        """Write the commands of each section, in the order in which they were added."""
+        commands = self.commands.items()
+        width = max(len(name) for name in self.commands)
+        for section in (*SECTIONS, None):
+            rows = [
+                (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+                for name, command in commands
+                if getattr(command, "rich_help_panel", None) == section
+            ]
+            if rows:
+                with formatter.section(section or "Commands"):
+                    formatter.write_dl(rows)
+
+
+def new_group(name: str | None = None, help: str | None = None) -> typer.Typer:  # noqa: A002 - typer's name
+    """Return an empty group of commands."""
+    return typer.Typer(
+        name=name,
+        help=help,
+        cls=SectionedGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=name is None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    )
+
+
+def add_command(
+    group: typer.Typer, function: Callable[..., None], *, name: str | None = None, section: str | None = None
+) -> None:
+    """Add a command to a group.
+
+    Args:
+        group: the application, or a group of it.
+        function: takes a ``CommandLine`` and its own parameters; its docstring is the help.
+        name: the name of the command; None for the name of the function.
+        section: one of ``SECTIONS``; None inside a small group.
+    """
+    group.command(name or function.__name__, rich_help_panel=section)(with_common_options(function))
+
+
+def add_group(
+    application: typer.Typer, function: Callable[..., None], *, name: str | None = None, section: str
+) -> typer.Typer:
+    """Add a group of commands, whose name alone is a command too.
+
+    Args:
+        application: the application.
+        function: the command for the name alone; takes a ``CommandLine`` and options, but no arguments.
+        name: the name of the group; None for the name of the function.
+        section: one of ``SECTIONS``.
+
+    Returns:
+        The group, for ``add_command``.
+    """
+    group = new_group(name or function.__name__, inspect.getdoc(function))
+    group.callback(invoke_without_command=True)(with_common_options(function))
+    application.add_typer(group, rich_help_panel=section)
+    return group
+
+
+def with_common_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function for typer, with the parameters of ``function`` and the common options."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = [
+        one for one in inspect.signature(common_options, eval_str=True).parameters.values() if one.name != "outer"
+    ]
+
+    @functools.wraps(function)
+    def run(context: typer.Context, **given: Any) -> None:
+        options = {one.name: given.pop(one.name) for one in common}
+        context.obj = line = common_options(**options, outer=context.obj)
+        if context.invoked_subcommand is None:
+            with reported(line.output):
+                function(line, **given)
+
+    first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (first, *own, *common)]
+    # Typer reads both: the signature for defaults, the annotations for types.
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run

@@ -1,0 +1,116 @@
+"""The open store of one command, with the declared models.
+
+Rules of this module: every store that a command uses is opened and closed here. Commands that only read open a URL
+read-only, so they never create a file or write a catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels._support.suggest import get_close_matches
+from kvmodels.api._async.database import AsyncDatabase
+from kvmodels.api._sync.database import Database
+from kvmodels.api._sync.kv import Kv
+from kvmodels.cli.failures import CommandError
+from kvmodels.cli.location import find_database, import_database, is_import_path
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+
+_NEEDS_CLASSES: Final = "a URL has no model classes, which this command needs"
+_NAME_THEM: Final = "Give the database of your program as module:object, such as -d shop.db:db."
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """The store that a command works on.
+
+    Attributes:
+        db: the database, open.
+        models: the declared model classes by collection; empty for a URL.
+    """
+
+    db: Database
+    models: dict[str, type[KvModel]]
+
+    @property
+    def kv(self) -> Kv:
+        """The key-value API of the store."""
+        return self.db.kv
+
+    def model(self, name: str) -> type[KvModel]:
+        """Return the model with a collection or a class of this name.
+
+        Raises:
+            CommandError: there is none.
+        """
+        self.require_models()
+        found = self.models.get(name) or next((one for one in self.models.values() if one.__name__ == name), None)
+        if found is None:
+            close = get_close_matches(name, [*self.models, *(one.__name__ for one in self.models.values())], n=1)
+            guess = f"Did you mean {close[0]}? " if close else ""
+            raise CommandError(f"no model is called {name!r}", hint=f"{guess}There are: {', '.join(self.models)}.")
+        return found
+
+    def chosen(self, names: Iterable[str]) -> list[type[KvModel]]:
+        """Return the models with these names, or all of them if no name is given. Raises CommandError."""
+        self.require_models()
+        return [self.model(name) for name in names] or list(self.models.values())
+
+    def require_models(self) -> None:
+        """Raise CommandError if the database was given as a URL, which has no classes."""
+        if not self.models:
+            raise CommandError(_NEEDS_CLASSES, hint=_NAME_THEM)
+
+
+@contextmanager
+def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool = False) -> Generator[OpenStore]:
+    """Open the database of a command, and close it afterwards.
+
+    Args:
+        given: the value of ``--database``, or None.
+        readonly: the value of ``--readonly``.
+        writes: whether the command writes.
+        creates: whether the command may create the store.
+
+    Raises:
+        CommandError: no database is named, it cannot be imported, or ``--readonly`` forbids the command.
+    """
+    if readonly and writes:
+        raise CommandError("this command writes, which --readonly forbids", hint="Leave --readonly out.")
+    folder = Path.cwd()
+    text = find_database(given, folder)
+    if is_import_path(text):
+        db = _opened(import_database(text, folder), readonly=not writes, must_be_readonly=readonly)
+    else:
+        if writes and not creates:
+            Database(text, readonly=True).close()  # raises if there is no store, which the next line would create
+        db = Database(text, readonly=not writes)
+    with db:
+        settings = db.settings
+        models = settings.models if settings is not None else ()
+        yield OpenStore(db, {schema_of(model).collection: model for model in models})
+
+
+def _opened(database: Database | AsyncDatabase, *, readonly: bool, must_be_readonly: bool) -> Database:
+    """Return a synchronous, open database for the one that the user's module holds.
+
+    A ``Database`` is open for writing already, and is used as it is, unless the user demands a read-only one.
+    """
+    if isinstance(database, Database) and not must_be_readonly:
+        return database
+    settings = database.settings
+    if settings is None:
+        raise CommandError(
+            "this database was made with from_engine(), so it cannot be opened again",
+            hint="Give a Database without --readonly, or one that was opened by its URL.",
+        )
+    if isinstance(database, Database):
+        database.close()
+    options: dict[str, Any] = {**settings.options}
+    options["readonly"] = readonly or options["readonly"]
+    return Database(settings.url, models=settings.models, **options)
