@@ -24,12 +24,11 @@ from kvmodels.core.operations import (
     Entry,
     Mutation,
     Set,
-    parse_versionstamp,
 )
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.arguments import lifetime_ms
+from kvmodels.flows.arguments import lifetime_ms, versionstamp_of
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import queue as queueing
@@ -393,13 +392,5 @@ def _require_fitting(kind: object, value: object, bounds: dict[str, object], exp
 def _pack_versionstamp(versionstamp: Any) -> bytes | None:
     if versionstamp is None:
         return None
-    try:
-        return parse_versionstamp(versionstamp)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(
-            "not a versionstamp",
-            argument="versionstamp",
-            value=versionstamp,
-            expected="20 hexadecimal digits or None",
-            hint="Pass entry.versionstamp as it was read.",
-        ) from None
+    hint = "Pass entry.versionstamp as it was read."
+    return versionstamp_of("versionstamp", versionstamp, expected="20 hexadecimal digits or None", hint=hint)

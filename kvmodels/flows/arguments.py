@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeGuard, TypeVar, cast
 
+from kvmodels.core.operations import parse_versionstamp
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
 from kvmodels.limits import Traits
 from kvmodels.schema.definition.definition import ModelSchema
@@ -91,6 +92,24 @@ def _milliseconds(argument: str, value: object, message: str, hint: str) -> floa
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidValueError(message, path=argument, type=type(value).__name__, hint=hint)
     return value * 1000
+
+
+def versionstamp_of(argument: str, value: object, *, expected: str, hint: str) -> bytes:
+    """Return a versionstamp as its 10 bytes. Raises InvalidArgumentError if it is not 20 hexadecimal digits."""
+    try:
+        return parse_versionstamp(cast("str", value))
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            "not a versionstamp", argument=argument, value=value, expected=expected, hint=hint
+        ) from None
+
+
+def version_of(if_version: object) -> bytes | None:
+    """Return the version of an ``if_version`` argument; None for any version. Raises InvalidArgumentError."""
+    if if_version is None:
+        return None
+    hint = "Give obj.versionstamp of an object that was loaded or stored; leave it out for any version."
+    return versionstamp_of("if_version", if_version, expected="20 hexadecimal digits", hint=hint)
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:

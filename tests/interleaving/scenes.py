@@ -100,6 +100,20 @@ def one_build_rewrites_what_another_has_not_reached(test: Interleaving) -> Judge
     return nothing_more
 
 
+def two_patches_of_one_version(test: Interleaving) -> Judge:
+    """Both were given the version that they have seen; the one that comes second has to read again."""
+    process = test.process(OldPerson)
+    version = test.at_once(process[OldPerson].create(id="a", city="x")).versionstamp
+    test.add("ada", process[OldPerson].patch("a", city="y", if_version=version))
+    test.add("bob", process[OldPerson].patch("a", city="z", if_version=version))
+
+    def judge(history: History) -> Iterator[str]:
+        if all(history.outcomes[name].error is None for name in ("ada", "bob")):
+            yield "both changed the same version"
+
+    return judge
+
+
 def two_creates_of_one_record(test: Interleaving) -> Judge:
     """Both assume that there is no such record."""
     ada, bob = test.process(OldPerson), test.process(OldPerson)
@@ -266,6 +280,7 @@ SCENES = (
         a_build_claims_the_slot_that_a_writer_found_free,
     ),
     Scene("R2", ("ada read", "bob read", "ada commit", "bob commit"), two_writers_move_one_record, OLD_SPEC),
+    Scene("if-version", ("ada read", "bob read", "ada commit", "bob commit"), two_patches_of_one_version, OLD_SPEC),
     Scene("R3", ("build end", "ada commit"), a_writer_has_not_heard_of_the_new_index),
     Scene(
         "R4",

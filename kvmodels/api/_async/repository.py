@@ -20,7 +20,7 @@ from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
-from kvmodels.flows.writing import records, upsert
+from kvmodels.flows.writing import records, removals, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, created_object, deadline_of
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import partial_model
@@ -298,15 +298,17 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         body: BaseModel | None = None,
         /,
         *,
+        if_version: str | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
         **changes: Any,
     ) -> M:
-        """Change fields of a record, whatever its version: read, apply and commit, and retry after a conflict.
+        """Change fields of a record: read, apply and commit, and retry after a conflict.
 
         Args:
             key: the primary key, a tuple if it is composite.
             body: changes as an object of ``User.partial()`` or another pydantic model; fields that were not set in it
                 stay unchanged.
+            if_version: change only this version, the ``versionstamp`` of an object that was read or stored; None: any.
             expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
             changes: new values by field name; they take precedence over ``body``.
 
@@ -315,14 +317,16 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
         Raises:
             DoesNotExist: no record has this primary key.
+            StaleObjectError: the record was changed or removed since ``if_version``; nothing was written.
             UnknownFieldError: the model has no such field.
-            InvalidArgumentError: ``body`` is not a pydantic model, or the library sets the field.
+            InvalidArgumentError: ``body`` is not a pydantic model, ``if_version`` is not a versionstamp, or the library
+                sets the field.
             UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
                 was written.
         """
-        sent = partial_model.sent_values(body, changes)
+        sent, lifetime = partial_model.sent_values(body, changes), deadline_of(expire_in)
         patched: M = await self._runner.run(
-            records.patch(self._runner.context, self._runner.schema, key, sent, deadline_of(expire_in))
+            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version)
         )
         return patched
 
@@ -385,24 +389,28 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         renamed: M = await self._runner.run(records.rename(self._runner.context, self._runner.schema, old, new))
         return renamed
 
-    async def remove(self, target: Any) -> bool:
+    async def remove(self, target: Any, *, if_version: str | None = None) -> bool:
         """Remove a record with all its index entries.
 
         Args:
             target: a primary key or an object. By primary key, the record is removed whatever its version, even if it
                 cannot be read as an object; then hooks that need the object do not run. A loaded object is removed only
                 if its record is unchanged.
+            if_version: with a primary key: remove only this version, the ``versionstamp`` of an object; None: any.
 
         Returns:
-            True, or False if no record has this primary key. Cost: one read and one commit; only one commit for a
-            loaded object, and on SQLite for a plain record, which is read inside the commit.
+            True, or False if no record has this primary key and ``if_version`` is None. Cost: one read and one commit;
+            only one commit for a loaded object, and on SQLite for a plain record of any version, which is read inside
+            the commit.
 
         Raises:
-            StaleObjectError: the record was changed or removed since the object was loaded.
+            StaleObjectError: the record was changed or removed since the object was loaded, or since ``if_version``.
+            InvalidArgumentError: ``if_version`` is not a versionstamp, or is given together with an object.
             ProtectedError: other records refer to this one; nothing was written.
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
-        return await self._runner.run(records.remove(self._runner.context, self._runner.schema, target))
+        context, schema = self._runner.context, self._runner.schema
+        return await self._runner.run(removals.remove(context, schema, target, if_version=if_version))
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 

@@ -20,7 +20,7 @@ from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, writing
 from kvmodels.flows.writing.operation import AttemptState
-from kvmodels.flows.writing.records import stale_error
+from kvmodels.flows.writing.record_write import stale_error
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.changes import require_changes

@@ -1,4 +1,4 @@
-"""Insert, save, patch, mutate, rename and remove one record.
+"""Insert, save, patch, mutate and rename one record.
 
 Each function builds a ``LogicalWrite``. ``kvmodels.flows.writing.attempt`` compiles it, retries it and handles lost
 answers; the ``ChangeBuilder`` of ``kvmodels.flows.writing.changes`` runs hooks and sets time fields.
@@ -13,20 +13,17 @@ from functools import partial
 from inspect import iscoroutine
 from typing import Any, Final, TypeVar, cast
 
-from kvmodels.catalog.keyspace import reference_guards
-from kvmodels.core.operations import Row, format_versionstamp
+from kvmodels.core.operations import Row
 from kvmodels.errors import (
     AlreadyExistsError,
     InvalidValueError,
     PrimaryKeyChangedError,
-    StaleObjectError,
 )
-from kvmodels.flows.arguments import require_callable, require_flag, require_object
+from kvmodels.flows.arguments import require_callable, require_flag, require_object, version_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
-from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import (
     KEEP,
     ChangeBuilder,
@@ -34,24 +31,19 @@ from kvmodels.flows.writing.changes import (
     EncodedObject,
     Keep,
     PlannedChange,
-    attended,
     encoded,
     needs_clock,
-    refused,
     state_after,
     stored,
 )
-from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, LogicalWrite, Proposal, always
+from kvmodels.flows.writing.operation import AttemptState, Proposal, always
+from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, row_of, stale_error
 from kvmodels.indexing.entries import RecordChange
-from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.targets import with_keys
-from kvmodels.schema.filters.operands import key_values
 from kvmodels.schema.instances import (
     ObjectState,
-    PendingStamp,
-    drop_state,
     set_stored,
     state_of,
     with_state_of,
@@ -69,47 +61,10 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way. Raises AlreadyExistsError,
     UniqueViolationError: nothing was written.
     """
-    return _flow(ChangeBuilder(context, schema, expire_in), _InsertObject, instance)
+    return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance)
 
 
-def _flow(writer: ChangeBuilder, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
-    """Return the flow of an operation that is made of a writer and arguments."""
-    if writer.life is None:
-        return execute(writer.context, operation(writer, *arguments))
-    return attended(writer, writer.life, lambda one: execute(one.context, operation(one, *arguments)))
-
-
-class _RecordWrite:
-    """Base of the writes of single records.
-
-    A thousand tasks may wait for a commit, and the garbage collector visits what each of them keeps: so an operation is
-    one object with slots.
-    """
-
-    __slots__ = ("_key", "_writer", "schemas", "timed")
-
-    reads: bool = True
-    guesses: bool = False
-    attempts: int | None = None
-    cascade_failed: Callable[[RecordChange, Exception], None] | None = None
-    refused = staticmethod(refused)
-
-    def __init__(self, writer: ChangeBuilder, key: bytes, timed: bool = False) -> None:
-        self._writer = writer
-        self._key = key
-        self.schemas = (writer.schema,)
-        self.timed = timed
-
-    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
-        """Return the key of the record."""
-        return (self._key,)
-
-    def compiled(self, _: HeaderView, /) -> CompiledWrite[Any] | None:
-        """Return None: ``propose`` makes the first attempt too."""
-        return None
-
-
-class _InsertObject(_RecordWrite):
+class _InsertObject(RecordWrite):
     """Store a new record."""
 
     __slots__ = ("_item",)
@@ -167,10 +122,10 @@ def save(
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
-    return _flow(ChangeBuilder(context, schema, expire_in), _SaveObject, instance, state, force)
+    return flow_of(ChangeBuilder(context, schema, expire_in), _SaveObject, instance, state, force)
 
 
-class _SaveObject(_RecordWrite):
+class _SaveObject(RecordWrite):
     """Store an object over the version that it was loaded from; with ``force`` over any version."""
 
     __slots__ = ("_force", "_instance", "_item", "_loaded", "reads")
@@ -217,44 +172,23 @@ def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState |
     return context.codec.decode_document(state.value, state.encoding, b"")
 
 
-def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
-    """Return the error for an object whose record is not the one that it was loaded from."""
-    if isinstance(loaded.versionstamp, PendingStamp):
-        return StaleObjectError(
-            "the object is of a version that was not committed",
-            model=schema.name,
-            key=shown_key(key),
-            hint="Its transaction failed, has not ended, or wrote the record again by another object. Load it again.",
-        )
-    if current is not None and isinstance(current.versionstamp, PendingStamp):
-        return StaleObjectError(
-            "another object of this record was saved in the transaction",
-            model=schema.name,
-            key=shown_key(key),
-            expected=format_versionstamp(loaded.versionstamp),
-            hint="Two objects of one record were loaded: change and save one of them, or use patch().",
-        )
-    names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(loaded.versionstamp)}
-    if current is None:
-        return StaleObjectError(
-            "the record was removed, or has expired, since the object was loaded",
-            **names,
-            hint="There is nothing left to refresh. save(force=True) stores the object as a new record.",
-        )
-    return StaleObjectError(
-        "the record changed since the object was loaded", **names, actual=format_versionstamp(current.versionstamp)
-    )
-
-
 def patch(
-    context: Context, schema: ModelSchema, given: Any, changes: Mapping[str, Any], expire_in: Deadline = KEEP
+    context: Context,
+    schema: ModelSchema,
+    given: Any,
+    changes: Mapping[str, Any],
+    expire_in: Deadline = KEEP,
+    *,
+    if_version: str | None = None,
 ) -> Flow[Any]:
     """Read a record, change fields, commit; again from the read after a conflict. Return the stored object.
 
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes. Raises
-    DoesNotExist, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError or RetriesExhaustedError.
+    DoesNotExist, StaleObjectError for another version, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError
+    or RetriesExhaustedError.
     """
-    return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, None, {**with_keys(schema, changes)})
+    writer, expected = ChangeBuilder(context, schema, expire_in), version_of(if_version)
+    return flow_of(writer, _ChangeRecord, given, None, {**with_keys(schema, changes)}, expected)
 
 
 def mutate(
@@ -272,25 +206,13 @@ def mutate(
     Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
-    return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, function, {})
+    return flow_of(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, function, {}, None)
 
 
-def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:
-    """Return the values of a primary key as people give it, and the key packed. Raises InvalidValueError."""
-    layout = context.layouts[schema.collection]
-    if layout.pack_given is not None:
-        try:
-            return (given,), layout.pack_given(given)
-        except InvalidValueError:
-            pass  # raised below with the name of the field
-    values = key_values(schema, given)
-    return values, layout.pack(values)
+class _ChangeRecord(RecordWrite):
+    """Change a record, of any version or of the expected one: by new values of fields, or by a function."""
 
-
-class _ChangeRecord(_RecordWrite):
-    """Change a record, whatever version it has: by new values of fields, or by a function."""
-
-    __slots__ = ("_changes", "_function", "_pk", "_values", "guesses")
+    __slots__ = ("_changes", "_expected", "_function", "_pk", "_values", "guesses")
 
     def __init__(
         self,
@@ -298,12 +220,14 @@ class _ChangeRecord(_RecordWrite):
         given: Any,
         function: Callable[[Any], Any] | None,
         changes: Mapping[str, Any],
+        expected: bytes | None,
     ) -> None:
         context, schema = writer.context, writer.schema
-        self._values, pk = _packed(context, schema, given)
+        self._values, pk = packed_key(context, schema, given)
         self._pk = pk
         self._function = function
         self._changes = changes
+        self._expected = expected
         self.guesses = writer.life is None
         super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
 
@@ -311,7 +235,8 @@ class _ChangeRecord(_RecordWrite):
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
         context, schema = writer.context, writer.schema
-        row = _row_of(context, schema, seen.live_row(self._key))
+        row = row_of(context, schema, seen.live_row(self._key))
+        require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
         item, old, is_fresh = self._changed(seen, row)
@@ -385,23 +310,16 @@ def _require_changed(schema: ModelSchema, returned: Any) -> None:
     )
 
 
-def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
-    """Return a row, None when it is one of another class that shares the collection; for the first class none is."""
-    if row is None or schema.variants is None or not schema.variants.where:
-        return row
-    return None if schema.variants.of_document(document_of(context, row)) is None else row
-
-
 def rename(context: Context, schema: ModelSchema, values: tuple[Any, ...], new_values: tuple[Any, ...]) -> Flow[Any]:
     """Give a record another primary key in one commit: it keeps its values, unique ones too, and its deadline.
 
     Cost: an attempt is one read and one commit. Raises DoesNotExist: no record has the old primary key;
     AlreadyExistsError: a record has the new one.
     """
-    return _flow(ChangeBuilder(context, schema, KEEP), _RenameRecord, values, new_values)
+    return flow_of(ChangeBuilder(context, schema, KEEP), _RenameRecord, values, new_values)
 
 
-class _RenameRecord(_RecordWrite):
+class _RenameRecord(RecordWrite):
     """Store a record under another primary key."""
 
     __slots__ = ("_new_key", "_new_pk", "_new_values", "_pk", "_values")
@@ -421,7 +339,7 @@ class _RenameRecord(_RecordWrite):
         """Return the proposal that moves the record; DoesNotExist, or AlreadyExistsError."""
         writer, new_values = self._writer, self._new_values
         context, schema = writer.context, writer.schema
-        row = _row_of(context, schema, seen.live_row(self._key))
+        row = row_of(context, schema, seen.live_row(self._key))
         if row is None:
             raise absent(schema, self._values)
         instance = object_of(context, seen.view.live[schema.collection], row)
@@ -464,114 +382,3 @@ def _moving(writer: ChangeBuilder, step: PlannedChange, replaced: Row | None) ->
     left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
     proposal = storing_one(writer, step._replace(change=moved), is_fresh=True)
     return proposal._replace(changes=(moved, left), states=None)
-
-
-def remove(context: Context, schema: ModelSchema, target: Any) -> Flow[bool]:
-    """Remove a record by its primary key, or that of an object; see ``remove_key`` and ``remove_object``."""
-    if isinstance(target, schema.model):
-        return remove_object(context, schema, target)
-    return remove_key(context, schema, target)
-
-
-def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
-    """Remove a record with all its entries, whatever version it has; return False when it was absent.
-
-    Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
-
-    Cost: an attempt is one read and one commit. Raises RetriesExhaustedError: others kept changing it.
-    """
-    _, pk = _packed(context, schema, given)
-    return _flow(ChangeBuilder(context, schema, KEEP), _RemoveByKey, pk)
-
-
-def _is_target(view: HeaderView, schema: ModelSchema) -> bool:
-    return bool(view.live[schema.collection].referrers)
-
-
-def _removed(_: bytes) -> bool:
-    return True
-
-
-_REMOVED: Final[Proposal[bool]] = Proposal((), _removed)
-"""The proposal of a removal that the engine compiles; its changes are not known before."""
-
-
-class _RemoveByKey(_RecordWrite):
-    """Remove a record, whatever version it has."""
-
-    __slots__ = ("_pk", "guesses")
-
-    def __init__(self, writer: ChangeBuilder, pk: bytes) -> None:
-        schema = writer.schema
-        self._pk = pk
-        view = writer.context.view
-        # Hooks, and the class of a record of several, are asked of the row; what refers to it, of its guard.
-        self.guesses = writer.life is None and schema.variants is None and not (view and _is_target(view, schema))
-        super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk)
-
-    def keys(self, view: HeaderView, /) -> Sequence[bytes]:
-        """Return the key of the record, and that of its guard if others may refer to it."""
-        schema = self._writer.schema
-        if self._writer.context.transaction is not None or not _is_target(view, schema):
-            return (self._key,)
-        return (self._key, reference_guards(schema.collection) + self._pk)
-
-    def compiled(self, view: HeaderView, /) -> CompiledWrite[bool] | None:
-        """Return a removal that the engine compiles, where the engine can."""
-        context = self._writer.context
-        if not context.removes or not self.guesses:
-            return None
-        compiler = record_writer(view.live[self._writer.schema.collection], view.guard, context.codec)
-        removal = None if compiler is None else compiler.removal(self._pk, context.limits)
-        return None if removal is None else (_REMOVED, removal)
-
-    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
-        """Return the proposal that removes the record; one without changes if there is none."""
-        writer = self._writer
-        row = _row_of(writer.context, writer.schema, seen.live_row(self._key))
-        if row is None:
-            return Proposal((), always(False))
-        step = writer.remove(seen, self._pk, row, unread=True)
-        return _new(_PROPOSAL, ((step[0],), _removed, _removed, None, step[2], None))
-
-
-def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:
-    """Remove the record of a loaded object if it has not changed since; an object never stored is removed by its key.
-
-    Cost: one commit without a read. Raises StaleObjectError: the record changed or went since the object was loaded.
-    """
-    state = state_of(instance)
-    writer = ChangeBuilder(context, schema, KEEP)
-    if state is None:
-        pk = context.layouts[schema.collection].pack(schema.primary_key_of(instance))
-        return _flow(writer, _RemoveByKey, pk)
-    return _flow(writer, _RemoveLoaded, instance, state)
-
-
-class _RemoveLoaded(_RecordWrite):
-    """Remove the record of an object that was loaded from its present version."""
-
-    __slots__ = ("_instance", "_loaded", "_pk", "_state", "reads")
-
-    def __init__(self, writer: ChangeBuilder, instance: Any, state: ObjectState) -> None:
-        layout = writer.context.layouts[writer.schema.collection]
-        self._pk = layout.pack(state.key)
-        super().__init__(writer, layout.key(self._pk))
-        self.reads = state.expire_at is not None
-        self._instance = instance
-        self._loaded = Row(self._key, state.value, state.encoding, state.versionstamp, state.expire_at)
-        self._state = state
-
-    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
-        """Return the proposal that removes the record; StaleObjectError if it is of another version."""
-        loaded = self._loaded
-        current = loaded if seen.rows is None else seen.live_row(self._key)
-        if current is None or current.versionstamp != loaded.versionstamp:
-            raise stale_error(self._writer.schema, self._state.key, loaded, current)
-        step = self._writer.remove(seen, self._pk, current)
-        states = always(((self._instance, None),))
-        return Proposal((step.change,), self._done, always(True), states, step.after)
-
-    def _done(self, _: bytes) -> bool:
-        drop_state(self._instance)
-        return True

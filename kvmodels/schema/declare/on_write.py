@@ -117,7 +117,7 @@ def model_hooks(model: type[Any]) -> Hooks | None:
 
 VERB_KEYWORDS: Final[Mapping[str, str]] = {
     "expire_in": "create",
-    "if_version": "writes in a later release",
+    "if_version": "patch",
     "defaults": "get_or_create",
     "create_defaults": "update_or_create",
     "batch_size": "update",
@@ -125,7 +125,7 @@ VERB_KEYWORDS: Final[Mapping[str, str]] = {
     "progress": "update",
     "resume_id": "update",
 }
-"""For each reserved name, a method that has it as an option. ``if_version`` is reserved for a later release."""
+"""For each reserved name, a method that has it as an option."""
 
 
 def refuse_verb_keyword(model: str, field: str) -> None:

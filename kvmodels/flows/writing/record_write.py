@@ -1,0 +1,134 @@
+"""The base class of operations on one record, and the check of the version that a caller expects.
+
+Rules of this module: a decision to refuse is taken on what was read; nothing is encoded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kvmodels.core.operations import Row, format_versionstamp
+from kvmodels.errors import InvalidValueError, StaleObjectError
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.hydration.rows import document_of, shown_key
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.changes import ChangeBuilder, attended, refused
+from kvmodels.flows.writing.operation import CompiledWrite, LogicalWrite
+from kvmodels.indexing.entries import RecordChange
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.filters.operands import key_values
+from kvmodels.schema.instances import PendingStamp
+
+R = TypeVar("R")
+
+
+class RecordWrite:
+    """Base of the writes of single records.
+
+    A thousand tasks may wait for a commit, and the garbage collector visits what each of them keeps: so an operation is
+    one object with slots.
+    """
+
+    __slots__ = ("_key", "_writer", "schemas", "timed")
+
+    reads: bool = True
+    guesses: bool = False
+    attempts: int | None = None
+    cascade_failed: Callable[[RecordChange, Exception], None] | None = None
+    refused = staticmethod(refused)
+
+    def __init__(self, writer: ChangeBuilder, key: bytes, timed: bool = False) -> None:
+        self._writer = writer
+        self._key = key
+        self.schemas = (writer.schema,)
+        self.timed = timed
+
+    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
+        """Return the key of the record."""
+        return (self._key,)
+
+    def compiled(self, _: HeaderView, /) -> CompiledWrite[Any] | None:
+        """Return None: ``propose`` makes the first attempt too."""
+        return None
+
+
+def flow_of(writer: ChangeBuilder, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
+    """Return the flow of an operation that is made of a writer and arguments."""
+    if writer.life is None:
+        return execute(writer.context, operation(writer, *arguments))
+    return attended(writer, writer.life, lambda one: execute(one.context, operation(one, *arguments)))
+
+
+def packed_key(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:
+    """Return the values of a primary key as people give it, and the key packed. Raises InvalidValueError."""
+    layout = context.layouts[schema.collection]
+    if layout.pack_given is not None:
+        try:
+            return (given,), layout.pack_given(given)
+        except InvalidValueError:
+            pass  # raised below with the name of the field
+    values = key_values(schema, given)
+    return values, layout.pack(values)
+
+
+def row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
+    """Return a row, None when it is one of another class that shares the collection; for the first class none is."""
+    if row is None or schema.variants is None or not schema.variants.where:
+        return row
+    return None if schema.variants.of_document(document_of(context, row)) is None else row
+
+
+def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
+    """Return the error for an object whose record is not the one that it was loaded from."""
+    if isinstance(loaded.versionstamp, PendingStamp):
+        return StaleObjectError(
+            "the object is of a version that was not committed",
+            model=schema.name,
+            key=shown_key(key),
+            hint="Its transaction failed, has not ended, or wrote the record again by another object. Load it again.",
+        )
+    if current is not None and isinstance(current.versionstamp, PendingStamp):
+        return StaleObjectError(
+            "another object of this record was saved in the transaction",
+            model=schema.name,
+            key=shown_key(key),
+            expected=format_versionstamp(loaded.versionstamp),
+            hint="Two objects of one record were loaded: change and save one of them, or use patch().",
+        )
+    names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(loaded.versionstamp)}
+    if current is None:
+        return StaleObjectError(
+            "the record was removed, or has expired, since the object was loaded",
+            **names,
+            hint="There is nothing left to refresh. save(force=True) stores the object as a new record.",
+        )
+    return StaleObjectError(
+        "the record changed since the object was loaded", **names, actual=format_versionstamp(current.versionstamp)
+    )
+
+
+def require_version(schema: ModelSchema, key: tuple[Any, ...], expected: bytes | None, current: Row | None) -> None:
+    """Refuse a write of another version than the caller asked for; None is any. Raises StaleObjectError."""
+    if expected is None or (current is not None and current.versionstamp == expected):
+        return
+    names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(expected)}
+    if current is None:
+        raise StaleObjectError(
+            "the record of this version was removed, or has expired",
+            **names,
+            hint="There is nothing left to change.",
+        )
+    if isinstance(current.versionstamp, PendingStamp):
+        raise StaleObjectError(
+            "the record was written in this transaction, so it no longer has this version",
+            **names,
+            hint="Leave if_version out, or change the object that the earlier write returned and save it.",
+        )
+    raise StaleObjectError(
+        "the record changed since this version",
+        **names,
+        actual=format_versionstamp(current.versionstamp),
+        hint="Load it again, and repeat the change if it is still right.",
+    )
