@@ -121,7 +121,8 @@ class LiveCollection:
         read_only: the error for every write, if this process cannot maintain an index, or writes records of another
             version than the store accepts.
         unraised: only the stored schema version, which is lower than an upgrade needs, prevents writes.
-        unbuilt: only unbuilt indexes prevent writes, because the collection had records when it was first listed.
+        unbuilt: only indexes prevent writes that must be built first, because the collection had records when it was
+            listed, or they are those of foreign keys that the store does not enforce yet.
         replaced: declared indexes that another release has replaced with a newer definition, so that this process
             cannot build them.
         references: the foreign keys of the maintained indexes.
@@ -217,7 +218,7 @@ def join(
         refused=None,
         read_only=read_only,
         unraised=unraised,
-        unbuilt=bool(missing_builds),
+        unbuilt=bool(unenforced or missing_builds),
         replaced=replaced,
         references=tuple(_outgoing_references(maintained)),
         referrers=incoming_references(header, schema.collection),
@@ -244,7 +245,9 @@ def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> lis
 def _outgoing_references(maintained: Iterable[LiveIndex]) -> Iterator[OutgoingReference]:
     for index in maintained:
         if index.definition.reference is not None:
-            yield OutgoingReference(index.layout, index.definition.reference)
+            yield OutgoingReference(
+                index.layout, index.definition.reference, index.violations, under_construction=not index.readable
+            )
 
 
 def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:

@@ -25,7 +25,7 @@ from kvmodels.catalog.collection import (
     unbuilt_from_the_start,
     unkept_generations,
 )
-from kvmodels.catalog.references import changed_effects, unenforced_references
+from kvmodels.catalog.references import changed_effects, given_up_reference, unenforced_references
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
@@ -180,14 +180,16 @@ RULES: Final[dict[str, Rule]] = {
         "run the newer release; to go back to this definition, raise schema_version, or db.drop_index() first",
     ),
     "reference_added": Rule(
-        _REFUSED,
-        "a foreign key was added to a collection with records, whose targets were never checked",
-        "declare the field without it, or write the records to a new collection",
+        _REBUILD,
+        "a declared foreign key is not enforced for the stored records",
+        "check the target of each record, and list the records without one; until the build has begun, this release "
+        "only reads",
     ),
     "reference_changed": Rule(
         _REFUSED,
         "the target of a foreign key was changed, or a field is a foreign key no longer",
-        "drop its index with db.drop_index(), which ends the foreign key",
+        "declare the stored foreign key; with allow it is dropped, and then the declared index is built",
+        "drop_index",
     ),
     "on_delete_changed": Rule(
         _SAFE,
@@ -484,13 +486,13 @@ class _Difference:
 
     def _index_rule(self, name: str, definition: IndexDefinition) -> str | None:
         digest = definition.hash()
-        if name in unenforced_references(self._schema, self._stored):
-            return "reference_changed" if self._refers(name) else "reference_added"
-        if definition.reference is None and self._refers(name):
-            return "reference_changed"
         unkept = [index for index in unkept_generations(self._live, self._stored) if index.name == name]
         if not all(replaces(self._schema, self._stored, index) for index in unkept):
             return "index_superseded"
+        if given_up_reference(self._schema, self._stored, name) is not None:
+            return "reference_changed"
+        if name in unenforced_references(self._schema, self._stored):
+            return "reference_added"
         maintained = [index for index in self._indexes if index.name == name and index.state.maintained]
         current = [index for index in maintained if index.hash == digest]
         states = {index.state for index in current}
@@ -503,10 +505,6 @@ class _Difference:
         if is_retired(self._schema, self._stored, name):
             return "index_superseded"
         return "index_replaced" if unkept else "index_changed"
-
-    def _refers(self, name: str) -> bool:
-        """Return whether an index of this name enforces a foreign key."""
-        return any(one.name == name and one.state.maintained and one.reference is not None for one in self._indexes)
 
     # --- records ----------------------------------------------------------------------------------------------
 

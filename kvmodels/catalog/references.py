@@ -26,11 +26,15 @@ class OutgoingReference:
     Attributes:
         layout: the layout of the entries, whose only column is the key.
         collection: the collection of the target.
+        violations: the key prefix of the list of records without a target.
+        under_construction: whether the index is not READABLE yet, so that some records may have no entry.
         records, guards, anchors: the key prefixes of the target records, of their guards and of their anchors.
     """
 
     layout: EntryLayout
     collection: str
+    violations: bytes
+    under_construction: bool
     records: bytes = field(init=False)
     guards: bytes = field(init=False)
     anchors: bytes = field(init=False)
@@ -112,15 +116,21 @@ def _incoming(collection: StoredCollection, index: StoredIndex) -> IncomingRefer
 
 
 def unenforced_references(schema: ModelSchema, stored: StoredCollection) -> list[str]:
-    """Return the indexes of declared foreign keys that the store does not enforce yet."""
+    """Return the indexes of declared foreign keys that the store does not enforce yet, or for another target."""
+    enforced = {(one.name, one.reference) for one in stored.indexes if one.state.maintained}
     return [
         name
         for name, definition in schema.indexes.items()
-        if definition.reference is not None
-        and not any(
-            one.name == name and one.hash == definition.hash() and one.state.maintained for one in stored.indexes
-        )
+        if definition.reference is not None and (name, definition.reference) not in enforced
     ]
+
+
+def given_up_reference(schema: ModelSchema, stored: StoredCollection, name: str) -> StoredIndex | None:
+    """Return the maintained index of a foreign key whose declared index has no foreign key, or another target."""
+    kept = (None, schema.indexes[name].reference)
+    return next(
+        (one for one in stored.indexes if one.name == name and one.state.maintained and one.reference not in kept), None
+    )
 
 
 def changed_effects(schema: ModelSchema, stored: StoredCollection) -> list[StoredIndex]:
@@ -139,11 +149,10 @@ def changed_effects(schema: ModelSchema, stored: StoredCollection) -> list[Store
 def not_enforced(schema: ModelSchema, index: str) -> SchemaMismatchError:
     """Return the error for a declared foreign key that the store does not enforce."""
     return SchemaMismatchError(
-        "a foreign key is declared that this store does not enforce, because the collection had records before",
+        "a foreign key is declared that this store does not enforce yet",
         collection=schema.collection,
         index=index,
         stored=None,
         declared=schema.indexes[index].reference,
-        hint="A foreign key can only be added to a collection without records. Declare the field without it, or store "
-        "the records in a new collection. Until then this process only reads.",
+        hint="Run db.apply(), which checks the targets of the stored records. Until then this process only reads.",
     )

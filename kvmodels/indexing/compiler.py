@@ -43,6 +43,7 @@ from kvmodels.indexing.references import (
     Entries,
     MissingTarget,
     NeedEntries,
+    ReferenceChecks,
     RemainingReferrers,
     are_concerned,
     judge,
@@ -50,6 +51,10 @@ from kvmodels.indexing.references import (
 from kvmodels.indexing.simple import record_writer
 
 NO_ENTRIES: Final[Entries] = {}
+
+NONE_LISTED: Final[Mapping[tuple[bytes, bytes], Misfit]] = {}
+
+NO_REFERENCES: Final = ReferenceChecks({}, {}, NONE_LISTED)
 
 Refusal: TypeAlias = Violation | MissingTarget | RemainingReferrers
 """Why the changes of a commit are refused; ``change`` is the one to which it is due."""
@@ -95,10 +100,20 @@ def compile_write(
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
         return CompiledWrite(compiled)
-    full = compile_in_full(changes, rows, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
-    if isinstance(full, Violation) or not are_concerned(changes):
+    judged: ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers = NO_REFERENCES
+    if are_concerned(changes):
+        judged = judge(changes, rows, found, codec=codec, now_ms=now_ms)
+    full = compile_in_full(
+        changes,
+        rows,
+        header=header,
+        codec=codec,
+        now_ms=now_ms,
+        max_key_bytes=max_key_bytes,
+        listed=judged.listed if isinstance(judged, ReferenceChecks) else NONE_LISTED,
+    )
+    if isinstance(full, Violation):
         return full
-    judged = judge(changes, rows, found, codec=codec, now_ms=now_ms)
     if isinstance(judged, (MissingTarget, RemainingReferrers)):
         return judged
     if isinstance(full, NeedRows):
@@ -129,11 +144,15 @@ def compile_in_full(
     codec: ValueCodec,
     now_ms: int,
     max_key_bytes: int,
+    listed: Mapping[tuple[bytes, bytes], Misfit] = NONE_LISTED,
 ) -> CompiledWrite | NeedRows | Violation:
-    """``compile_write`` for every kind of index and change; arguments, errors and result are its own."""
+    """``compile_write`` for every kind of index and change; other arguments, errors and result are its own.
+
+    ``listed``: see ``ReferenceChecks``.
+    """
     changes = list(changes)
     while True:
-        fold = _Fold(rows, codec, now_ms, max_key_bytes)
+        fold = _Fold(rows, codec, now_ms, max_key_bytes, listed)
         fold.check(rules.header_check(header))
         for change in changes:
             fold.add(change)
@@ -172,7 +191,12 @@ class _Fold:
     """The checks and mutations of one commit, at most one of each per key."""
 
     def __init__(
-        self, rows: Mapping[bytes, Row | None] | None, codec: ValueCodec, now_ms: int, max_key_bytes: int
+        self,
+        rows: Mapping[bytes, Row | None] | None,
+        codec: ValueCodec,
+        now_ms: int,
+        max_key_bytes: int,
+        listed: Mapping[tuple[bytes, bytes], Misfit],
     ) -> None:
         self.checks: dict[bytes, Check] = {}
         self.mutations: dict[bytes, Mutation] = {}
@@ -185,6 +209,7 @@ class _Fold:
         self._codec = codec
         self._now_ms = now_ms
         self._max_key_bytes = max_key_bytes
+        self._without_target = listed
 
     def write(self) -> AtomicWrite:
         """Return the operation, once every slot is resolved."""
@@ -226,6 +251,10 @@ class _Fold:
     def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, unowned: bool) -> None:
         unsure = change.tolerant and not index.readable and not self._has_entries(change, index)
         old = self._old_keys(index, change)
+        if (change.key, index.violations) in self._without_target:
+            self._list(change, index, self._without_target[change.key, index.violations])
+            self._drop_entries(change, index, old, {}, careful=True)
+            return
         if unsure and self._listed_as_misfit(change, index):
             # A build of a process that allows more may have been here already, without setting the record.
             self._drop_entries(change, index, old, {}, careful=True)
@@ -293,9 +322,13 @@ class _Fold:
             return False
         # Of what the document does not store, the build knows why it could not be made.
         found = Misfit(kind) if change.unmade is None or index.layout.covers(document) else change.unmade
-        key = violation_key(index.violations, None, change.pk)
-        self._set(Set(key, *self._codec.encode(found.to_value()), change.expire_at))
+        self._list(change, index, found)
         return True
+
+    def _list(self, change: RecordChange, index: LiveIndex, why: Misfit) -> None:
+        """List a record as a violation of an index under construction."""
+        key = violation_key(index.violations, None, change.pk)
+        self._set(Set(key, *self._codec.encode(why.to_value()), change.expire_at))
 
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
         """Return the entries that the old document may have.

@@ -12,7 +12,7 @@ functions of ``rules.py``. A guard is read before the entries, never after them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.keyspace import reference_anchors, reference_guards
@@ -21,7 +21,10 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import Check, Delete, Mutation, ReadRange, Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import RecordChange
+from kvmodels.indexing.entries import Misfit, RecordChange
+
+NO_TARGET: Final = "no_target"
+"""The kind of violation of a record whose foreign key refers to no record, or to one with a deadline."""
 
 SPARE_ENTRIES = 4
 """How many entries of a target are read beyond one for each record of the commit, to name the first that remain."""
@@ -47,10 +50,15 @@ class RemainingReferrers:
 
 
 class ReferenceChecks(NamedTuple):
-    """The checks and mutations of a commit that keep its foreign keys."""
+    """The checks and mutations of a commit that keep its foreign keys.
+
+    ``listed`` has the records that an index under construction lists as violations instead of giving them an entry,
+    because their targets are missing: the reason, by the key of the record and the prefix of the list.
+    """
 
     checks: Mapping[bytes, Check]
     mutations: Mapping[bytes, Mutation]
+    listed: Mapping[tuple[bytes, bytes], Misfit]
 
 
 class NeedEntries(NamedTuple):
@@ -109,6 +117,7 @@ class _Judgement:
         self._now_ms = now_ms
         self._checks: dict[bytes, Check] = {}
         self._mutations: dict[bytes, Mutation] = {}
+        self._listed: dict[tuple[bytes, bytes], Misfit] = {}
         self._keys: set[bytes] = set()
         self._spans: dict[bytes, ReadRange] = {}
 
@@ -121,7 +130,7 @@ class _Judgement:
                 return refused
         if self._keys or self._spans:
             return NeedEntries(frozenset(self._keys), self._spans)
-        return ReferenceChecks(self._checks, self._mutations)
+        return ReferenceChecks(self._checks, self._mutations, self._listed)
 
     # --- new references ---------------------------------------------------------------------------------------
 
@@ -130,16 +139,30 @@ class _Judgement:
         document = change.new_document
         for reference in change.live.references if document is not None else ():
             assert document is not None
-            pk = reference.pk_in(document)
-            if pk is None or not rules.is_new_reference(change, _key_before(reference, change), pk, self._now_ms):
+            if change.only is not None and change.only.violations != reference.violations:
                 continue
-            reason = self._refusal(reference, pk)
-            if reason is not None:
-                return MissingTarget(change, reference, pk, reason)
+            pk = reference.pk_in(document)
+            missing = None if pk is None else self._refers(change, reference, pk)
+            if missing is not None:
+                return missing
+        return None
+
+    def _refers(self, change: RecordChange, reference: OutgoingReference, pk: bytes) -> MissingTarget | None:
+        """Judge one foreign key of a record, if it may be a new reference."""
+        building = reference.under_construction
+        changed = rules.is_new_reference(change, _key_before(reference, change), pk, self._now_ms)
+        if not changed and not rules.is_unproven(change, under_construction=building):
+            return None
+        reason = self._refusal(reference, pk)
+        if reason is None:
             mark = rules.reference_mark(reference.guards + pk)
             if mark is not None:
                 self._mutations[mark.key] = mark
-        return None
+        elif rules.is_listed_instead(changed=changed, under_construction=building):
+            self._listed[change.key, reference.violations] = Misfit(NO_TARGET, reason)
+        elif changed:
+            return MissingTarget(change, reference, pk, reason)
+        return None  # repair writes an entry without a target, which a check then reports
 
     def _refusal(self, reference: OutgoingReference, pk: bytes) -> str | None:
         """Return why a record cannot be referred to; check it where it can, or ask for its row."""

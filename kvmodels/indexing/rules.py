@@ -75,6 +75,24 @@ def is_new_reference(change: RecordChange, before: bytes | None, after: bytes, n
     return is_expired(old, now_ms) and change.expire_at != old.expire_at
 
 
+def is_unproven(change: RecordChange, *, under_construction: bool) -> bool:
+    """Return whether the entry of a foreign key that stays as it is may be missing, so that it is a new reference too.
+
+    While its index is under construction, a record may predate the fence or be listed as a violation. Repair writes
+    entries because they may be missing.
+    """
+    return under_construction or change.rewrite
+
+
+def is_listed_instead(*, changed: bool, under_construction: bool) -> bool:
+    """Return whether a record is listed as a violation if the target of its foreign key is missing, and not refused.
+
+    A key that the commit changes is always refused. So no listing appears after the scan of a build, and an empty list
+    stays empty.
+    """
+    return under_construction and not changed
+
+
 def target_check(row: Row, anchor: Row | None) -> Check | None:
     """R1 for a new reference: the record that it refers to is still there.
 

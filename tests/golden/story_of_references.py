@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 from kvmodels import CASCADE, SET_NULL, Field, ForeignKey, KvModel, PrimaryKey, Unique
-from kvmodels.catalog.keyspace import reference_anchors
+from kvmodels.catalog.keyspace import build_key, reference_anchors
 from kvmodels.core.keys import encode_key
 from kvmodels.flows.references.targets import anchor
 from kvmodels.runtime.sync import run
-from tests.golden.story import TellingEngine, database, write_files
+from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 
 
 class Author(KvModel, collection="authors"):
@@ -83,6 +83,40 @@ def effects(engine: TellingEngine) -> Iterator[str]:
     yield "3_protected"
 
 
+class OldNote(KvModel, collection="notes"):
+    id: PrimaryKey[int]
+    author: int
+
+
+class Note(KvModel, collection="notes"):
+    id: PrimaryKey[int]
+    author: ForeignKey[int, Author]
+
+
+BUILDS = (Author, Note)
+
+
+def builds(engine: TellingEngine) -> Iterator[str]:
+    """The story of a foreign key that is added to stored records, one of which has no target."""
+    old = database(engine, Author, OldNote)
+    old[Author].create(id=7)
+    for number, author in ((1, 7), (2, 9)):
+        old[OldNote].create(id=number, author=author)
+    db = database(engine, *BUILDS, tokens="build")
+    engine.stop = sets(build_key("notes", "author", 1), 2)
+    try:
+        db.build_indexes(Note)
+    except Stopped:
+        yield "1_half_a_build"
+    engine.stop = lambda _: False
+    db.build_indexes(Note)
+    yield "2_without_a_target"
+    db[Author].create(id=9)
+    db.apply()
+    yield "3_resolved"
+
+
 if __name__ == "__main__":
     write_files(Path(sys.argv[1]), stages)
     write_files(Path(sys.argv[1]) / "effects", effects)
+    write_files(Path(sys.argv[1]) / "builds", builds)

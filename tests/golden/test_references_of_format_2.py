@@ -12,12 +12,15 @@ import pytest
 from kvmodels import Database, ProtectedError
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES
+from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key
-from tests.golden.story import golden_rows, told_again
-from tests.golden.story_of_references import EFFECTS, MODELS, Author, Book, Page, effects, stages
+from tests.golden.story import database, golden_rows, store_of, told_again
+from tests.golden.story_of_references import BUILDS, EFFECTS, MODELS, Author, Book, Note, Page, builds, effects, stages
 
+CODEC = MsgpackCodec()
 FOLDER = Path(__file__).parent / "format_2_references"
 EFFECT_STAGES = ["1_declared", "2_removed", "3_protected"]
+BUILD_STAGES = ["1_half_a_build", "2_without_a_target", "3_resolved"]
 STAGES = ["1_targets", "2_referred", "3_anchored", "4_removed"]
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "concepts" / "layout.md"
 
@@ -108,3 +111,35 @@ def test_the_effects_of_a_file_hold(tmp_path):
         db.apply()
         db[Author].remove(9)
         assert db[Page].count() == 0
+
+
+@pytest.mark.parametrize("where", ["memory", "sqlite"])
+def test_the_same_build_writes_the_same_rows(tmp_path, where):
+    path = None if where == "memory" else tmp_path / "store.db"
+    assert told_again(builds, FOLDER / "builds", path) == BUILD_STAGES
+
+
+def test_a_record_without_a_target_spelled_out():
+    listed, resolved, guards = (
+        [
+            (decode_key(bytes.fromhex(row["key"]))[2:], CODEC.decode(bytes.fromhex(row["value"]), row["encoding"]))
+            for row in golden_rows(FOLDER / "builds", stage)
+            if decode_key(bytes.fromhex(row["key"]))[1] == kind
+        ]
+        for stage, kind in ((BUILD_STAGES[1], "violation"), (BUILD_STAGES[2], "violation"), (BUILD_STAGES[2], "ref"))
+    )
+    assert listed == [(("notes", "author", 1, b"", 2), {"kind": "no_target", "reason": "missing"})]
+    assert resolved == []
+    assert [key for key, _ in guards] == [("authors", "guard", 7), ("authors", "guard", 9)]
+
+
+@pytest.mark.parametrize("stage", BUILD_STAGES)
+def test_a_build_of_a_file_is_finished(stage):
+    db = database(store_of(golden_rows(FOLDER / "builds", stage)), *BUILDS, tokens="later")
+    db.apply()
+    db[Author].get_or_create(id=9)
+    assert db.apply().complete
+    with pytest.raises(ProtectedError):
+        db[Author].remove(9)
+    assert db[Note].filter(author=9).count() == 1
+    assert db.check().ok

@@ -157,7 +157,7 @@ def apply_schema(
     builds: list[BuildReport] = []
     migrations: list[MigrationReport] = []
     for schema in schemas:
-        for step in plan.of(schema.collection, "index_undeclared"):
+        for step in plan.of(schema.collection, "index_undeclared", "reference_changed"):
             yield from drop_index(context, schema.collection, step.subject or "", pace)
         yield from list_fields(context, schema)
         if plan.of(schema.collection, "on_delete_changed"):

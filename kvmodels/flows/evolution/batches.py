@@ -33,12 +33,12 @@ from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once, sleep
-from kvmodels.flows.references.refusals import refused_reference
+from kvmodels.flows.references.targets import anchor, busy_targets
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import CompiledWrite, Misfit, RecordChange, Violation
-from kvmodels.indexing.references import MissingTarget, RemainingReferrers
+from kvmodels.indexing.entries import CompiledWrite, Misfit, NeedRows, RecordChange, Violation
+from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
 
 FIRST_BATCH = 100
 LARGEST_BATCH = 1_000
@@ -49,11 +49,12 @@ class IndexViolation(NamedTuple):
 
     Attributes:
         key: the primary key of the record.
-        kind: the reason: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``,
-            ``key_function`` or ``expires``.
+        kind: the reason: ``duplicate``, ``no_target``, ``too_long``, ``too_many``, ``not_encodable``,
+            ``not_decodable``, ``key_function`` or ``expires``.
         reason: for ``key_function``, the type name of the exception; for ``duplicate``, the other index in which the
-            record would take another record's value if it were rewritten, as in a migration; for a record that cannot
-            be read or encoded, the field and the cause; otherwise None.
+            record would take another record's value if it were rewritten, as in a migration; for ``no_target``,
+            ``missing``, ``expires`` if the target has a deadline, or such another index; for a record that cannot be
+            read or encoded, the field and the cause; otherwise None.
     """
 
     key: Annotated[Any, StoredAsJson]
@@ -66,6 +67,22 @@ def index_violation(context: Context, layout: RecordLayout, pk: bytes, listed: R
     values = layout.unpack(pk)
     value = context.codec.decode(listed.value, listed.encoding, listed.key)
     return IndexViolation(values[0] if len(values) == 1 else values, value["kind"], value.get("reason"))
+
+
+class RefusedChange(NamedTuple):
+    """A change of a record that cannot be written: the record as it was read, and the reason."""
+
+    row: Row
+    why: Misfit
+
+
+def _refused(refusal: Violation | MissingTarget) -> RefusedChange:
+    """Return a change that another index refuses: it has no place for the record in the form of the present model."""
+    row = refusal.change.old
+    assert row is not None, "a batch changes what it has read"
+    if isinstance(refusal, MissingTarget):
+        return RefusedChange(row, Misfit(NO_TARGET, refusal.reference.layout.definition.name))
+    return RefusedChange(row, Misfit("duplicate", refusal.index.stored.name))
 
 
 class BatchSize:
@@ -128,6 +145,7 @@ class RecordBatch:
     def __init__(self, context: Context, view: HeaderView, live: LiveCollection) -> None:
         self._context = context
         self._view = view
+        self._own: set[bytes] = set()
         self._checks: dict[bytes, Check] = {}
         self._mutations: list[Mutation] = []
         self.live = live
@@ -155,9 +173,10 @@ class RecordBatch:
         self.check(rules.listing_check(row))
         self.add(Set(key, *self._context.codec.encode(why.to_value()), row.expire_at))
 
-    def compile(self, changes: Sequence[RecordChange], now_ms: int) -> Flow[list[Violation] | None]:
-        """Add changes of records; return those that a unique index refuses, or None after a conflict."""
-        refused: list[Violation] = []
+    def compile(self, changes: Sequence[RecordChange], now_ms: int) -> Flow[list[RefusedChange] | None]:
+        """Add changes of records; return the refused ones, or None after a conflict."""
+        refused: list[RefusedChange] = []
+        self._own.update(change.key for change in changes)
         while True:
             compiled = yield from self._compiled(changes, now_ms)
             if compiled is None:
@@ -166,10 +185,12 @@ class RecordBatch:
                 self.check(*compiled.checks)
                 self.add(*compiled.mutations)
                 return refused
-            refused.append(compiled)
+            refused.append(_refused(compiled))
             changes = [change for change in changes if change.pk != compiled.change.pk]
 
-    def _compiled(self, changes: Sequence[RecordChange], now_ms: int) -> Flow[AtomicWrite | Violation | None]:
+    def _compiled(
+        self, changes: Sequence[RecordChange], now_ms: int
+    ) -> Flow[AtomicWrite | Violation | MissingTarget | None]:
         """Compile with slots read in the same snapshot as the records; None if a record or the header has changed."""
         rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
         keys = set(rows)
@@ -184,10 +205,9 @@ class RecordBatch:
             )
             if isinstance(compiled, CompiledWrite):
                 return compiled.write
-            if isinstance(compiled, Violation):
+            assert not isinstance(compiled, RemainingReferrers), "a batch removes no record"
+            if not isinstance(compiled, NeedRows):
                 return compiled
-            if isinstance(compiled, (MissingTarget, RemainingReferrers)):
-                raise refused_reference(compiled)  # a batch keeps every key, and removes no record
             assert not compiled.spans, "a batch removes no record"
             keys |= compiled.keys
             found = yield from read_together(self._context.limits, sorted(keys), self._view.guard)
@@ -203,7 +223,11 @@ class RecordBatch:
         return any(mutation.key == key for mutation in self._mutations)
 
     def commit(self) -> Flow[bool]:
-        """Commit the batch; return whether it is known to have been applied. Raises LimitExceededError."""
+        """Commit the batch; return whether it is known to have been applied.
+
+        Targets of foreign keys that were written meanwhile get anchors, so that the next attempt does not wait for
+        them to rest. Raises LimitExceededError.
+        """
         write = AtomicWrite(tuple(self._checks.values()), tuple(self._mutations))
         check_budget(write, self._context.limits, (self.live,))
         try:
@@ -214,6 +238,8 @@ class RecordBatch:
         if isinstance(outcome, Committed):
             return True
         self._context.view = None
+        failed = [write.checks[position].key for position in outcome.failed_checks]
+        yield from anchor(busy_targets((key for key in failed if key not in self._own), (self.live,)), self._view.guard)
         return False
 
 

@@ -25,7 +25,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
 from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
-from kvmodels.catalog.references import not_enforced
+from kvmodels.catalog.references import given_up_reference, unenforced_references
 from kvmodels.core.keys import key_successor, skip_parts
 from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
 from kvmodels.errors import (
@@ -85,9 +85,6 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
             yield from raise_schema_version(context, schema)
             continue
         stored = _current(collection, schema, name)
-        require_same_reference(collection, schema, name)
-        if stored is None and schema.indexes[name].reference is not None:
-            raise not_enforced(schema, name)
         if stored is None or outdated or live.unbuilt:
             yield from _begin(context, view, schema, name, outdated)
             continue
@@ -103,23 +100,22 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
             return replace(finished, scanned=scanned)
 
 
-def require_same_reference(collection: StoredCollection, schema: ModelSchema, name: str) -> None:
+def _require_reference_kept(collection: StoredCollection, schema: ModelSchema, name: str) -> None:
     """Refuse to replace the index of a foreign key by one that does not enforce it, or not for this target.
 
     Raises:
         SchemaMismatchError: with both targets.
     """
-    declared = schema.indexes[name].reference
-    for index in collection.indexes:
-        if index.name == name and index.state.maintained and index.reference != declared:
-            raise SchemaMismatchError(
-                "the index of a foreign key would be replaced by one without it, or with another target",
-                collection=schema.collection,
-                index=name,
-                stored=index.reference,
-                declared=declared,
-                hint=f'To give up the foreign key, drop its index first: db.drop_index({schema.name}, "{name}").',
-            )
+    given_up = given_up_reference(schema, collection, name)
+    if given_up is not None:
+        raise SchemaMismatchError(
+            "the index of a foreign key would be replaced by one without it, or with another target",
+            collection=schema.collection,
+            index=name,
+            stored=given_up.reference,
+            declared=schema.indexes[name].reference,
+            hint=f'Drop the index first, which ends the foreign key: db.drop_index({schema.name}, "{name}").',
+        )
 
 
 def unknown_index(schema: ModelSchema, name: str) -> UnknownFieldError:
@@ -171,15 +167,17 @@ def _begin(
 ) -> Flow[None]:
     """Begin the build of an index, and of all that must be built or replaced before any process can write."""
     collection = view.header.collections[schema.collection]
-    unbuilt = unbuilt_from_the_start(schema, collection)
+    unbuilt = [*unbuilt_from_the_start(schema, collection), *unenforced_references(schema, collection)]
     names = [name, *(index.name for index in outdated if index.name != name), *unbuilt]
     wanted = [name for name in dict.fromkeys(names) if _current(collection, schema, name) is None]
+    for one in wanted:
+        _require_reference_kept(collection, schema, one)
     if outdated or unbuilt:
         # Processes that maintain the old generation write records of an older version, which the next generation may
         # not hold.
         collection = collection.raised_to(schema)
     for index in outdated:
-        collection = collection.with_index(_in_state(index, IndexState.DROPPING))
+        collection = collection.with_index(replace(index, state=IndexState.DROPPING))
     yield from _commit_beginning(context, view, collection, schema, wanted)
 
 
@@ -235,19 +233,15 @@ def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[Bui
     report = BuildReport(schema.collection, stored.name, stored.generation, state, 0, violations)
     if stored.state is state:
         return report
-    collection = collection.with_index(_in_state(stored, state))
+    collection = collection.with_index(replace(stored, state=state))
     mutations: list[Mutation] = [Delete(build_key(*place))]
     if state is IndexState.READABLE:
         mutations.append(Delete(fence_key(*place)))
         for other in collection.indexes:
             if other.name == stored.name and other.generation != stored.generation:
-                collection = collection.with_index(_in_state(other, IndexState.DROPPING))
+                collection = collection.with_index(replace(other, state=IndexState.DROPPING))
     committed = yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
     return report if committed else None
-
-
-def _in_state(index: StoredIndex, state: IndexState) -> StoredIndex:
-    return StoredIndex(index.name, index.generation, state, index.hash, index.signature)
 
 
 def _violations(
@@ -364,11 +358,9 @@ def _index_rows(
     refused = yield from batch.compile(changes, now_ms)
     if refused is None:
         return False
-    for violation in refused:
+    for stored, why in refused:
         # Rewritten in the present form of its model, the record would take a unique value of another index from its
-        # owner.
-        stored, why = violation.change.old, Misfit("duplicate", violation.index.stored.name)
-        assert stored is not None, "a build changes what it has read"
+        # owner, or refer to a missing record.
         batch.pass_over(stored, _violation_key(live, index, stored), why)
     return (yield from batch.commit())
 

@@ -33,7 +33,6 @@ from kvmodels.catalog.catalogue import (
     stored_index,
 )
 from kvmodels.catalog.collection import (
-    is_older,
     opened,
     replaces,
     require_current_release,
@@ -49,7 +48,7 @@ from kvmodels.catalog.keyspace import (
     index_prefix,
     violation_prefix,
 )
-from kvmodels.catalog.references import changed_effects, unenforced_references
+from kvmodels.catalog.references import changed_effects, given_up_reference, unenforced_references
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import (
     VACANT,
@@ -99,7 +98,8 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         if not _is_buildable(view, schema):
             continue
         stored = view.header.collections[name]
-        pending = build_flows.unbuilt_indexes(stored, schema)
+        unbuilt = build_flows.unbuilt_indexes(stored, schema)
+        pending = [index for index in unbuilt if given_up_reference(schema, stored, index) is None]
         if pending or live.unraised or IndexState.OUTDATED in live.states.values() or _adds_fields(stored, schema):
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
             if not result.ranges[0]:
@@ -157,7 +157,7 @@ def _list_references(context: Context, view: HeaderView) -> Flow[HeaderView]:
     for schema in context.schemas.values():
         while True:
             stored = view.header.collections.get(schema.collection)
-            if stored is None or view.live[schema.collection].refused or is_older(schema, stored):
+            if stored is None or not _is_buildable(view, schema):
                 break
             names = unenforced_references(schema, stored)
             prefix = context.layouts[schema.collection].prefix

@@ -345,9 +345,7 @@ def _rewrite_rows(context: Context, batch: RecordBatch, stored: Migration, rows:
     refused = yield from batch.compile(changes, now_ms)
     if refused is None:
         return MigrationBatch(stored)
-    for violation in refused:
-        old, why = violation.change.old, Misfit("duplicate", violation.index.stored.name)
-        assert old is not None, "a migration changes what it has read"
+    for old, why in refused:
         batch.pass_over(old, _unmigrated_key(batch.live, old), why)
     return (yield from _commit(context, batch, stored, rows, len(changes) - len(refused)))
 
@@ -476,8 +474,8 @@ def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: S
         refused = yield from batch.compile(changes, now_ms)
         if refused is None:
             return SettleResult(0, conflicts=1)
-        left = {violation.change.pk for violation in refused}
-        settled = [change for change in changes if change.pk not in left]
+        left = {one.row.key for one in refused}
+        settled = [change for change in changes if change.key not in left]
         if not settled and not gone:
             return SettleResult(0)
         batch.add(*(Delete(prefix + change.pk) for change in settled))
