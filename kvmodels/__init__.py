@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     )
     from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
     from kvmodels.flows.check.findings import CheckReport
+    from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
     from kvmodels.flows.evolution.apply import SchemaReport
     from kvmodels.flows.evolution.batches import IndexViolation
     from kvmodels.flows.evolution.build import BuildReport
@@ -109,6 +110,13 @@ if TYPE_CHECKING:
     )
     from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version
     from kvmodels.schema.definition.upgrades import Upgrade, upgrade
+    from kvmodels.schema.describe.describe import describe
+    from kvmodels.schema.describe.descriptions import (
+        ColumnDescription,
+        FieldDescription,
+        IndexDescription,
+        ModelDescription,
+    )
     from kvmodels.schema.filters.changes import F
 
 __all__ = [
@@ -135,6 +143,8 @@ __all__ = [
     "BulkResult",
     "CheckReport",
     "ClosedError",
+    "CollectionDescription",
+    "ColumnDescription",
     "CommitUnknownError",
     "ConcurrencyError",
     "Count",
@@ -148,13 +158,16 @@ __all__ = [
     "Expression",
     "F",
     "Field",
+    "FieldDescription",
     "FieldRef",
     "ForeignFileError",
     "ForeignKey",
     "ForeignKeyRef",
     "Index",
     "IndexChangedError",
+    "IndexDescription",
     "IndexNotReadyError",
+    "IndexStatus",
     "IndexViolation",
     "Indexed",
     "IntegrityError",
@@ -176,6 +189,7 @@ __all__ = [
     "MigrationReport",
     "Min",
     "ModelDefinitionError",
+    "ModelDescription",
     "MultiFieldRef",
     "MultiIndexed",
     "MultipleObjectsReturned",
@@ -225,6 +239,7 @@ __all__ = [
     "ValueTooLargeError",
     "Version",
     "col",
+    "describe",
     "open_async_kv",
     "open_kv",
     "upgrade",
@@ -260,6 +275,7 @@ _NAMES_OF = {
     ),
     "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
+    "flows.describe.catalogue": "CollectionDescription IndexStatus",
     "flows.evolution.apply": "SchemaReport",
     "flows.evolution.batches": "IndexViolation",
     "flows.evolution.build": "BuildReport",
@@ -279,6 +295,8 @@ _NAMES_OF = {
     ),
     "schema.declare.on_write": "AutoNow AutoNowAdd Version",
     "schema.definition.upgrades": "Upgrade upgrade",
+    "schema.describe.describe": "describe",
+    "schema.describe.descriptions": "ColumnDescription FieldDescription IndexDescription ModelDescription",
     "schema.filters.changes": "F",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 # The order inside a package that has packages of its own, lowest first.
 INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "engines": (("contract", "shared"), ("sqlite",), ("lmdb", "memory", "postgres"), ("faults", "url")),
-    "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",)),
+    "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("describe",)),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query"),
         ("planning",),
@@ -43,7 +43,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("evolution", "execution"),
         ("reading",),
         ("writing",),
-        ("bulk", "check", "kv"),
+        ("bulk", "check", "describe", "kv"),
         ("transaction",),
     ),
     "api": (("atomic", "core", "dump_files", "opening", "refusals", "scope", "settings"), ("_sync",), ("_async",)),

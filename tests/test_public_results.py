@@ -40,6 +40,7 @@ from kvmodels import (
     SchemaProgress,
     Sum,
     Unique,
+    describe,
 )
 from kvmodels.catalog.evolution import RefusedRecord
 from kvmodels.core.operations import Entry
@@ -129,6 +130,9 @@ def of_people() -> Iterator[object]:
         yield people.explain_aggregate(Count(), Sum("age"))
         yield people.group_by("color").aggregate(Count()).explain()
         yield people.order_by("id").page(size=1)
+        model = describe(Person)
+        yield from (model, model.fields[0], model.primary_key[0], model.indexes[0])
+        yield from (db.collections()[0], db.indexes()[0])
         yield db.kv.set(("a", b"\xff"), 1.0)
         yield db.kv.get(("a", b"\xff"))
 

@@ -128,9 +128,12 @@ class DatabaseCore:
                 value=retry,
                 hint="Give one, such as RetryPolicy(attempts=10).",
             )
+        self.models: tuple[type[Any], ...] = tuple(
+            items_of("models", models, "Give model classes in a list: models=[User].")
+        )
         self.schemas: dict[str, ModelSchema] = {}
         self._views: dict[type[Any], ModelSchema] = {}
-        for model in items_of("models", models, "Give model classes in a list: models=[User]."):
+        for model in self.models:
             self._declare(collection_schema(model))
         self.schemas = resolved_targets(self.schemas)
         self.signals = Signals()

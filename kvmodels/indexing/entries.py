@@ -12,12 +12,12 @@ from typing import NamedTuple, Protocol
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.keyspace import EntryKey, EntryLayout
+from kvmodels.catalog.keyspace import EntryKey, EntryLayout, RecordLayout
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import Arithmetic, AtomicWrite, ReadRange, Row
 from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
-from kvmodels.schema.definition.definition import Document
+from kvmodels.schema.definition.definition import Document, IndexDefinition
 
 
 class Misfit(NamedTuple):
@@ -302,15 +302,20 @@ def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
 
 def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
     """Return the packed primary key of the record that holds a unique slot. Raises DecodeError."""
+    return owner_in(codec, live.layout, index.definition, row)
+
+
+def owner_in(codec: ValueCodec, layout: RecordLayout, definition: IndexDefinition, row: Row) -> bytes:
+    """Return the result of ``slot_owner``, given the layout of the records and the definition of the index."""
     try:
-        if index.definition.store == "record":
-            owner = live.layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
+        if definition.store == "record":
+            owner = layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
         else:
             value = codec.decode(row.value, row.encoding, row.key)
-            if index.definition.include:
+            if definition.include:
                 value, _ = value
             owner = encode_key(tuple(value))
-        live.layout.unpack(owner)
+        layout.unpack(owner)
     except (KvModelsError, ValueError, TypeError, LookupError) as error:
         raise _no_entry(row, str(error)) from error
     return owner

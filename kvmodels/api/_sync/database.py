@@ -27,6 +27,7 @@ from kvmodels.engines import contract as base
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
 from kvmodels.flows.check import findings, scrub
+from kvmodels.flows.describe import catalogue
 from kvmodels.flows.evolution import apply as plan_apply
 from kvmodels.flows.evolution import build as building
 from kvmodels.flows.evolution import migrate as migrate_flows
@@ -204,6 +205,11 @@ class Database:
     def settings(self) -> DatabaseSettings | None:
         """The arguments of the constructor, to open the same store again; None for ``from_engine``."""
         return self._settings
+
+    @property
+    def models(self) -> tuple[type[KvModel], ...]:
+        """The model classes that the database was opened with, in the order in which they were given."""
+        return self._core.models
 
     @property
     def signals(self) -> signalling.Signals:
@@ -497,6 +503,50 @@ class Database:
             SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
         """
         return self._run(self._core.drop_index(model, name))
+
+    # --- descriptions -----------------------------------------------------------------------------------------
+
+    def collections(self) -> tuple[catalogue.CollectionDescription, ...]:
+        """Return the collections of the store, also those that no model of this program declares.
+
+        Returns:
+            The collections in the order of their names, from the catalogue of the store. Cost: one read.
+
+        Raises:
+            DecodeError: the catalogue is damaged.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: str
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     [(one.name, one.model, dict(one.fields)) for one in db.collections()]
+            [('trees', 'Tree', {'id': 'int', 'kind': 'str'})]
+        """
+        return self._run(catalogue.describe_collections(self._core.context))
+
+    def indexes(self) -> tuple[catalogue.IndexStatus, ...]:
+        """Return the indexes of the store with their states, also those that no model of this program declares.
+
+        Returns:
+            The indexes by collection, every generation of each, from the catalogue of the store; and the declared
+            indexes that the store lacks, which are disabled. Cost: one read, and two more requests while an index is
+            being built.
+
+        Raises:
+            DecodeError: the catalogue is damaged.
+
+        Examples:
+            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: Indexed[str]
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     print(*db.indexes(), sep=", ")
+            trees.kind: readable; index kind (kind)
+        """
+        return self._run(catalogue.describe_indexes(self._core.context))
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

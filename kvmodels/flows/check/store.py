@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, cast
 
-from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, index_definition, primary_key_columns
+from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefix
+from kvmodels.catalog.keyspace import RecordLayout, violation_prefix
+from kvmodels.catalog.stored_layouts import stored_entry_layouts, stored_record_layout
 from kvmodels.core.operations import Row
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.check.findings import CheckReport, Finding
@@ -115,7 +116,7 @@ _NOT_COMPARED: Final = {
 
 def _check_undeclared(context: Context, stored: StoredCollection, pace: Pace) -> Flow[CheckReport]:
     try:
-        layout = RecordLayout(stored.name, primary_key_columns(stored))
+        layout = stored_record_layout(stored)
     except SchemaMismatchError as error:
         return CheckReport(0, (), (f"{stored.name}: {error.message}",))
     scrub = _UndeclaredScrub(context, layout, pace)
@@ -177,15 +178,10 @@ class _StoredEntries(RecordEntries):
 
 
 def _comparable(stored: StoredCollection) -> Iterator[LiveIndex]:
-    for index in stored.indexes:
+    for index, layout in stored_entry_layouts(stored):
         if index.state is IndexState.READABLE and not index.is_aggregate:
-            try:
-                definition = index_definition(index)
-            except SchemaMismatchError:
-                continue
-            layout = EntryLayout(stored.name, definition, index.generation)
             violations = violation_prefix(stored.name, index.name, index.generation)
-            yield LiveIndex(index, definition, layout, violations, None)
+            yield LiveIndex(index, layout.definition, layout, violations, None)
 
 
 def _uncompared_indexes(stored: StoredCollection, scrub: _UndeclaredScrub) -> Iterator[str]:

@@ -153,7 +153,7 @@ class Automatic:
     __slots__ = ("_unset", "kind")
 
     def __init__(self, kind: Kind) -> None:
-        self.kind = kind
+        self.kind: Kind = kind
         self._unset: Any = 0 if kind == "Version" else EPOCH
 
     def __call__(self) -> Any:

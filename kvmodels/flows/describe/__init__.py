@@ -1,0 +1,7 @@
+"""Descriptions of a store: its catalogue, its keys, its sizes."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(__name__, "catalogue")
