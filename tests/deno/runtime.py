@@ -19,22 +19,19 @@ SCRIPT = Path(__file__).with_name("describe.ts")
 
 def run_deno(file: Path) -> dict[int, Any]:
     """The descriptions of all values under ``written``, by number; Deno stores each again under ``again``."""
-    command = [
-        find_deno_bin(),
-        "run",
-        "-A",
-        "--unstable-kv",
-        "--no-lock",
-        "--no-config",
-        "--quiet",
-        str(SCRIPT),
-        str(file),
-    ]
+    lines = run_script(SCRIPT, file).split("\n")[:-1]
+    return {int(number): described for number, described in map(json.loads, lines)}
+
+
+def run_script(script: Path, file: Path, *arguments: str) -> str:
+    """The output of a script of Deno, whose first argument is a file of Deno KV."""
+    options = ["-A", "--unstable-kv", "--no-lock", "--no-config", "--quiet"]
+    command = [find_deno_bin(), "run", *options, str(script), str(file), *arguments]
     # Nothing is fetched and nothing is left in the home directory.
     environment = {**os.environ, "DENO_DIR": str(file.parent / "deno"), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return {int(number): described for number, described in map(json.loads, done.stdout.split("\n")[:-1])}
+    return done.stdout
 
 
 def put(file: Path, encoded: Sequence[tuple[bytes, int]]) -> None:

@@ -124,8 +124,8 @@ class AsyncFace:
     def backup(self, *args: Any) -> None:
         self._loop.wait(self.kv.backup(*args))
 
-    def dump(self, *args: Any) -> int:
-        return self._loop.wait(self.kv.dump(*args))
+    def dump(self, *args: Any, **options: Any) -> int:
+        return self._loop.wait(self.kv.dump(*args, **options))
 
     def load(self, *args: Any, **options: Any) -> int:
         return self._loop.wait(self.kv.load(*args, **options))

@@ -41,12 +41,13 @@ from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
-from kvmodels.flows.kv import dump as dumping_flows
 from kvmodels.flows.kv import dump as loading_flows
+from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import namespace as namespace_flows
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv import watch as watch_flows
+from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
 
@@ -424,7 +425,13 @@ class Kv(KvReading):
         engine = engine_of(self._opening)
         in_thread(engine.backup, target)
 
-    def dump(self, file: DumpFile) -> int:
+    def dump(
+        self,
+        file: DumpFile,
+        *,
+        format: DumpFormat = "kvmodels",
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
         """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
         Keys of models and of the library are included, expired ones are not. It holds at most 100 keys, some MiB, in
@@ -432,6 +439,9 @@ class Kv(KvReading):
 
         Args:
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
+            format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``, which a Deno program can import;
+                without the library's own keys and index entries.
+            progress: called after each batch with the number of keys so far; an exception that it raises ends the dump.
 
         Returns:
             The number of keys.
@@ -439,8 +449,9 @@ class Kv(KvReading):
         Raises:
             EngineError: the path cannot be created.
             DecodeError: a stored value cannot be read; the error names its key.
+            InvalidValueError: the format of Deno cannot hold a value; the error names its key.
             SnapshotExpiredError: the dump took longer than the maximum age of a snapshot.
-            InvalidArgumentError: ``file`` is neither a path nor a file object.
+            InvalidArgumentError: ``file`` is neither a path nor a file object, or the format is unknown.
 
         Example:
             >>> import io
@@ -455,20 +466,29 @@ class Kv(KvReading):
         """
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        dumping = dumping_flows.Dumping(self._form)
+        dumping = dump_formats.dumping_in(format, self._form)
         state = pin(engine)
         try:
             with DumpWriter(file) as writer:
                 writer.write(run(engine, dumping.begin(), snapshot=state))
                 while rows := run(engine, dumping.rows(limits), snapshot=state):
                     in_thread(writer.write, dumping.lines(rows))
-                writer.write([dumping.end()])
+                    if progress is not None:
+                        progress(dumping.keys)
+                writer.write(dumping.end())
                 in_thread(writer.sync)
         finally:
             release(engine, state)
         return dumping.keys
 
-    def load(self, file: DumpFile, *, restart: bool = False) -> int:
+    def load(
+        self,
+        file: DumpFile,
+        *,
+        format: DumpFormat = "kvmodels",
+        restart: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
         """Load the output of ``dump`` into this store, which must be empty: completely or not at all.
 
         Values and deadlines are those of the dump, versionstamps are new. Indexes that were being built are not loaded:
@@ -477,8 +497,12 @@ class Kv(KvReading):
 
         Args:
             file: a path, or a file object that is open for reading text (UTF-8) or bytes.
+            format: ``"deno"`` reads the lines of Deno's package ``@deno/kv-utils``. They do not show whether the file
+                is complete.
             restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
                 refused.
+            progress: called after each batch with the number of keys so far; an exception that it raises ends the load,
+                and the store is left empty.
 
         Returns:
             The number of keys written.
@@ -489,6 +513,7 @@ class Kv(KvReading):
                 empty.
             InvalidValueError, LimitExceededError: the store cannot hold a value, for example because its codec does not
                 support it.
+            ReservedKeyError: a line of Deno has the key of a record; ``db.load`` stores it with its index entries.
             SchemaMismatchError: the dump is of a newer format.
             ReadOnlyError, StorageFullError: nothing can be written.
 
@@ -504,13 +529,16 @@ class Kv(KvReading):
             (1, {'name': 'Ada'})
         """
         engine = engine_of(self._opening)
-        loading = loading_flows.Loading(self._form, self._form.limits_within(engine.limits), str(ULID()))
+        limits = self._form.limits_within(engine.limits)
+        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()))
         with DumpReader(file) as reader:
             try:
                 run(engine, loading.begin(restart=restart))
                 while lines := in_thread(reader.read):
                     for mutations in in_thread(loading.take, lines):
                         run(engine, loading.store(mutations))
+                    if progress is not None:
+                        progress(loading.written)
                 return run(engine, loading.finish())
             except BaseException as error:
                 # Also for a cancelled task: a partial dump must not stay in the store.

@@ -43,9 +43,10 @@ from kvmodels.codecs.base import (
     refuse_value,
     require_document,
 )
+from kvmodels.codecs.javascript import MAX_SAFE_INTEGER, is_safe_integral, milliseconds_of, source_of
 from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError, unstorable
 from kvmodels.codecs.v8.reader import MAX_DEPTH, BoxedNumber, is_boxed_number, read_value
-from kvmodels.codecs.v8.scalars import MAX_SAFE_INTEGER, VIEW_TAGS, is_safe_integral, milliseconds_of, source_of
+from kvmodels.codecs.v8.scalars import VIEW_TAGS, flag_bits
 from kvmodels.core.values import KvArray, KvMap, UndefinedType
 from kvmodels.errors import InvalidValueError
 
@@ -283,7 +284,7 @@ class _Writer:
         source, flags = source_of(value)
         self.tag(SerializationTag.kRegExp)
         self.write_str(source)
-        self.stream.write_varint(flags)
+        self.stream.write_varint(flag_bits(flags))
         self._count += 1
 
     # -- containers

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple, cast
 from v8serialize.constants import ArrayBufferViewFlags, SerializationErrorTag, SerializationTag
 
 from kvmodels.codecs.base import IdentityDict, IdentityList, IdentityMap, IdentitySet
+from kvmodels.codecs.javascript import datetime_of, is_safe_integral, pattern_of
 from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError
-from kvmodels.codecs.v8.scalars import V8Stream, datetime_of, is_safe_integral, pattern_of, view_of
+from kvmodels.codecs.v8.scalars import V8Stream, flag_letters, view_of
 from kvmodels.core.values import UNDEFINED, KvArray, KvMap
 
 MAX_DEPTH: Final = 100_000
@@ -180,7 +181,7 @@ class _Reader:
 
     def regexp(self) -> Any:
         source = self.stream.string()
-        return self.keep(pattern_of(source, self.stream.varint()))
+        return self.keep(pattern_of(source, flag_letters(self.stream.varint())))
 
     def reference(self) -> Any:
         number = self.stream.varint()

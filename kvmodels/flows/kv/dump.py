@@ -92,6 +92,7 @@ class Dumping:
     def __init__(self, form: StoreFormat) -> None:
         self.keys = 0
         self._form = form
+        self._header: Header | None = None
         self._owners: Mapping[str, str] = {}
         self._header_key = form.root + HEADER_KEY
         self._start = key_successor(form.root)
@@ -113,8 +114,9 @@ class Dumping:
         rows = found.ranges[0]
         if rows:
             entry = self._form.entry(rows[0])
-            self._owners = document_owners(Header.from_value(entry.value, entry.key))
-        return [_line(mark), *map(self._line_of, rows)]
+            self._header = Header.from_value(entry.value, entry.key)
+            self._owners = document_owners(self._header)
+        return [dump_line(mark), *map(self._line_of, rows)]
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
         """Return the next rows, about 4 MiB judging by the last ones, empty at the end; one request."""
@@ -133,9 +135,9 @@ class Dumping:
             if row.key != self._header_key:
                 yield self._line_of(row)
 
-    def end(self) -> str:
-        """Return the last line."""
-        return _line({"end": {"keys": self.keys}})
+    def end(self) -> Sequence[str]:
+        """Return the last lines."""
+        return [dump_line({"end": {"keys": self.keys}})]
 
     def _line_of(self, row: Row) -> str:
         key = self._form.entry_without_value(row).key
@@ -144,7 +146,7 @@ class Dumping:
         if row.expire_at is not None:
             content["expires_at"] = row.expire_at
         self.keys += 1
-        return _line(content)
+        return dump_line(content)
 
     def _value(self, row: Row, key: Key) -> dict[str, Any]:
         codec = self._form.codec
@@ -159,7 +161,8 @@ class Dumping:
         return {"value": value_to_json(codec.decode(row.value, row.encoding, row.key))}
 
 
-def _line(content: dict[str, Any]) -> str:
+def dump_line(content: Mapping[str, Any]) -> str:
+    """Return a line of JSON, in one line for every program that reads text."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"
 
@@ -363,20 +366,7 @@ class Loading:
         """Return the mutations of one line, which are committed together."""
         self._line += 1
         try:
-            content: Any = parse_line(line)
-            if self._ended:
-                raise ValueError("content after the last line")
-            if not isinstance(content, Mapping):
-                raise ValueError("no object")
-            content = cast("Mapping[str, Any]", content)
-            if self._line == 1:
-                self._begin_with(content)
-                return []
-            if "end" in content:
-                self._end_with(content)
-                return []
-            self._keys += 1
-            group = self._sets(content)
+            group = self._read(line)
             check_budget(AtomicWrite((), tuple(group)), self._limits)
         except KvModelsError as error:
             error.add_note(f"line {self._line} of the dump")
@@ -385,6 +375,23 @@ class Loading:
             raise self._malformed(str(error) or type(error).__name__) from error
         self.written += len(group)
         return group
+
+    def _read(self, line: str | bytes) -> list[Set]:
+        """Return the keys that one line sets; none for the first and the last line. Raises ValueError."""
+        content: Any = parse_line(line)
+        if self._ended:
+            raise ValueError("content after the last line")
+        if not isinstance(content, Mapping):
+            raise ValueError("no object")
+        content = cast("Mapping[str, Any]", content)
+        if self._line == 1:
+            self._begin_with(content)
+            return []
+        if "end" in content:
+            self._end_with(content)
+            return []
+        self._keys += 1
+        return self._sets(content)
 
     def _begin_with(self, content: Mapping[str, Any]) -> None:
         number = content.get(DUMP_MARK)
