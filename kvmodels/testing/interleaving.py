@@ -19,6 +19,7 @@ from kvmodels._support.turns import LAPSE_S, Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
+from kvmodels.flows.arguments import items_of
 from kvmodels.flows.effects import Commit, Flow, Request, Sleep, TakeTurn, WaitForCommit
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.limits import Limits
@@ -57,6 +58,8 @@ class Interleaving:
         faults: the fault rates of a random run.
         retry: the retry policy of every write of every process.
         limits: the limits of the engine.
+        errors: exceptions that a client may end with, besides those of the library; the history records them. Any
+            other exception ends the run.
 
     Attributes:
         engine: the store, to inspect after the run.
@@ -94,6 +97,7 @@ class Interleaving:
         faults: FaultRates = _NO_FAULTS,
         retry: RetryPolicy = _RETRY,
         limits: Limits = Limits.EMBEDDED,
+        errors: Iterable[type[Exception]] = (),
     ) -> None:
         self.time = VirtualTime()
         self.engine = MemoryEngine(limits, clock=self.time.milliseconds)
@@ -101,6 +105,7 @@ class Interleaving:
         self._schedule = [parse_line(text) for text in schedule]
         self._faults = faults
         self._retry = retry
+        self._errors: tuple[type[Exception], ...] = (KvModelsError, *_exception_classes(errors))
         self._chance = random.Random(seed)
         lossy = faults.lose_answers or any(line.lose_answers for line in self._schedule)
         self._traits = dataclasses.replace(self.engine.capabilities.traits, may_lose_answers=lossy)
@@ -149,15 +154,15 @@ class Interleaving:
                 value=name,
                 hint="Give every client another name: one word, not 'deliver' or 'advance'.",
             )
-        self._clients[name] = _Client(name, client)
+        self._clients[name] = _Client(name, client, self._errors)
 
     # --- the run ----------------------------------------------------------------------------------------------
 
     def run(self, *, max_steps: int = 20_000) -> History:
         """Run all clients to their ends, and deliver all pending commits.
 
-        An error of the library ends its client and is recorded in the history. Any other exception of a client is
-        raised, with the history as a note.
+        An error of the library, or one of ``errors``, ends its client and is recorded in the history. Any other
+        exception of a client is raised, with the history as a note.
 
         Args:
             max_steps: the maximum number of steps of the run.
@@ -172,14 +177,16 @@ class Interleaving:
             while self._clients or self._under_way:
                 self._step(self._drawn(), max_steps)
         except Exception as error:
-            error.add_note(str(self._history()))
+            error.add_note(str(self.history))
             raise
         finally:
             for client in self._clients.values():
                 client.stop()
-        return self._history()
+        return self.history
 
-    def _history(self) -> History:
+    @property
+    def history(self) -> History:
+        """The steps and results so far."""
         return History(self._seed, tuple(self._steps), dict(self._outcomes), tuple(self._landings))
 
     def _follow(self, line: Line, max_steps: int) -> None:
@@ -314,10 +321,11 @@ class Interleaving:
 class _Client:
     """A coroutine with its pending request or its outcome, and its relative speed."""
 
-    __slots__ = ("_coroutine", "_request", "_speed", "asked_at", "name", "outcome")
+    __slots__ = ("_coroutine", "_errors", "_request", "_speed", "asked_at", "name", "outcome")
 
-    def __init__(self, name: str, coroutine: Coroutine[Request, Any, Any]) -> None:
+    def __init__(self, name: str, coroutine: Coroutine[Request, Any, Any], errors: tuple[type[Exception], ...]) -> None:
         self.name = name
+        self._errors = errors
         self.asked_at = 0.0
         self.outcome: Outcome | None = None
         self._coroutine = coroutine
@@ -349,13 +357,27 @@ class _Client:
             self.asked_at = time.seconds()
         except StopIteration as done:
             self._request, self.outcome = None, Outcome(done.value)
-        except KvModelsError as error:
+        except self._errors as error:
             self._request, self.outcome = None, Outcome(error=error)
 
     def stop(self) -> None:
         """Stop the client where it is, as a driver does if its thread or task is interrupted."""
         self._coroutine.close()
         self._request, self.outcome = None, self.outcome or Outcome(stopped=True)
+
+
+def _exception_classes(errors: Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
+    classes = tuple(items_of("errors", errors, "Give exception classes in a list: errors=[OutOfStock]."))
+    for one in classes:
+        given = cast("object", one)
+        if not (isinstance(given, type) and issubclass(given, Exception)):
+            raise InvalidArgumentError(
+                "this is not an exception class",
+                argument="errors",
+                value=one,
+                hint="Give classes that inherit from Exception, such as errors=[OutOfStock].",
+            )
+    return classes
 
 
 def _require_fit(line: Line, request: Request | None) -> None:

@@ -222,10 +222,10 @@ class Landing(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a client ended: with a return value, with an error of the library, or stopped midway."""
+    """How a client ended: with a return value, with an expected error, or stopped midway."""
 
     returned: Any = None
-    error: KvModelsError | None = None
+    error: Exception | None = None
     stopped: bool = False
 
 

@@ -1,0 +1,75 @@
+"""The race tester over functions of a program, with exceptions of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvmodels import InvalidArgumentError, KvModel, PrimaryKey
+from kvmodels.testing import FaultRates, Interleaving, explore_races
+
+
+class Item(KvModel, collection="items"):
+    id: PrimaryKey[int]
+    stock: int = 1
+
+
+class SoldOut(Exception):
+    pass
+
+
+async def buy(process):
+    def take(item):
+        if item.stock == 0:
+            raise SoldOut
+        item.stock -= 1
+
+    await process[Item].mutate(1, take)
+
+
+async def buy_carelessly(process):
+    item = await process[Item].get(1)
+    if item.stock == 0:
+        raise SoldOut
+    await process[Item].patch(1, stock=item.stock - 1)
+
+
+def story(purchase):
+    def two_buyers(race):
+        process = race.process(Item)
+        race.at_once(process[Item].create(id=1))
+        race.add("ada", purchase(process))
+        race.add("bob", purchase(process))
+        outcomes = race.run().outcomes.values()
+        assert sorted(outcome.error is None for outcome in outcomes) == [False, True]
+
+    return two_buyers
+
+
+def test_expected_exceptions_end_a_client_and_are_recorded():
+    explore_races(story(buy), seeds=40, faults=FaultRates(lose_answer=0.2), errors=[SoldOut])
+
+
+def test_a_failure_names_its_seed_and_the_lines_that_repeat_it():
+    with pytest.raises(AssertionError) as caught:
+        explore_races(story(buy_carelessly), errors=[SoldOut])
+    (history,) = caught.value.__notes__
+    seed = int(history.splitlines()[0].removeprefix("seed "))
+    with pytest.raises(AssertionError):
+        explore_races(story(buy_carelessly), seeds=[seed], errors=[SoldOut])
+
+
+def test_another_exception_ends_the_run_with_its_history():
+    with pytest.raises(SoldOut) as caught:
+        explore_races(story(buy))
+    assert len(caught.value.__notes__) == 1
+
+
+@pytest.mark.parametrize("errors", [[SoldOut()], ["SoldOut"], [BaseException], SoldOut])
+def test_errors_are_exception_classes(errors):
+    with pytest.raises(InvalidArgumentError):
+        Interleaving(errors=errors)
+
+
+def test_an_exploration_needs_seeds():
+    with pytest.raises(InvalidArgumentError, match="without seeds"):
+        explore_races(story(buy), seeds=0)
