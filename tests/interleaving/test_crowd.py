@@ -21,10 +21,15 @@ SOAK_CHUNK = 250
 MUTANT_RUNS = 2_000
 ENOUGH_HITS = 10
 FIRST_SOAK_SEED = 1_000_000
-GUARDS = frozenset({"tx-guard-set", "tx-guard-check", "share-check", "share-set", "share-exclusive"})
+GUARDS = frozenset({"tx-guard", "tx-guard-set", "tx-guard-check", "share-check", "share-set", "share-exclusive"})
 READS = frozenset({"read-set", "read-record", "read-absence", "read-walk", "read-entry"})
-WITHOUT_CHANCE = GUARDS | READS
-"""Mutants that harm only a program whose writes rely on other records that it has read: they have their scenes."""
+BUILDS = frozenset({"progress"})
+WITHOUT_CHANCE = GUARDS | READS | BUILDS
+"""Mutants that have their scenes and are too rare for chance.
+
+Those of guards and reads harm only a program whose writes rely on other records that it has read. A build without a
+look at the progress needs a second builder that overtakes it between a read and its commit, and a writer meanwhile.
+"""
 
 
 def explained(tally: Tally, kind: type[Crowd] = Crowd) -> str:
@@ -107,7 +112,9 @@ def test_twenty_thousand_crowds_never_leave_or_see_anything_wrong(kind):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [one for one in MUTANTS if one.name not in WITHOUT_CHANCE], ids=lambda mutant: mutant.name
+)
 def test_chance_alone_convicts_the_mutant(mutant):
     convicted, runs, found = hits(mutant, MUTANT_RUNS, ENOUGH_HITS)
     print(f"{mutant.name} ({mutant.lost}): {convicted} of {runs} runs convict it, the first: {found[:1]}")
@@ -126,7 +133,7 @@ def test_chance_alone_convicts_the_mutant_of_an_index_kind(mutant):
 
 
 def test_the_mutants_that_chance_cannot_convict_exist():
-    assert {one.name for one in TRANSACTION_MUTANTS} >= WITHOUT_CHANCE
+    assert {one.name for one in (*MUTANTS, *TRANSACTION_MUTANTS)} >= WITHOUT_CHANCE
 
 
 @pytest.mark.soak
