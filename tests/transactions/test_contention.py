@@ -184,6 +184,23 @@ def test_a_transaction_that_only_reads_waits_for_nobody(db):
     assert balance() == 0
 
 
+def test_a_schema_change_costs_a_run_and_waits_for_nobody(tmp_path):
+    runs: list[int] = []
+    path = tmp_path / "store.db"
+    with Database(path, models=[Member], retry=QUICK) as db, Database(path, models=[Member]) as other:
+        db[Member].create(id=1)
+
+        @db.transactional()
+        def renamed(tx: Transaction) -> None:
+            tx[Member].patch(1, team="blue")
+            runs.append(1)
+            if len(runs) == 1:
+                other.drop_index(Member, "ranking")
+
+        renamed()
+        assert (len(runs), db[Member].get(1).team) == (2, "blue")
+
+
 def test_a_block_is_one_attempt_and_waits_for_nobody(db):
     held(db, 1)
     with db.transaction() as tx:

@@ -162,7 +162,8 @@ class Rerun:
             # The function may come back to keys of earlier conflicts, so it waits for all of them.
             self._contended |= self._lost
             self.ticket.join(self._contended)
-            yield from self._turn()
+            if self._contended:  # nobody takes a turn for the header, which a schema change has written
+                yield from self._turn()
             yield from self._reserve()
         self._had_turn = True
         self._began = self._context.monotonic()
