@@ -183,6 +183,33 @@ def test_a_target_is_protected_by_indexed_records_only_while_there_are_violation
     assert listed(pending) == [2, 3]
 
 
+def test_a_program_that_declares_the_target_alone_keeps_the_foreign_key(path: Path, pending: Database):
+    with Database(path, models=[Author]) as alone:
+        with pytest.raises(ProtectedError) as caught:
+            alone[Author].remove(1)
+        assert (caught.value.referrer, caught.value.keys) == ("books", (1,))
+        alone[Author].create(id=7)
+        assert pending.resolve(Book)[0].state == "pending"
+        assert listed(pending) == [3]
+        with pytest.raises(ProtectedError):
+            alone[Author].rename(7, 9)
+
+
+def test_an_older_release_only_reads_from_the_first_commit_of_the_build(path: Path, pending: Database):
+    with Database(path, models=[Author, OldBook]) as old:
+        for write in (
+            lambda: old[OldBook].create(id=4, author_id=9),
+            lambda: old[OldBook].patch(2, title="Emma"),
+            lambda: old[OldBook].bulk_create([OldBook(id=4, author_id=9)]),
+            lambda: old[OldBook].remove(2),
+        ):
+            with pytest.raises(SchemaMismatchError):
+                write()
+        assert [one.id for one in old[OldBook].all().allow_scan()] == [1, 2, 3]
+        old[Author].patch(1, name="Jane")
+    assert listed(pending) == [2, 3]
+
+
 def test_in_a_transaction_a_listed_record_is_judged_by_the_final_state(pending: Database):
     with pending.transaction() as tx:
         tx[Book].patch(2, title="Emma")
@@ -303,8 +330,21 @@ def test_effects_of_a_removal_reach_indexed_records_during_a_build(path: Path):
     with Database(path, models=[Author, CascadingBook]) as db:
         assert [step.rule for step in db.plan().steps] == ["reference_added"]
         assert db.apply().builds[0].state == "pending"
+        with Database(path, models=[Author]) as alone, pytest.raises(SchemaMismatchError):
+            alone[Author].remove(1)
         assert db[Author].remove(1)
         assert [one.id for one in db[CascadingBook].all().allow_scan()] == [2]
+
+
+def test_effects_of_a_removal_in_a_transaction_follow_its_own_writes_during_a_build(path: Path):
+    fill(path, OldBook, 1, 2, b1=1, b2=7)
+    with Database(path, models=[Author, CascadingBook]) as db:
+        assert db.apply().builds[0].state == "pending"
+        with db.transaction() as tx:
+            tx[CascadingBook].patch(1, author_id=2)
+            tx[CascadingBook].create(id=3, author_id=1)
+            tx[Author].remove(1)
+        assert [(one.id, one.author_id) for one in db[CascadingBook].all().allow_scan()] == [(1, 2), (2, 7)]
 
 
 @pytest.mark.parametrize("before", [OldBook, IndexedBook])

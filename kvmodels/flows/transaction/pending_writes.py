@@ -210,8 +210,8 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
         rows[last.key] = Row(last.key, last.value, last.encoding, record.stamp, last.expire_at)
     try:
         for index in last.live.maintained:
-            if not index.readable:
-                continue  # no query reads it; the compiler decides at the commit
+            if not index.readable and index.definition.reference is None:
+                continue  # nothing reads it but a removal foreign keys; the compiler decides at the commit
             if index.definition.aggregates is not None:
                 entries.fold(sums, _counted_before(index, first), -1)
                 after = entries.contribution(index, last.new_document, last.expire_at)
