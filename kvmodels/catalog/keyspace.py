@@ -50,6 +50,9 @@ RESERVED = "__kvmodels__"
 
 HEADER_KEY = encode_key((RESERVED, "header"))
 
+REFERENCES = encode_key((RESERVED, "ref"))
+"""The common prefix of all guards and anchors of foreign keys, which a copy of the store does not need."""
+
 SLOT_SHOWN_BYTES = 300
 """The maximum size of slot and primary key together in a violation row; beyond, the row omits the slot.
 
@@ -106,11 +109,6 @@ def reference_anchors(collection: str) -> bytes:
     An anchor says that its record exists. It is checked in place of a record that changes often.
     """
     return encode_key((RESERVED, "ref", collection, "anchor"))
-
-
-def is_of_references(key: tuple[Any, ...]) -> bool:
-    """Return whether a key is that of a guard or an anchor, which a copy of the store does not need."""
-    return key[:2] == (RESERVED, "ref")
 
 
 def violation_prefix(collection: str, index: str, generation: int) -> bytes:

@@ -69,9 +69,28 @@ class RefusedCascade:
 
 @dataclass(frozen=True, slots=True)
 class StaleEntry:
-    """A record does not refer to the target, as it was read, although a later read has found an entry: a conflict."""
+    """A record does not refer to the target, as it was read, although another read has found an entry.
+
+    It is a conflict, or the entry is damaged; see ``is_damaged``.
+
+    Attributes:
+        key: the key of the record.
+        entry: the key of the entry.
+        referrer: the foreign key.
+        target: the packed primary key of the target.
+    """
 
     key: bytes
+    entry: bytes
+    referrer: IncomingReference
+    target: bytes
+
+    def is_damaged(self, rows: Mapping[bytes, Row | None], codec: ValueCodec, now_ms: int) -> bool:
+        """Return whether the entry is one of no record, given both rows as they are at one moment."""
+        entry, record = rows[self.entry], rows[self.key]
+        if entry is None or rules.is_expired(entry, now_ms):
+            return False
+        return record is None or not _refers(self.referrer, record, self.target, codec)
 
 
 def acting(live: LiveCollection, collections: Mapping[str, LiveCollection]) -> list[IncomingReference]:
@@ -200,8 +219,8 @@ class _CascadeSearch:
                 self._keys.add(reference_guards(live.schema.collection) + pk)
             return None
         row = self._rows[key]
-        if row is None or rules.is_expired(row, self._now_ms) or not self._refers(referrer, row, target):
-            return StaleEntry(key)
+        if row is None or rules.is_expired(row, self._now_ms) or not _refers(referrer, row, target, self._codec):
+            return StaleEntry(key, entry.key, referrer, target)
         if referrer.on_delete == "cascade":
             self._removed[key] = CascadedRecord(live, row, root)
             self._waiting.append((live, pk, root))
@@ -211,8 +230,9 @@ class _CascadeSearch:
         self._nulled[key] = CascadedRecord(live, row, root if known is None else known.root, fields)
         return None
 
-    def _refers(self, referrer: IncomingReference, row: Row, target: bytes) -> bool:
-        return referrer.refers(self._codec.decode_document(row.value, row.encoding, row.key), target)
+
+def _refers(referrer: IncomingReference, row: Row, target: bytes, codec: ValueCodec) -> bool:
+    return referrer.refers(codec.decode_document(row.value, row.encoding, row.key), target)
 
 
 def _most(limits: Limits) -> int:

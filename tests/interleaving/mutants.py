@@ -405,6 +405,31 @@ REFERENCE_MUTANTS = (
         mutants_of_references.records_that_become_none_are_not_checked,
     ),
     Mutant("anchor-removed", "a removal leaves the anchor of its record", mutants_of_references.anchors_stay),
+    Mutant(
+        "new-references",
+        "writers do not judge a foreign key whose index is under construction",
+        mutants_of_references.foreign_keys_under_construction_are_not_judged,
+    ),
+    Mutant(
+        "unproven",
+        "a record that keeps its key is taken for indexed while the index is under construction",
+        mutants_of_references.kept_keys_are_taken_for_indexed,
+    ),
+    Mutant(
+        "listed-instead",
+        "a record without a target is not listed while the index is under construction",
+        mutants_of_references.missing_targets_of_kept_keys_are_not_listed,
+    ),
+    Mutant(
+        "changed-refused",
+        "a record that gets a key without a target is listed instead of refused",
+        mutants_of_references.missing_targets_of_changed_keys_are_listed,
+    ),
+    Mutant(
+        "referrers",
+        "a removal does not look at indexes under construction",
+        mutants_of_references.indexes_under_construction_do_not_refer,
+    ),
 )
 BY_NAME = {
     mutant.name: mutant

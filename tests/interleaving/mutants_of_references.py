@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from kvmodels.catalog import collection
+from kvmodels.catalog.catalogue import Header, IndexState
 from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import point
@@ -86,3 +89,29 @@ def guards_of_cascaded_records_are_read_after_the_entries(patch: Patch) -> None:
         return found
 
     patch.setattr(cascade.Cascade, "expanded", expanded)
+
+
+def foreign_keys_under_construction_are_not_judged(patch: Patch) -> None:
+    real = collection._outgoing_references
+    patch.setattr(collection, "_outgoing_references", lambda live: real(index for index in live if index.readable))
+
+
+def kept_keys_are_taken_for_indexed(patch: Patch) -> None:
+    patch.setattr(rules, "is_unproven", lambda change, *, under_construction: False)
+
+
+def missing_targets_of_kept_keys_are_not_listed(patch: Patch) -> None:
+    patch.setattr(rules, "is_listed_instead", lambda *, changed, under_construction: False)
+
+
+def missing_targets_of_changed_keys_are_listed(patch: Patch) -> None:
+    patch.setattr(rules, "is_listed_instead", lambda *, changed, under_construction: under_construction)
+
+
+def indexes_under_construction_do_not_refer(patch: Patch) -> None:
+    real = Header.referring_to
+
+    def readable(self: Header, name: str) -> Iterator[Any]:
+        return (found for found in real(self, name) if found[1].state is IndexState.READABLE)
+
+    patch.setattr(Header, "referring_to", readable)

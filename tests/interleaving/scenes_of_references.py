@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvmodels import AsyncTransaction
 from kvmodels.catalog.keyspace import reference_anchors
 from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Delete
 from kvmodels.flows.references.targets import anchor
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
@@ -151,6 +152,16 @@ def a_lamp_is_moved_beside_the_removal_of_a_writer(test: Interleaving) -> Judge:
     return nothing_more
 
 
+def a_repair_writes_a_missing_entry_beside_a_removal(test: Interleaving) -> Judge:
+    """To the removal, the novel whose entry was lost does not refer to the writer."""
+    ada, bob = prepare(test, "w", n="w")
+    lost = encode_key(("novels_by_writer", "w", "n"))
+    test.engine.commit(AtomicWrite((), (Delete(lost),)))
+    test.add("ada", ada.check(Novel, repair=True))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
 INSIDE_INSERT = ("ada read", "bob end")
 INSIDE_CHANGE = ("ada read", "ada read", "bob end")
 INSIDE_REMOVAL = ("bob read", "bob read", "ada end")
@@ -158,6 +169,7 @@ INSIDE_CASCADE = ("bob read", "bob read", "bob read", "bob read", "ada end")
 INSIDE_BULK_CASCADE = ("bob read",) * 6 + ("ada end",)
 INSIDE_SET_NULL = ("bob read", "bob read", "bob read", "ada end")
 INSIDE_LATE_SET_NULL = ("bob read", "bob read", "bob read", "bob read", "bob read", "ada end")
+INSIDE_REPAIR = (*("ada read",) * 11, "bob read", "bob read", "ada commit", "bob end")
 INSIDE_TRANSACTION = ("bob now", *("bob read",) * 3, "ada end")
 
 REFERENCE_SCENES = (
@@ -183,6 +195,13 @@ REFERENCE_SCENES = (
             (INSIDE_CASCADE, a_room_is_inserted_beside_the_removal_of_its_house_with_its_writer),
             (INSIDE_BULK_CASCADE, a_room_is_inserted_beside_a_bulk_removal_of_writers),
         )
+    ),
+    *(
+        ReferenceScene(mutant, INSIDE_REPAIR, a_repair_writes_a_missing_entry_beside_a_removal)
+        for mutant in ("reference-mark", "guard-check")
+    ),
+    ReferenceScene(
+        "unproven", ("bob read", "bob read", "ada end", "bob end"), a_repair_writes_a_missing_entry_beside_a_removal
     ),
     ReferenceScene("cascaded-guard", INSIDE_TRANSACTION, a_room_is_inserted_beside_a_transaction_that_removes_a_writer),
     ReferenceScene("cascaded-record", INSIDE_SET_NULL, a_lamp_is_moved_beside_the_removal_of_its_house),

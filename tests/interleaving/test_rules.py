@@ -9,10 +9,19 @@ from tests.interleaving.scenes import SCENES, Scene
 from tests.interleaving.scenes_of_bulk import BULK_SCENES
 from tests.interleaving.scenes_of_hooks import HOOK_SCENES
 from tests.interleaving.scenes_of_kinds import KIND_SCENES
+from tests.interleaving.scenes_of_late_references import LATE_REFERENCE_SCENES
 from tests.interleaving.scenes_of_references import REFERENCE_SCENES
 from tests.interleaving.scenes_of_transactions import TRANSACTION_SCENES
 
-ALL = (*SCENES, *KIND_SCENES, *TRANSACTION_SCENES, *BULK_SCENES, *HOOK_SCENES, *REFERENCE_SCENES)
+ALL = (
+    *SCENES,
+    *KIND_SCENES,
+    *TRANSACTION_SCENES,
+    *BULK_SCENES,
+    *HOOK_SCENES,
+    *REFERENCE_SCENES,
+    *LATE_REFERENCE_SCENES,
+)
 
 
 def test_every_mutant_has_a_schedule():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels import Database, ProtectedError, ReferenceViolationError, open_kv
+from kvmodels import Database, DecodeError, ProtectedError, ReferenceViolationError, open_kv
+from tests.references.families import FAMILIES, Town
 from tests.references.models import MODELS, Author, Book, Cover
 from tests.references.test_verbs import fill
 
@@ -29,10 +30,28 @@ def test_a_check_lists_what_has_no_target():
         assert not db.check(Book).ok
 
 
+def test_an_entry_of_no_record_is_reported_by_a_cascade_and_repaired():
+    with Database("memory://", models=FAMILIES) as db:
+        db[Town].create(id=1)
+        db[Town].create(id=2)
+        db.kv.unsafe().set(("towns_by_region", 1, 5), b"")
+        db.kv.unsafe().set(("towns_by_region", 1, 2), b"")
+        with pytest.raises(DecodeError, match=r"db\.check\(repair=True\)") as caught:
+            db[Town].remove(1)
+        assert (caught.value.field, caught.value.key) == ("region", 2)
+        with pytest.raises(DecodeError), db.transaction() as tx:
+            tx[Town].remove(1)
+        db.check(repair=True)
+        assert db[Town].remove(1)
+        assert db[Town].count() == 1
+
+
 def test_a_dump_keeps_foreign_keys(tmp_path: Path):
     with Database("memory://", models=MODELS) as db:
         fill(db)
+        assert list(db.kv.list(("__kvmodels__", "ref")))
         db.kv.dump(tmp_path / "dump.jsonl")
+    assert '"ref"' not in (tmp_path / "dump.jsonl").read_text(), "guards matter by their versionstamps only"
     with open_kv(tmp_path / "store.db") as kv:
         kv.load(tmp_path / "dump.jsonl")
         assert not list(kv.list(("__kvmodels__", "ref")))

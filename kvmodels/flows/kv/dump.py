@@ -28,11 +28,11 @@ from typing import Any, Final, NamedTuple, cast
 from kvmodels.catalog.catalogue import LOADING, Header, index_definition, loading_value
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
+    REFERENCES,
     EntryLayout,
     RecordLayout,
     belongs_to_a_change,
     counted_by,
-    is_of_references,
 )
 from kvmodels.codecs.typed_json import (
     is_graph_form,
@@ -95,6 +95,7 @@ class Dumping:
         self._header: Header | None = None
         self._owners: Mapping[str, str] = {}
         self._header_key = form.root + HEADER_KEY
+        self._references = form.root + REFERENCES
         self._start = key_successor(form.root)
         self._end = after_prefix(form.root)
         self._batch = FIRST_BATCH
@@ -130,9 +131,12 @@ class Dumping:
         return rows
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
-        """Yield the lines for rows, one at a time, because a line may be large. Raises DecodeError."""
+        """Yield the lines for rows, one at a time, because a line may be large. Raises DecodeError.
+
+        Guards and anchors of foreign keys are left out: only their versionstamps matter, which a dump does not keep.
+        """
         for row in rows:
-            if row.key != self._header_key:
+            if row.key != self._header_key and not row.key.startswith(self._references):
                 yield self._line_of(row)
 
     def end(self) -> Sequence[str]:
@@ -420,7 +424,7 @@ class Loading:
         if packed == self._header_key:
             self._take_header(value, key)
             return []
-        if belongs_to_a_change(key) or is_of_references(key) or (type(key[0]) is str and key[0] in self._skipped):
+        if belongs_to_a_change(key) or (type(key[0]) is str and key[0] in self._skipped):
             return []
         index = counted_by(key)
         if index is not None and index not in self._counting:

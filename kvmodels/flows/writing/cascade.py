@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvmodels.core.operations import ReadRange, Row
+from kvmodels.errors import DecodeError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, now
-from kvmodels.flows.hydration.rows import document_of, object_of
+from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, stored
 from kvmodels.flows.writing.operation import AttemptState, Proposal
 from kvmodels.indexing.cascades import CascadedRecord, StaleEntry, cascading_removals, follow
@@ -111,6 +112,7 @@ class Cascade:
         Raises:
             SchemaMismatchError: this process cannot change a record as the catalogue demands.
             OperationTooLargeError: more records would change than one operation can hold.
+            DecodeError: an entry names a record that does not refer to the removed one.
             The error of a hook or a validator.
 
         Cost: for each level of records two reads, of their rows and of the entries that refer to them.
@@ -130,6 +132,7 @@ class Cascade:
                 limits=self._context.limits,
             )
             if isinstance(more, StaleEntry):
+                yield from self._require_undamaged(more)
                 return more
             if not isinstance(more, NeedRows):
                 break
@@ -150,6 +153,21 @@ class Cascade:
         steps = yield from self._planned(more.records, state)
         roots = {step.change.key: record.root for step, record in zip(steps, more.records, strict=True)}
         return Cascaded(steps, roots, state, found, more.guards)
+
+    def _require_undamaged(self, stale: StaleEntry) -> Flow[None]:
+        """Refuse an entry of no record, which no further attempt would find otherwise."""
+        rows = yield from self._rows(sorted((stale.entry, stale.key)))
+        now_ms = yield from now()
+        if rows is not None and stale.is_damaged(rows, self._context.codec, now_ms):
+            referrer = stale.referrer
+            pk = referrer.records.pk_of(stale.key)
+            raise DecodeError(
+                "an entry of a foreign key names a record that does not refer to this one",
+                model=referrer.collection,
+                key=shown_key(referrer.records.unpack(pk)),
+                field=referrer.field,
+                hint="Another program wrote it, or the store is damaged: run db.check(repair=True).",
+            )
 
     def _read_entries(self, spans: Mapping[bytes, ReadRange]) -> Flow[Entries | None]:
         """Return the entries of ranges: the first ones in one request, and the whole of a range that has more."""
