@@ -14,6 +14,7 @@ from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History
 from tests.interleaving.libraries import House, Lamp, Novel, Room, Writer, reference_faults
+from tests.interleaving.soaking import LOSSY, QUIET, soak
 
 MODELS = Writer, Novel, House, Room, Lamp
 WRITERS, NOVELS = "vwx", "mno"
@@ -89,12 +90,13 @@ def crowd(seed: int, faults: FaultRates) -> tuple[list[str], History]:
     return found, history
 
 
-QUIET = FaultRates()
-LOSSY = FaultRates(lose_answer=0.05, lose_request=0.05, repeat=0.05, echo=0.05, hold=0.05)
-
-
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("faults", [QUIET, LOSSY], ids=["quiet", "lossy"])
 def test_no_crowd_leaves_a_foreign_key_without_its_target(seed: int, faults: FaultRates):
     found, history = crowd(seed, faults)
     assert not found, f"{found}\n{history}"
+
+
+@pytest.mark.soak
+def test_twenty_thousand_crowds_leave_no_foreign_key_without_its_target():
+    soak(crowd)
