@@ -44,6 +44,7 @@ from kvmodels.schema.definition.values import RESERVED_FIELD
 GENERATION_MARK = "~"
 
 _ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
+_INDEX_HINT = "Give the name of an index, as explain() and db.check() show it."
 _FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
 
 
@@ -251,10 +252,16 @@ class DatabaseCore:
         """Build or finish every declared index that is not READABLE, and remove the entries of older generations."""
         return (yield from plan_apply.build_indexes(self.context, self._chosen(models), pace))
 
-    def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
-        """Drop an index of a registered model; return False if the store does not list the name."""
-        require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
-        return (yield from stored_header.drop_index(self.context, self.schema_for(model).collection, name)) > 0
+    def build_index(self, model: type[Any], name: str, pace: Pace) -> Flow[build.BuildReport]:
+        """Build or finish one declared index of a registered model."""
+        require_text("name", name, _INDEX_HINT)
+        return build.build_index(self.context, self.schema_for(model), name, pace)
+
+    def drop_index(self, model: type[Any] | str, name: str, pace: Pace = UNPACED) -> Flow[bool]:
+        """Drop an index of a registered model or a stored collection; return False if the store does not list it."""
+        require_text("name", name, _INDEX_HINT)
+        collection = model if isinstance(model, str) else self.schema_for(model).collection
+        return (yield from stored_header.drop_index(self.context, collection, name, pace)) > 0
 
     def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
         """Compare the models with the store."""

@@ -6,8 +6,8 @@ Rules of this module: it only registers. A module of ``kvmodels/cli/commands/`` 
 from __future__ import annotations
 
 from kvmodels.cli.command_line import CommandLine
-from kvmodels.cli.commands import raw_keys, version
-from kvmodels.cli.registration import add_command, new_group, with_common_options
+from kvmodels.cli.commands import checking, raw_keys, schema, shell, version, waiting
+from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
 
 application = new_group()
 
@@ -23,10 +23,18 @@ def kvmodels(line: CommandLine) -> None:
 
 application.callback(no_args_is_help=True, help=kvmodels.__doc__)(with_common_options(kvmodels))
 
+for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve, checking.check):
+    add_command(application, _command, section="Schema and indexes")
+
 add_command(application, raw_keys.keys, section="Raw keys")
 add_command(application, raw_keys.get, section="Raw keys")
 add_command(application, raw_keys.set_, name="set", section="Raw keys")
 add_command(application, raw_keys.delete, section="Raw keys")
 add_command(application, raw_keys.watch, section="Raw keys")
 
+_queue = add_group(application, waiting.queue, section="Queue and locks")
+add_command(_queue, waiting.dead)
+add_command(application, waiting.locks, section="Queue and locks")
+
+add_command(application, shell.shell, section="Other")
 add_command(application, version.version, section="Other")

@@ -36,8 +36,10 @@ def parse_key(words: Sequence[str]) -> Key:
     forms = [_form_of(word) for word in words]
     if len(forms) == 1 and isinstance(forms[0], list):
         [forms] = forms
+    else:
+        forms = [form if form is not None else "null" for form in forms]  # no part of a key, so it is text
     try:
-        return key_from_json([form if form is not None else "null" for form in forms])
+        return key_from_json(forms)
     except ValueError as error:
         raise CommandError(f"this is not a key: {error}", hint=_KEY_HINT) from error
 

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from rich.console import Console
@@ -168,6 +169,19 @@ def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]
         report(f"{progress.step} {progress.collection}{index}", progress.scanned, None)
 
     return listen
+
+
+def moment(milliseconds: int | None) -> str | None:
+    """Return a time of the store as ISO 8601 in UTC; None for None.
+
+    Examples:
+        >>> moment(1_767_323_045_250)
+        '2026-01-02T03:04:05.250Z'
+    """
+    if milliseconds is None:
+        return None
+    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def cell(value: Any) -> str:

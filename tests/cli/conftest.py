@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from kvmodels import open_kv
 from kvmodels.cli.application import application
+from kvmodels.keys import Key
 
 PROGRAM = """
 import os
@@ -30,6 +33,7 @@ def make():
 """
 
 Run = Callable[..., Result]
+COMMAND = get_command(application)
 
 
 @pytest.fixture
@@ -44,8 +48,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command line given as words; returns the result with ``exit_code``, ``stdout`` and ``stderr``."""
+
+    # To build the command from its functions takes longer than most of its runs.
+    monkeypatch.setattr("typer.testing._get_command", lambda _application: COMMAND)
 
     def invoke(*words: str, stdin: str | None = None) -> Result:
         sys.modules.pop("shop_app", None)
@@ -55,6 +62,12 @@ def run(folder: Path) -> Run:
         return result
 
     return invoke
+
+
+def entries_in(url: str) -> list[tuple[Key, object]]:
+    """Every key of a store with its value, those of the library included."""
+    with open_kv(url, readonly=True) as kv:
+        return [(entry.key, entry.value) for entry in kv.list(())]
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

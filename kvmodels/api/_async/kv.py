@@ -45,6 +45,7 @@ from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import namespace as namespace_flows
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import queue as queueing
+from kvmodels.flows.kv import waiting as overview
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -371,6 +372,47 @@ class AsyncKv(AsyncKvReading):
         """
         ttl_ms, wait_s = locks.lock_arguments(name, ttl, wait)
         return locks.AsyncLock(self._opening, self._form, name, ttl_ms, wait_s)
+
+    async def messages(self, *, limit: int = 1_000) -> list[overview.QueuedMessage]:
+        """Return the messages in the queue, in the order of their delivery, without taking them.
+
+        Args:
+            limit: the maximum number of messages, 1 or more.
+
+        Returns:
+            The messages, those with a delay or in the hands of a listener included. One read per 500 messages.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive whole number.
+            DecodeError: a message cannot be read.
+
+        Example:
+            >>> from kvmodels import open_async_kv
+            >>> async with open_async_kv() as kv:
+            ...     _ = await kv.enqueue("hello", backoff_schedule=[1, 5])
+            ...     [message] = await kv.messages()
+            >>> message.value, message.taken, message.redeliveries
+            ('hello', False, 2)
+        """
+        engine = await engine_of(self._opening)
+        return await run(engine, overview.list_messages(self._form, self._form.limits_within(engine.limits), limit))
+
+    async def locks(self) -> list[overview.HeldLock]:
+        """Return the locks that are held or waited for, by name.
+
+        Returns:
+            The locks. One read per 500 holders and waiters.
+
+        Example:
+            >>> from kvmodels import open_async_kv
+            >>> async with open_async_kv() as kv:
+            ...     async with kv.lock("report"):
+            ...         [held] = await kv.locks()
+            ...     held.name, held.held, held.waiting, await kv.locks()
+            ('report', True, 0, [])
+        """
+        engine = await engine_of(self._opening)
+        return await run(engine, overview.list_locks(self._form, self._form.limits_within(engine.limits)))
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.AsyncNamespace:
         """Return a small store with text keys inside this one, separate from all other keys; free until it is used.

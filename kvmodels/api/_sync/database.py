@@ -359,6 +359,33 @@ class Database:
         """
         return self._run(self._core.build_indexes(models, pace.Pace(progress, throttle)))
 
+    def build_index(
+        self,
+        model: type[KvModel],
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> building.BuildReport:
+        """Build one declared index, next to live readers and writers; see ``build_indexes``.
+
+        Args:
+            model: one of the registered models.
+            name: the index.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+
+        Returns:
+            The report, also for an index that was ready. Cost: reads every record once; one commit per batch.
+
+        Raises:
+            UnknownFieldError: the model declares no such index.
+            SchemaMismatchError: this process must not write to the collection.
+            InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
+        """
+        return self._run(self._core.build_index(model, name, pace.Pace(progress, throttle)))
+
     def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
         """Return the differences between the models and the store, and how ``apply()`` would resolve them.
 
@@ -488,21 +515,30 @@ class Database:
         """
         return self._run(self._core.resolve(model, index))
 
-    def drop_index(self, model: type[KvModel], name: str) -> bool:
-        """Drop an index with all its entries, for every process at once.
+    def drop_index(
+        self,
+        model: type[KvModel] | str,
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> bool:
+        """Drop an index with all its entries, for every process at once; an interrupted call can be repeated.
 
         Args:
-            model: one of the registered models.
+            model: one of the registered models, or the name of a collection, which needs no registered model.
             name: the index, declared or not.
+            progress: called after each batch of entries with a ``SchemaProgress``.
+            throttle: the maximum number of entries per second; None for no limit.
 
         Returns:
             Whether the store listed the index. Cost: one commit, then one per 400 entries.
 
         Raises:
-            InvalidArgumentError: the database was opened without this model.
+            InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
             SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
         """
-        return self._run(self._core.drop_index(model, name))
+        return self._run(self._core.drop_index(model, name, pace.Pace(progress, throttle)))
 
     # --- descriptions -----------------------------------------------------------------------------------------
 

@@ -32,9 +32,9 @@ def keys(
     reverse: Annotated[bool, typer.Option("--reverse", help="Print in descending order.")] = False,
     values: Annotated[bool, typer.Option("--values", help="Print each key with its value.")] = False,
 ) -> None:
-    """List the keys below a prefix, one JSON array a line.
+    """List the keys below a prefix.
 
-    Each line can be given back to get, set, delete and keys.
+    Each line is a JSON array, which get, set, delete and keys accept.
     """
     prefix = parse_key(parts or [])
     with line.open() as store:
@@ -48,9 +48,9 @@ def keys(
 
 
 def get(line: CommandLine, parts: Key) -> None:
-    """Print the value of a key as JSON; exit code 1 if there is no such key.
+    """Print the value of a key as JSON.
 
-    With --json the versionstamp and the deadline are printed too.
+    With --json the versionstamp and the deadline are printed too. Exit code 1: there is no such key.
     """
     key = parse_key(parts)
     with line.open() as store:
@@ -82,7 +82,10 @@ def delete(
     prefix: Annotated[bool, typer.Option("--prefix", help="Delete all keys below it too; asks first.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a key; exit code 1 if there is no such key."""
+    """Delete a key, or all keys below it.
+
+    Exit code 1: there is no such key.
+    """
     key = parse_key(parts)
     with line.open(writes=True) as store:
         below = store.kv.count(key) if prefix else 0
@@ -101,11 +104,14 @@ def watch(
     parts: Key,
     timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="End after this many idle seconds.")] = None,
 ) -> None:
-    """Print a key and its value now, and again at every change, one JSON object a line.
+    """Print a key at every change.
 
-    It ends with Ctrl-C. The value and the versionstamp of an absent key are null.
+    The first line is the present state. Each line is a JSON object. It ends with Ctrl-C. The value and the versionstamp
+    of an absent key are null.
     """
     key = parse_key(parts)
+    if not key:
+        raise CommandError("the key is empty", hint="Name the key to watch.")
     with line.open() as store:
         for entries in store.kv.watch([key], timeout=timeout):
             line.output.rows(_COLUMNS, (_entry(entry) for entry in entries), "nl")

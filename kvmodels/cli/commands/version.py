@@ -14,7 +14,7 @@ from kvmodels.cli.command_line import CommandLine
 
 
 def version(line: CommandLine) -> None:
-    """Print the versions of kvmodels, Python and SQLite, and of the stored format."""
+    """Print the version, or with --json the versions of what it runs on."""
     found = {
         "kvmodels": version_of("kvmodels"),
         "python": platform.python_version(),

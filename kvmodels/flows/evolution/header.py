@@ -423,7 +423,8 @@ def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACE
         listed = [ix for ix in stored.indexes if ix.name == name] if stored else []
         if stored is None or not listed:
             return 0
-        require_current_release(context.schemas[collection], stored)
+        if collection in context.schemas:
+            require_current_release(context.schemas[collection], stored)
         if all(ix.state is IndexState.DROPPING for ix in listed):
             yield from drop_generations(context, collection, name, pace)
             return len(listed)

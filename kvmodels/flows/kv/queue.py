@@ -140,7 +140,7 @@ def take_message(
 
     Returns the message; or seconds until the next message is ready; or None if there is none.
     """
-    start, end = prefix_range(_queue_prefix(form))
+    start, end = prefix_range(queue_prefix(form))
     candidates = 1 if leases.ended_by_engine else OBSERVED
     while True:
         time = yield from now()
@@ -275,16 +275,18 @@ def _dead_letters(message: Message) -> tuple[Set, ...]:
     return tuple(Set(key, message.value, message.encoding) for key in message.undelivered)
 
 
-def _queue_prefix(form: StoreFormat) -> bytes:
+def queue_prefix(form: StoreFormat) -> bytes:
+    """Return the packed beginning of the keys of all messages."""
     return form.root + encode_key((LIBRARY_PART, "queue"))
 
 
 def _message_key(form: StoreFormat, ready_ms: int, message_id: str) -> bytes:
-    return _queue_prefix(form) + encode_part(ready_ms) + encode_part(message_id)
+    return queue_prefix(form) + encode_part(ready_ms) + encode_part(message_id)
 
 
-def _parts(form: StoreFormat, key: bytes) -> tuple[int, str]:
-    match decode_key(key[len(_queue_prefix(form)) :]):
+def message_parts(form: StoreFormat, key: bytes) -> tuple[int, str]:
+    """Return when a message is ready, in milliseconds, and its id. Raises DecodeError for another key."""
+    match decode_key(key[len(queue_prefix(form)) :]):
         case (int() as ready_ms, str() as message_id):
             return ready_ms, message_id
         case _:
@@ -292,8 +294,8 @@ def _parts(form: StoreFormat, key: bytes) -> tuple[int, str]:
 
 
 def _ready_ms(form: StoreFormat, key: bytes) -> int:
-    return _parts(form, key)[0]
+    return message_parts(form, key)[0]
 
 
 def _message_id(form: StoreFormat, key: bytes) -> str:
-    return _parts(form, key)[1]
+    return message_parts(form, key)[1]

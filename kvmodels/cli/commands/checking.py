@@ -1,0 +1,79 @@
+"""``check``: compare index entries with records, and repair them.
+
+Rules of this module: without model classes, entries are compared with the catalogue and nothing can be repaired.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from kvmodels.cli.command_line import CommandLine, Yes
+from kvmodels.cli.commands.schema import Models, Throttle, as_data
+from kvmodels.cli.failures import FOUND
+from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.store import OpenStore
+from kvmodels.flows.check.findings import CheckReport, Finding
+
+
+def check(
+    line: CommandLine,
+    models: Models = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair index entries and counters.")] = False,
+    repair_all: Annotated[
+        bool, typer.Option("--repair-all", help="Also delete foreign keys and undecodable rows; asks first.")
+    ] = False,
+    throttle: Throttle = None,
+    yes: Yes = False,
+) -> None:
+    """Verify index entries and counters, and repair them.
+
+    Every entry is compared with its record, next to live writers. Exit code 1: something was found, whether it was
+    repaired or not. A database that is given as a URL is compared with
+    its catalogue only, and cannot be repaired.
+    """
+    kind: Literal["all"] | bool = "all" if repair_all else repair
+    with line.open(writes=bool(kind)) as store:
+        if models or kind:
+            store.require_models()
+        if repair_all:
+            line.confirm("Delete keys that do not belong to a model, and rows that cannot be read?", yes=yes)
+        report = _checked(line, store, models, kind, throttle)
+        summary = str(report).partition("\n")[0]
+        line.output.report("\n".join([summary, *map(_shown, report.findings)]), {"ok": report.ok, **as_data_of(report)})
+        if report.findings:
+            raise typer.Exit(FOUND)
+
+
+def _checked(
+    line: CommandLine,
+    store: OpenStore,
+    models: list[str] | None,
+    repair: Literal["all"] | bool,
+    throttle: float | None,
+) -> CheckReport:
+    with line.output.progress() as progress:
+        reports = [
+            store.db.check(model, repair=repair, progress=of_schema_change(progress), throttle=throttle)
+            for model in ([store.model(name) for name in models] if models else [None])
+        ]
+    return CheckReport(
+        sum(report.scanned for report in reports),
+        tuple(finding for report in reports for finding in report.findings),
+        tuple(reason for report in reports for reason in report.unchecked),
+    )
+
+
+def as_data_of(report: CheckReport) -> dict[str, object]:
+    """Return a report of a check in its JSON form, an object."""
+    return {
+        "scanned": report.scanned,
+        "findings": [as_data(finding) for finding in report.findings],
+        "unchecked": list(report.unchecked),
+    }
+
+
+def _shown(finding: Finding) -> str:
+    ending = "; repaired" if finding.repaired else f"; {finding.hint}" if finding.hint else ""
+    return f"  {finding}{ending}"

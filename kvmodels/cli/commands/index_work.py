@@ -1,0 +1,55 @@
+"""``indexes build`` and ``indexes drop``.
+
+Rules of this module: an index is named ``collection.index``, or ``Model.index``, as listings print it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvmodels.cli.command_line import CommandLine, Yes
+from kvmodels.cli.commands.schema import Throttle, as_data
+from kvmodels.cli.failures import FOUND, CommandError
+from kvmodels.cli.output import of_schema_change
+
+Name = Annotated[str, typer.Argument(metavar="COLLECTION.INDEX", help="The index, such as books.genre.")]
+
+
+def build(line: CommandLine, name: Name, throttle: Throttle = None) -> None:
+    """Build a declared index, next to live readers and writers.
+
+    An interrupted build is resumed by the next one. Exit code 1: violations are left; see kvmodels violations.
+    """
+    model, index = _split(name)
+    with line.open(writes=True) as store:
+        chosen = store.model(model)
+        with line.output.progress() as progress:
+            done = store.db.build_index(chosen, index, progress=of_schema_change(progress), throttle=throttle)
+        line.output.report(str(done), as_data(done))
+        if done.violations:
+            raise typer.Exit(FOUND)
+
+
+def drop(line: CommandLine, name: Name, throttle: Throttle = None, yes: Yes = False) -> None:
+    """Drop an index with all its entries, also one that no class declares.
+
+    A program that declares the index builds it again at its next apply. Exit code 1: there is no such index.
+    """
+    collection, index = _split(name)
+    with line.open(writes=True) as store:
+        chosen = store.model(collection) if store.models else collection
+        line.confirm(f"Drop {collection}.{index} with all its entries?", yes=yes)
+        with line.output.progress() as progress:
+            dropped = store.db.drop_index(chosen, index, progress=of_schema_change(progress), throttle=throttle)
+        if not dropped:
+            raise CommandError(f"the store has no index {collection}.{index}", exit_code=FOUND)
+        line.output.message(f"dropped {collection}.{index}")
+
+
+def _split(name: str) -> tuple[str, str]:
+    model, dot, index = name.partition(".")
+    if not dot or not model or not index:
+        raise CommandError(f"{name!r} does not name an index", hint="Write COLLECTION.INDEX, such as books.genre.")
+    return model, index
