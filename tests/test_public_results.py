@@ -135,6 +135,10 @@ def of_people() -> Iterator[object]:
         yield from (db.collections()[0], db.indexes()[0])
         yield db.kv.set(("a", b"\xff"), 1.0)
         yield db.kv.get(("a", b"\xff"))
+        db.kv.enqueue(b"\xff", keys_if_undelivered=[("failed", b"\xff")])
+        yield from db.kv.messages()
+        with db.kv.lock("report"):
+            yield from db.kv.locks()
 
 
 def of_members() -> Iterator[object]:

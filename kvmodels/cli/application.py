@@ -6,7 +6,7 @@ Rules of this module: it only registers. A module of ``kvmodels/cli/commands/`` 
 from __future__ import annotations
 
 from kvmodels.cli.command_line import CommandLine
-from kvmodels.cli.commands import checking, raw_keys, schema, shell, version, waiting
+from kvmodels.cli.commands import checking, indexes, raw_keys, schema, shell, version, waiting
 from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
 
 application = new_group()
@@ -25,6 +25,10 @@ application.callback(no_args_is_help=True, help=kvmodels.__doc__)(with_common_op
 
 for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve, checking.check):
     add_command(application, _command, section="Schema and indexes")
+
+_indexes = add_group(application, indexes.indexes, section="Schema and indexes")
+add_command(_indexes, indexes.build)
+add_command(_indexes, indexes.drop)
 
 add_command(application, raw_keys.keys, section="Raw keys")
 add_command(application, raw_keys.get, section="Raw keys")

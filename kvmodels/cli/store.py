@@ -19,7 +19,7 @@ from kvmodels.api._sync.kv import Kv
 from kvmodels.cli.failures import CommandError
 from kvmodels.cli.location import find_database, import_database, is_import_path
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.describe.describe import describe
 
 _NEEDS_CLASSES: Final = "a URL has no model classes, which this command needs"
 _NAME_THEM: Final = "Give the database of your program as module:object, such as -d shop.db:db."
@@ -31,7 +31,7 @@ class OpenStore:
 
     Attributes:
         db: the database, open.
-        models: the declared model classes by collection; empty for a URL.
+        models: the declared model classes by collection, of several classes the first; empty for a URL.
     """
 
     db: Database
@@ -49,9 +49,10 @@ class OpenStore:
             CommandError: there is none.
         """
         self.require_models()
-        found = self.models.get(name) or next((one for one in self.models.values() if one.__name__ == name), None)
+        known = {**self.models, **{model.__name__: model for model in self.db.models}}
+        found = known.get(name)
         if found is None:
-            close = get_close_matches(name, [*self.models, *(one.__name__ for one in self.models.values())], n=1)
+            close = get_close_matches(name, known, n=1)
             guess = f"Did you mean {close[0]}? " if close else ""
             raise CommandError(f"no model is called {name!r}", hint=f"{guess}There are: {', '.join(self.models)}.")
         return found
@@ -91,9 +92,7 @@ def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool
             Database(text, readonly=True).close()  # raises if there is no store, which the next line would create
         db = Database(text, readonly=not writes)
     with db:
-        settings = db.settings
-        models = settings.models if settings is not None else ()
-        yield OpenStore(db, {schema_of(model).collection: model for model in models})
+        yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
 
 
 def _opened(database: Database | AsyncDatabase, *, readonly: bool, must_be_readonly: bool) -> Database:

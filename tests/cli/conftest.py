@@ -55,7 +55,8 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr("typer.testing._get_command", lambda _application: COMMAND)
 
     def invoke(*words: str, stdin: str | None = None) -> Result:
-        sys.modules.pop("shop_app", None)
+        for name in [name for name in sys.modules if name.endswith("_app")]:
+            del sys.modules[name]
         result = CliRunner().invoke(application, words, input=stdin, prog_name="kvmodels")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

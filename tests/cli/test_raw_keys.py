@@ -9,9 +9,19 @@ from contextlib import closing
 import pytest
 
 from kvmodels import KvU64, open_kv
+from kvmodels.keys import Key
 from tests.cli.conftest import entries_in
 
-KEYS = [("a", 1), ("a", "1"), ("a", 1.0), ("a", True), ("a", b"\xff\x00"), ("null",), (2**70, -1), ("ä ö", 'x"y')]
+KEYS: list[Key] = [
+    ("a", 1),
+    ("a", "1"),
+    ("a", 1.0),
+    ("a", True),
+    ("a", b"\xff\x00"),
+    ("null",),
+    (2**70, -1),
+    ("ä ö", 'x"y'),
+]
 
 
 @pytest.fixture(params=["kv.db"])

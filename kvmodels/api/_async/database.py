@@ -109,8 +109,8 @@ class AsyncDatabase:
             **engine_options,
         }
         declared = {"codec": codec, "retry": retry, "require_current": require_current}
-        classes = tuple(schema.model for schema in core.schemas.values())
-        self._start(core, kv_opening.Opening.of_url(url, **stored), DatabaseSettings(classes, url, stored | declared))
+        settings = DatabaseSettings(core.models, url, stored | declared)
+        self._start(core, kv_opening.Opening.of_url(url, **stored), settings)
 
     @classmethod
     def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:

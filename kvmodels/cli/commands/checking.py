@@ -19,6 +19,7 @@ from kvmodels.flows.check.findings import CheckReport, Finding
 
 def check(
     line: CommandLine,
+    *,
     models: Models = None,
     repair: Annotated[bool, typer.Option("--repair", help="Repair index entries and counters.")] = False,
     repair_all: Annotated[

@@ -27,6 +27,7 @@ STDIN = "-"
 
 def keys(
     line: CommandLine,
+    *,
     parts: Prefix = None,
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Print at most this many.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Print in descending order.")] = False,
@@ -47,7 +48,7 @@ def keys(
             line.output.text(f"{key_text(entry.key)}{value}")
 
 
-def get(line: CommandLine, parts: Key) -> None:
+def get(line: CommandLine, *, parts: Key) -> None:
     """Print the value of a key as JSON.
 
     With --json the versionstamp and the deadline are printed too. Exit code 1: there is no such key.
@@ -65,6 +66,7 @@ def get(line: CommandLine, parts: Key) -> None:
 
 def set_(
     line: CommandLine,
+    *,
     parts: Key,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON or text; - reads it from stdin.")],
     expire_in: Annotated[float | None, typer.Option("--expire-in", min=0, help="Lifetime in seconds.")] = None,
@@ -78,6 +80,7 @@ def set_(
 
 def delete(
     line: CommandLine,
+    *,
     parts: Key,
     prefix: Annotated[bool, typer.Option("--prefix", help="Delete all keys below it too; asks first.")] = False,
     yes: Yes = False,
@@ -101,6 +104,7 @@ def delete(
 
 def watch(
     line: CommandLine,
+    *,
     parts: Key,
     timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="End after this many idle seconds.")] = None,
 ) -> None:

@@ -38,6 +38,7 @@ SAMPLE = 100
 
 def plan(
     line: CommandLine,
+    *,
     models: Models = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if apply has something to do.")] = False,
     sample: Sample = SAMPLE,
@@ -52,6 +53,7 @@ def plan(
 
 def apply(
     line: CommandLine,
+    *,
     models: Models = None,
     allow: Allow = None,
     throttle: Throttle = None,
@@ -82,6 +84,7 @@ def apply(
 
 def migrate(
     line: CommandLine,
+    *,
     model: Model,
     forget: Annotated[
         list[str] | None,
@@ -107,6 +110,7 @@ def migrate(
 
 def violations(
     line: CommandLine,
+    *,
     models: Models = None,
     index: Index = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="At most this many for each index.")] = 1_000,
@@ -122,7 +126,7 @@ def violations(
             raise typer.Exit(FOUND)
 
 
-def resolve(line: CommandLine, model: Model, index: Index = None) -> None:
+def resolve(line: CommandLine, *, model: Model, index: Index = None) -> None:
     """Check violations again after records were changed.
 
     An index without violations becomes readable. Exit code 1: violations are left.

@@ -21,7 +21,7 @@ from kvmodels.flows.kv.waiting import QueuedMessage
 Limit = Annotated[int, typer.Option("--limit", "-l", min=1, help="List at most this many.")]
 
 
-def queue(line: CommandLine, limit: Limit = 1_000) -> None:
+def queue(line: CommandLine, *, limit: Limit = 1_000) -> None:
     """List the messages of the queue.
 
     They are in the order of their delivery. A taken message is ready again when its lease ends.
@@ -35,6 +35,7 @@ def queue(line: CommandLine, limit: Limit = 1_000) -> None:
 
 def dead(
     line: CommandLine,
+    *,
     parts: Annotated[
         list[str], typer.Argument(metavar="PART", help="The first parts of the keys in keys_if_undelivered.")
     ],
@@ -56,7 +57,8 @@ def dead(
         for entry in found:
             moved = store.kv.atomic().check(entry).enqueue(entry.value).delete(entry.key).commit()
             lost += not moved.ok
-        line.output.message(f"{len(found) - lost} messages are in the queue again")
+        moved_ones = len(found) - lost
+        line.output.message(f"{moved_ones} message{' is' if moved_ones == 1 else 's are'} in the queue again")
         if lost:
             raise CommandError(f"{lost} were changed meanwhile", hint="Run the command again.", exit_code=FOUND)
 

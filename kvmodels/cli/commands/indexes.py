@@ -1,4 +1,4 @@
-"""``indexes build`` and ``indexes drop``.
+"""``indexes``, ``indexes build`` and ``indexes drop``.
 
 Rules of this module: an index is named ``collection.index``, or ``Model.index``, as listings print it.
 """
@@ -17,7 +17,30 @@ from kvmodels.cli.output import of_schema_change
 Name = Annotated[str, typer.Argument(metavar="COLLECTION.INDEX", help="The index, such as books.genre.")]
 
 
-def build(line: CommandLine, name: Name, throttle: Throttle = None) -> None:
+def indexes(line: CommandLine) -> None:
+    """List the indexes of the store with their states.
+
+    The state is readable if queries use the index. Indexes that no class declares are listed too.
+    """
+    with line.open() as store:
+        rows = [
+            {
+                "index": f"{one.collection}.{one.index.name}",
+                "state": one.state.value,
+                "kind": one.index.kind,
+                "columns": ", ".join(column.name for column in one.index.columns),
+                "generation": one.generation,
+                "processed": one.processed,
+                "violations": one.violations or None,
+                "declared": one.declared if store.models else None,
+            }
+            for one in store.db.indexes()
+        ]
+        shown = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
+        line.output.listing(shown, rows, none="the store has no indexes")
+
+
+def build(line: CommandLine, *, name: Name, throttle: Throttle = None) -> None:
     """Build a declared index, next to live readers and writers.
 
     An interrupted build is resumed by the next one. Exit code 1: violations are left; see kvmodels violations.
@@ -32,7 +55,7 @@ def build(line: CommandLine, name: Name, throttle: Throttle = None) -> None:
             raise typer.Exit(FOUND)
 
 
-def drop(line: CommandLine, name: Name, throttle: Throttle = None, yes: Yes = False) -> None:
+def drop(line: CommandLine, *, name: Name, throttle: Throttle = None, yes: Yes = False) -> None:
     """Drop an index with all its entries, also one that no class declares.
 
     A program that declares the index builds it again at its next apply. Exit code 1: there is no such index.
@@ -46,6 +69,9 @@ def drop(line: CommandLine, name: Name, throttle: Throttle = None, yes: Yes = Fa
         if not dropped:
             raise CommandError(f"the store has no index {collection}.{index}", exit_code=FOUND)
         line.output.message(f"dropped {collection}.{index}")
+
+
+_COLUMNS = ("index", "state", "kind", "columns", "generation", "processed", "violations", "declared")
 
 
 def _split(name: str) -> tuple[str, str]:
