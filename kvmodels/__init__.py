@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         InvalidArgumentError,
         InvalidCursorError,
         InvalidKeyError,
+        InvalidLookupError,
         InvalidValueError,
         KeyTooLargeError,
         KvModelsError,
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from kvmodels.query.aggregates import Avg, Count, Max, Min, Sum
     from kvmodels.query.plans import QueryPlan
     from kvmodels.query.query import Page
+    from kvmodels.query.text_lookups import ParsedLookups, parse_lookups
     from kvmodels.schema.compile.model import KvModel
     from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col
     from kvmodels.schema.declare.foreign_keys import CASCADE, PROTECT, SET_NULL, ForeignKey
@@ -174,6 +176,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidCursorError",
     "InvalidKeyError",
+    "InvalidLookupError",
     "InvalidValueError",
     "KeyNumber",
     "KeyTooLargeError",
@@ -197,6 +200,7 @@ __all__ = [
     "NonIdempotentValidatorError",
     "OperationTooLargeError",
     "Page",
+    "ParsedLookups",
     "PlanStep",
     "PrimaryKey",
     "PrimaryKeyChangedError",
@@ -242,6 +246,7 @@ __all__ = [
     "describe",
     "open_async_kv",
     "open_kv",
+    "parse_lookups",
     "upgrade",
 ]
 
@@ -264,7 +269,8 @@ _NAMES_OF = {
     "errors": (
         "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DanglingReferenceError DecodeError "
         "DoesNotExist EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError "
-        "IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError "
+        "IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidLookupError InvalidValueError "
+        "KeyTooLargeError "
         "KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned "
         "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
         "ProtectedError QueryError ReadOnlyError ReferenceViolationError ReservedKeyError ResumeExpiredError "
@@ -287,6 +293,7 @@ _NAMES_OF = {
     "query.aggregates": "Avg Count Max Min Sum",
     "query.plans": "QueryPlan",
     "query.query": "Page",
+    "query.text_lookups": "ParsedLookups parse_lookups",
     "schema.compile.model": "KvModel",
     "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
     "schema.declare.foreign_keys": "CASCADE ForeignKey PROTECT SET_NULL",

@@ -30,6 +30,7 @@
     │   ├── UnknownFieldError
     │   ├── UnknownLookupError
     │   ├── NoUsableIndexError
+    │   ├── InvalidLookupError
     │   ├── InvalidCursorError
     │   └── IndexChangedError
     ├── SchemaError
@@ -77,6 +78,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidCursorError",
     "InvalidKeyError",
+    "InvalidLookupError",
     "InvalidValueError",
     "KeyTooLargeError",
     "KvModelsError",
@@ -481,6 +483,17 @@ class NoUsableIndexError(QueryError):
     filters: tuple[str, ...]
     order: tuple[str, ...]
     candidates: tuple[str, ...]
+
+
+class InvalidLookupError(QueryError):
+    """A text parameter is not a condition or an order of the model; raised by ``parse_lookups``."""
+
+    code = "KV706"
+    attributes = ("model", "parameter", "reason")
+    default_hint = "Give a field, two underscores and a lookup, such as age__gte, and a value of the field's type."
+    model: str
+    parameter: str
+    reason: str
 
 
 class InvalidCursorError(QueryError):

@@ -48,6 +48,7 @@ CODES = {
     "UnknownLookupError": "KV702",
     "NoUsableIndexError": "KV703",
     "InvalidCursorError": "KV704",
+    "InvalidLookupError": "KV706",
     "IndexChangedError": "KV705",
     "SchemaError": "KV800",
     "SchemaChangeRefusedError": "KV804",

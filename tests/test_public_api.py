@@ -64,6 +64,7 @@ PUBLIC = [
     "InvalidArgumentError",
     "InvalidCursorError",
     "InvalidKeyError",
+    "InvalidLookupError",
     "InvalidValueError",
     "KeyNumber",
     "KeyTooLargeError",
@@ -88,6 +89,7 @@ PUBLIC = [
     "OperationTooLargeError",
     "PROTECT",
     "Page",
+    "ParsedLookups",
     "PlanStep",
     "PrimaryKey",
     "PrimaryKeyChangedError",
@@ -136,6 +138,7 @@ PUBLIC = [
     "describe",
     "open_async_kv",
     "open_kv",
+    "parse_lookups",
     "upgrade",
 ]
 

@@ -1,0 +1,241 @@
+"""Conditions and orders from text: query strings, forms and command lines.
+
+Rules of this module: pure. Each text is converted by pydantic to the type of its column, and each condition is checked
+like one of ``filter()``; every error names the parameter. A program that passes on what strangers sent gives the names
+that they may use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, cast
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.ulid import ULID
+from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidValueError, QueryError
+from kvmodels.schema.compile.polymorphic import collection_schema, view_of
+from kvmodels.schema.declare.expressions import Q, container_kinds
+from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.filters.operands import PRIMARY_KEY, Keyword, known_field, split_keyword
+from kvmodels.schema.filters.parse import parse
+
+ORDER: Final = "order_by"
+"""The parameter with the order."""
+
+_LISTS: Final = frozenset({"in", "not_in", "contains_any", "contains_all", "range"})
+_TYPES: Final[Mapping[str, type[Any]]] = {
+    "bool": bool,
+    "int": int,
+    "number": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "uuid": UUID,
+    "ulid": ULID,
+    "date": date,
+    "datetime": datetime,
+    "time": time,
+    "timedelta": timedelta,
+    "decimal": Decimal,
+    "ip4": IPv4Address,
+    "ip6": IPv6Address,
+    "ip": str,
+}
+"""The type of the values of each column codec; the filter converts them further, such as to a member of an Enum."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLookups:
+    """Conditions and an order for a query.
+
+    Attributes:
+        where: the conditions, for ``filter(parsed.where)``; without any, an empty ``Q``.
+        order_by: the columns, for ``order_by(*parsed.order_by)``.
+    """
+
+    where: Q
+    order_by: tuple[str, ...]
+
+
+def parse_lookups(
+    model: type[Any],
+    parameters: Mapping[str, str | Sequence[str]] | Iterable[tuple[str, str]],
+    *,
+    allow: Iterable[str] | None = None,
+) -> ParsedLookups:
+    """Convert text parameters, such as those of a query string, to typed conditions and an order.
+
+    A name is a lookup as in ``filter()``: ``age``, ``age__gte``, ``address__city__startswith``. ``order_by`` has the
+    columns of the order, separated by commas. The lookups ``in``, ``not_in``, ``contains_any``, ``contains_all`` and
+    ``range`` take several values: repeat the parameter, separate the values by commas, or write a JSON list.
+
+    Args:
+        model: the model class.
+        parameters: texts by name, where a list of texts stands for a repeated parameter; or pairs of name and text,
+            such as ``request.query_params.multi_items()``.
+        allow: the names of fields and paths that conditions and the order may use; None for all. Give them for
+            parameters that come from users of a web page.
+
+    Returns:
+        The conditions and the order. Cost: none; the query decides which index serves them.
+
+    Raises:
+        InvalidLookupError: a parameter names a field or a lookup that does not exist or is not allowed, is repeated,
+            or has a text that its field cannot hold; the error has the name of the ``parameter``.
+        InvalidArgumentError: ``parameters`` is neither a mapping nor pairs of texts.
+        UnknownFieldError: ``allow`` names a field that the model does not have.
+
+    Examples:
+        >>> from kvmodels import Database, Indexed, KvModel, MultiIndexed, PrimaryKey
+        >>> class User(KvModel, collection="users"):
+        ...     id: PrimaryKey[int]
+        ...     age: Indexed[int]
+        ...     tags: MultiIndexed[list[str]]
+        >>> parsed = parse_lookups(User, {"age__gte": "18", "order_by": "-age"}, allow=["age", "tags"])
+        >>> parsed
+        ParsedLookups(where=Q(age__gte=18), order_by=('-age',))
+        >>> users = Database("memory://", models=[User])[User]
+        >>> _ = users.create(id=1, age=36, tags=["x"])
+        >>> [user.age for user in users.filter(parsed.where).order_by(*parsed.order_by)]
+        [36]
+    """
+    collection = collection_schema(model)
+    reader = _Reader(view_of(collection, model) or collection, allow)
+    lookups: dict[str, Any] = {}
+    order: list[str] = []
+    for name, texts in _grouped(parameters).items():
+        if name == ORDER:
+            order = [column for text in texts for column in reader.order(text)]
+        else:
+            lookups[name] = reader.operand(name, texts)
+    return ParsedLookups(Q(**lookups), tuple(order))
+
+
+def _grouped(parameters: object) -> dict[str, list[str]]:
+    """Return the texts of each parameter. Raises InvalidArgumentError."""
+    found: dict[str, list[str]] = {}
+    try:
+        pairs = parameters.items() if isinstance(parameters, Mapping) else cast("Iterable[Any]", parameters)
+        for name, given in cast("Iterable[tuple[Any, Any]]", pairs):
+            texts: list[Any] = [given] if isinstance(given, str) else list(given)
+            if not isinstance(name, str) or not all(isinstance(text, str) for text in texts):
+                raise TypeError
+            found.setdefault(name, []).extend(texts)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            "the parameters are not texts by name",
+            argument="parameters",
+            value=parameters,
+            hint='Give a mapping such as {"age__gte": "18"}, or pairs of name and text.',
+        ) from error
+    return found
+
+
+class _Reader:
+    """Converts the parameters for one model."""
+
+    def __init__(self, schema: ModelSchema, allow: Iterable[str] | None) -> None:
+        self._schema = schema
+        self._allowed = None if allow is None else {self._own_name(known_field(schema, name)) for name in allow}
+
+    def _own_name(self, name: str) -> str:
+        """Return the field for ``pk``, if the primary key is one field."""
+        key = self._schema.primary_key
+        return key[0].field if name == PRIMARY_KEY and len(key) == 1 else name
+
+    def order(self, text: str) -> list[str]:
+        """Return the columns of an order."""
+        columns = [column.strip() for column in text.split(",") if column.strip()]
+        for column in columns:
+            try:
+                name = known_field(self._schema, column.removeprefix("-"))
+            except QueryError as error:
+                raise self._refused(ORDER, error) from error
+            self._require_allowed(ORDER, name)
+        return columns
+
+    def operand(self, parameter: str, texts: Sequence[str]) -> Any:
+        """Return the operand of a lookup."""
+        try:
+            keyword = split_keyword(self._schema, parameter)
+        except QueryError as error:
+            raise self._refused(parameter, error) from error
+        self._require_allowed(parameter, keyword.name)
+        operand = self._converted(parameter, keyword, texts)
+        try:
+            parse(self._schema, (), {parameter: operand})
+        except (QueryError, InvalidValueError) as error:
+            raise self._refused(parameter, error) from error
+        return operand
+
+    def _converted(self, parameter: str, keyword: Keyword, texts: Sequence[str]) -> Any:
+        source = self._schema.source(self._own_name(keyword.name))
+        whole = source is not None and source.many and not keyword.any and keyword.lookup in ("exact", "ne")
+        if keyword.lookup in _LISTS or whole:
+            items = _listed(texts)
+            if items is None:
+                raise self._error(parameter, "this is not a JSON list")
+            values = [self._value(parameter, keyword, source, item) for item in items]
+            return container_kinds(self._schema.model, keyword.name)[0](values) if whole else values
+        if len(texts) != 1:
+            raise self._error(parameter, "it is given more than once" if texts else "it has no value")
+        return self._value(parameter, keyword, source, texts[0])
+
+    def _value(self, parameter: str, keyword: Keyword, source: ColumnSource | None, item: Any) -> Any:
+        kind = "bool" if keyword.lookup == "isnull" else None if source is None else source.codec.name
+        if kind is None:
+            raise self._error(parameter, "values of this type cannot be given as text")
+        adapter = _adapter(kind)
+        try:
+            return adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
+        except ValidationError as error:
+            raise self._error(parameter, error.errors(include_url=False, include_input=False)[0]["msg"]) from error
+
+    def _require_allowed(self, parameter: str, name: str) -> None:
+        if self._allowed is not None and self._own_name(name) not in self._allowed:
+            raise self._error(parameter, "this field is not allowed")
+
+    def _refused(self, parameter: str, error: QueryError | InvalidValueError) -> InvalidLookupError:
+        # With a list of allowed names, nothing is said about the others.
+        hint = error.hint if self._allowed is None else None
+        return self._error(parameter, error.message, hint)
+
+    def _error(self, parameter: str, reason: str, hint: str | None = None) -> InvalidLookupError:
+        if hint is None and self._allowed is not None:
+            hint = f"Allowed are: {', '.join(sorted(self._allowed))}."
+        return InvalidLookupError(
+            "a parameter is not a condition of the model",
+            model=self._schema.name,
+            parameter=parameter,
+            reason=reason,
+            hint=hint,
+        )
+
+
+def _listed(texts: Sequence[str]) -> list[Any] | None:
+    """Return the values of a list; None for a text that begins like a JSON list and is not one."""
+    if len(texts) != 1:
+        return list(texts)
+    if not texts[0].startswith("["):
+        return texts[0].split(",") if texts[0] else []
+    try:
+        return list(json.loads(texts[0]))
+    except ValueError:
+        return None
+
+
+@cache
+def _adapter(codec: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_TYPES[codec])
+
+
+show_public_path(ParsedLookups, parse_lookups)
