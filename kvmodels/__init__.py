@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
     from kvmodels.flows.check.findings import CheckReport
     from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
+    from kvmodels.flows.describe.keys import KeyExplanation
+    from kvmodels.flows.describe.stats import CollectionStats, IndexStats, RowStats, StoreStats
     from kvmodels.flows.evolution.apply import SchemaReport
     from kvmodels.flows.evolution.batches import IndexViolation
     from kvmodels.flows.evolution.build import BuildReport
@@ -146,6 +148,7 @@ __all__ = [
     "CheckReport",
     "ClosedError",
     "CollectionDescription",
+    "CollectionStats",
     "ColumnDescription",
     "CommitUnknownError",
     "ConcurrencyError",
@@ -169,6 +172,7 @@ __all__ = [
     "IndexChangedError",
     "IndexDescription",
     "IndexNotReadyError",
+    "IndexStats",
     "IndexStatus",
     "IndexViolation",
     "Indexed",
@@ -178,6 +182,7 @@ __all__ = [
     "InvalidKeyError",
     "InvalidLookupError",
     "InvalidValueError",
+    "KeyExplanation",
     "KeyNumber",
     "KeyTooLargeError",
     "Kv",
@@ -218,6 +223,7 @@ __all__ = [
     "ResumeExpiredError",
     "RetriesExhaustedError",
     "RetryPolicy",
+    "RowStats",
     "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",
@@ -227,6 +233,7 @@ __all__ = [
     "SnapshotExpiredError",
     "StaleObjectError",
     "StorageFullError",
+    "StoreStats",
     "Stored",
     "Sum",
     "Transaction",
@@ -282,6 +289,8 @@ _NAMES_OF = {
     "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
     "flows.describe.catalogue": "CollectionDescription IndexStatus",
+    "flows.describe.keys": "KeyExplanation",
+    "flows.describe.stats": "CollectionStats IndexStats RowStats StoreStats",
     "flows.evolution.apply": "SchemaReport",
     "flows.evolution.batches": "IndexViolation",
     "flows.evolution.build": "BuildReport",

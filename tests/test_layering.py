@@ -46,7 +46,11 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bulk", "check", "describe", "kv"),
         ("transaction",),
     ),
-    "api": (("atomic", "core", "dump_files", "opening", "refusals", "scope", "settings"), ("_sync",), ("_async",)),
+    "api": (
+        ("atomic", "core", "dump_files", "file_sizes", "opening", "refusals", "scope", "settings"),
+        ("_sync",),
+        ("_async",),
+    ),
     "cli": (
         ("output",),
         ("failures",),

@@ -57,6 +57,7 @@ ARGUMENTS = {
     "Max",
     "Min",
     "Order",
+    "ParsedLookups",
     "Sum",
     "Upgrade",
 }
@@ -132,7 +133,9 @@ def of_people() -> Iterator[object]:
         yield people.order_by("id").page(size=1)
         model = describe(Person)
         yield from (model, model.fields[0], model.primary_key[0], model.indexes[0])
-        yield from (db.collections()[0], db.indexes()[0])
+        yield from (db.collections()[0], db.indexes()[0], db.explain_key(("people", 1)))
+        stats = db.stats()
+        yield from (stats, stats.collections[0], stats.collections[0].indexes[0], stats.other)
         yield db.kv.set(("a", b"\xff"), 1.0)
         yield db.kv.get(("a", b"\xff"))
         db.kv.enqueue(b"\xff", keys_if_undelivered=[("failed", b"\xff")])

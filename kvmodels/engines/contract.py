@@ -503,6 +503,7 @@ class Capabilities:
         write_reserver: a reservation of the right to write, against other processes.
         commit_resolver: finds out what became of a commit by the token of its ``CommitUnknownError``.
         turns: the queues of writers that want the same keys, shared by all handles of the store in this process.
+        files: the paths of the files that hold the store; some may not exist at times.
     """
 
     traits: Traits
@@ -515,6 +516,7 @@ class Capabilities:
     write_reserver: WriteReserver | None = None
     commit_resolver: CommitResolver | None = None
     turns: Turns | None = None
+    files: tuple[str, ...] = ()
 
 
 class NotSmallError(Exception):

@@ -109,7 +109,7 @@ def parse_lookups(
         [36]
     """
     collection = collection_schema(model)
-    reader = _Reader(view_of(collection, model) or collection, allow)
+    reader = _ParameterReader(view_of(collection, model) or collection, allow)
     lookups: dict[str, Any] = {}
     order: list[str] = []
     for name, texts in _grouped(parameters).items():
@@ -124,7 +124,11 @@ def _grouped(parameters: object) -> dict[str, list[str]]:
     """Return the texts of each parameter. Raises InvalidArgumentError."""
     found: dict[str, list[str]] = {}
     try:
-        pairs = parameters.items() if isinstance(parameters, Mapping) else cast("Iterable[Any]", parameters)
+        pairs: object = (
+            cast("Mapping[Any, Any]", cast("object", parameters)).items()
+            if isinstance(parameters, Mapping)
+            else parameters
+        )
         for name, given in cast("Iterable[tuple[Any, Any]]", pairs):
             texts: list[Any] = [given] if isinstance(given, str) else list(given)
             if not isinstance(name, str) or not all(isinstance(text, str) for text in texts):
@@ -140,7 +144,7 @@ def _grouped(parameters: object) -> dict[str, list[str]]:
     return found
 
 
-class _Reader:
+class _ParameterReader:
     """Converts the parameters for one model."""
 
     def __init__(self, schema: ModelSchema, allow: Iterable[str] | None) -> None:

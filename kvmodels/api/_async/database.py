@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,14 +20,18 @@ from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async import kv as key_value
 from kvmodels.api._async import repository as repositories
 from kvmodels.api._async import transaction as transactions
+from kvmodels.api.file_sizes import file_sizes
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.catalog import evolution
+from kvmodels.core.keys import Key
 from kvmodels.engines import contract as base
+from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
 from kvmodels.flows.check import findings, scrub
-from kvmodels.flows.describe import catalogue
+from kvmodels.flows.describe import catalogue, stats
+from kvmodels.flows.describe import keys as explaining
 from kvmodels.flows.evolution import apply as plan_apply
 from kvmodels.flows.evolution import build as building
 from kvmodels.flows.evolution import migrate as migrate_flows
@@ -597,6 +602,68 @@ class AsyncDatabase:
             trees.kind: readable; index kind (kind)
         """
         return await self._run(catalogue.describe_indexes(self._core.context))
+
+    async def explain_key(self, key: Key | bytes) -> explaining.KeyExplanation:
+        """Return what a key of the store is, such as a record, an index entry, a lock or a message.
+
+        Args:
+            key: a key as ``db.kv`` and the findings of ``check()`` have it, or its packed bytes.
+
+        Returns:
+            The explanation; print it. Keys of models are explained by the catalogue of the store, so no class is
+            needed. Cost: two reads.
+
+        Raises:
+            InvalidArgumentError, InvalidKeyError: it is not a key.
+
+        Examples:
+            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: Indexed[str]
+            >>> async with AsyncDatabase("memory://", models=[Tree]) as db:
+            ...     _ = await db[Tree].create(id=7, kind="oak")
+            ...     print(await db.explain_key(("trees_by_kind", "oak", 7)))
+            entry of trees.kind: kind='oak', record 7
+        """
+        return await self._run(explaining.explain_key(self._core.context, key))
+
+    async def stats(
+        self,
+        *,
+        exact: bool = False,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> stats.StoreStats:
+        """Return the numbers of rows and bytes by collection and index, and of queues, locks and other keys.
+
+        Args:
+            exact: read every row; otherwise rows are only counted, and their sizes estimated from a sample.
+            progress: with ``exact``, called after each batch with a ``SchemaProgress`` whose ``step`` is ``"stats"``.
+            throttle: with ``exact``, the maximum number of rows per second; None for no limit.
+
+        Returns:
+            The numbers; print them. Writes during the call may be counted in part. Cost: ``exact`` reads every row in
+            batches of 500; otherwise one count and two reads of at most 100 rows for each index. Memory does not
+            depend on the size of the store.
+
+        Raises:
+            InvalidArgumentError: ``exact`` is not a bool, or the throttle is not a positive number.
+
+        Examples:
+            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: Indexed[str]
+            >>> async with AsyncDatabase("memory://", models=[Tree]) as db:
+            ...     _ = await db[Tree].create(id=7, kind="oak")
+            ...     trees = (await db.stats()).collections[0]
+            ...     str(trees.records), trees.indexes[0].name, trees.indexes[0].entries.rows
+            ('1 rows, 24 bytes', 'kind', 1)
+        """
+        arguments.require_flag("exact", exact)
+        found = await self._run(stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
+        return replace(found, files=file_sizes(self._engine))
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

@@ -173,7 +173,12 @@ class LmdbEngine(FileEngine[LmdbStore]):
         store = attach(_folders, folder, url, options, opened)
         super().__init__(_folders, store, limits.within(Limits.LMDB), url)
         self.capabilities = Capabilities(
-            LMDB_TRAITS, submitting=self, at_once=self, write_reserver=self, turns=store.turns
+            LMDB_TRAITS,
+            submitting=self,
+            at_once=self,
+            write_reserver=self,
+            turns=store.turns,
+            files=(os.path.join(store.path, "data.mdb"),),
         )
 
     def read(

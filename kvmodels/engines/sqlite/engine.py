@@ -170,6 +170,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             remover=self,
             write_reserver=self,
             turns=store.turns,
+            files=() if given == PRIVATE_MEMORY else (store.path, f"{store.path}-wal"),
         )
 
     def read(

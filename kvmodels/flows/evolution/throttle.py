@@ -26,11 +26,11 @@ _UNREACHABLE: Final = 1e12
 
 @dataclass(frozen=True, slots=True)
 class SchemaProgress:
-    """The progress of one step of a schema change, or of a check.
+    """The progress of one step of a schema change, of a check, or of ``db.stats()``.
 
     Attributes:
-        step: the kind of work: records are indexed or rewritten, entries removed, or rows checked.
-        collection: the collection of the model.
+        step: the kind of work: records are indexed or rewritten, entries removed, rows checked, or rows counted.
+        collection: the collection of the model; of ``stats``, also the name of another part of the store.
         index: the index whose entries are created, removed or checked; None while records are migrated or checked.
         scanned: the number of records that the step has processed, by all processes together; for a drop, of entries
             that this process removed; for a check, of records, entries or counters that were read.
@@ -38,7 +38,7 @@ class SchemaProgress:
             check.
     """
 
-    step: Literal["build", "migrate", "drop", "check"]
+    step: Literal["build", "migrate", "drop", "check", "stats"]
     collection: str
     index: str | None
     scanned: int

@@ -1,0 +1,286 @@
+"""Explain what a stored key is: a record, an index entry, or a row of the library.
+
+Rules of this module: keys of models are explained by the catalogue of the store, so no class is needed. The order of
+``_RESERVED_KINDS`` is that of the table in ``docs/concepts/layout.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Annotated, Any, Final, Literal, cast
+
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import Header, StoredCollection
+from kvmodels.catalog.keyspace import RESERVED, EntryLayout, RecordLayout
+from kvmodels.catalog.stored_layouts import stored_entry_layouts, stored_record_layout
+from kvmodels.core.keys import Key, decode_key, encode_key
+from kvmodels.core.operations import Row
+from kvmodels.core.values import StoredAsJson
+from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, KvModelsError, SchemaMismatchError
+from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.effects import Flow, read_row
+from kvmodels.indexing.entries import owner_in
+
+KeyKind = Literal[
+    "record",
+    "entry",
+    "slot",
+    "counter",
+    "header",
+    "fence",
+    "build",
+    "drop",
+    "migration",
+    "unmigrated",
+    "violation",
+    "message",
+    "lock",
+    "ticket",
+    "bulk",
+    "guard",
+    "reference_guard",
+    "reference_anchor",
+    "token",
+    "namespace",
+    "reserved",
+    "foreign",
+    "plain",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyExplanation:
+    """The explanation of a key of the store; ``str()`` gives it as a sentence.
+
+    Attributes:
+        key: the parts of the key; ``(bytes,)`` for bytes that are not a key.
+        kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index;
+            ``message`` of a queue, ``lock``, ``ticket`` of a waiter for a lock; ``namespace``: a key of a namespace;
+            ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
+            ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in the table of the
+            stored layout; ``reserved``: another key of the library; ``foreign``: a key below the name of a collection
+            or an index that the library does not write; ``plain``: a key of the program.
+        exists: whether the store has a row under the key.
+        collection: the collection, for a key of a model.
+        index: the index, for a key of one.
+        generation: the generation of the index.
+        columns: for an entry, a slot or a counter, the values of the columns by name.
+        primary_key: the primary key of the record, if the key or its row names one; several values are a tuple.
+        name: the name of a lock or namespace, the id of a message or bulk write, the token, or the counted value.
+        inner: for a key of a namespace, the explanation of the rest of the key.
+    """
+
+    key: Annotated[tuple[Any, ...], StoredAsJson]
+    kind: KeyKind
+    exists: bool = False
+    collection: str | None = None
+    index: str | None = None
+    generation: int | None = None
+    columns: Annotated[Mapping[str, Any], StoredAsJson] = field(default_factory=dict[str, Any])
+    primary_key: Annotated[Any, StoredAsJson] = None
+    name: str | None = None
+    inner: KeyExplanation | None = None
+
+    def __str__(self) -> str:
+        text = _SENTENCES[self.kind]
+        if self.kind == "namespace" and self.inner is not None:
+            return f"in the namespace {self.name!r}: {self.inner}"
+        place = f"{self.collection}.{self.index}" if self.index is not None else f"{self.collection}"
+        words = [text.format(place=place, name=self.name, key=short_repr(self.primary_key))]
+        words += [f"generation {self.generation}"] if self.generation not in (None, 1) else []
+        values = [f"{name}={short_repr(value)}" for name, value in self.columns.items()]
+        if self.primary_key is not None and "{key}" not in text:
+            values.append(f"record {short_repr(self.primary_key)}")
+        sentence = ", ".join(words) + (f": {', '.join(values)}" if values else "")
+        return sentence if self.exists else f"{sentence} (no such row)"
+
+
+_SENTENCES: Final[Mapping[KeyKind, str]] = {
+    "record": "record {key} of {place}",
+    "entry": "entry of {place}",
+    "slot": "unique slot of {place}",
+    "counter": "counter {name} of {place}",
+    "header": "header of the store, with the catalogue",
+    "fence": "fence of the build of {place}",
+    "build": "progress of the build of {place}",
+    "drop": "progress of the removal of {place}",
+    "migration": "progress of a migration of {place}",
+    "unmigrated": "record {key} of {place} that a migration cannot rewrite",
+    "violation": "record {key} that {place} cannot hold",
+    "message": "message {name} of the queue",
+    "lock": "lock {name}",
+    "ticket": "ticket of a waiter for the lock {name}",
+    "bulk": "row of the bulk write {name}",
+    "guard": "guard {name} of transactions",
+    "reference_guard": "guard of record {key} of {place}, which others refer to",
+    "reference_anchor": "anchor of record {key} of {place}, which others refer to",
+    "token": "token {name} of a write",
+    "namespace": "namespace {name}",
+    "reserved": "key of the library of an unknown kind",
+    "foreign": "foreign key below the prefix of {place}, which the library does not write",
+    "plain": "key of the program, of no model",
+}
+
+
+def explain_key(context: Context, key: object) -> Flow[KeyExplanation]:
+    """Return what a key is.
+
+    ``key``: a key of the key-value API, or its packed bytes. Cost: two reads. Raises InvalidArgumentError: it is
+    neither; InvalidKeyError: a part cannot be in a key.
+    """
+    packed = _packed(key)
+    view = yield from reload_header(context)
+    row = yield from read_row(packed)
+    explained = _explained(context, view.header, packed, row)
+    return replace(explained, exists=row is not None)
+
+
+def _packed(key: object) -> bytes:
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, (tuple, list)):
+        return encode_key(cast("Key", key))
+    raise InvalidArgumentError(
+        "this is not a key",
+        argument="key",
+        value=key,
+        hint='Give the parts in a tuple, such as ("users", 7), or packed bytes.',
+    )
+
+
+def _explained(context: Context, header: Header, packed: bytes, row: Row | None) -> KeyExplanation:
+    try:
+        key = decode_key(packed)
+    except InvalidKeyError:
+        return KeyExplanation((packed,), "plain")
+    if key[:1] == (RESERVED,):
+        return _of_library(context, header, key, row)
+    for collection in header.collections.values():
+        if key[:1] == (collection.name,):
+            return _of_record(collection, key, packed)
+        if any(key[:1] == (index.prefix(collection.name),) for index in collection.indexes if not index.is_aggregate):
+            return _of_entry(context, collection, packed, row)
+    return KeyExplanation(key, "plain")
+
+
+def _of_record(collection: StoredCollection, key: Key, packed: bytes) -> KeyExplanation:
+    layout = _layout_of(collection)
+    if layout is None or not layout.is_record_key(packed):
+        return KeyExplanation(key, "foreign", collection=collection.name)
+    return KeyExplanation(key, "record", collection=collection.name, primary_key=_shown(layout.unpack_key(packed)))
+
+
+def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row: Row | None) -> KeyExplanation:
+    key = decode_key(packed)
+    records = _layout_of(collection)
+    for index, layout in stored_entry_layouts(collection):
+        if key[:1] != (index.prefix(collection.name),) or index.is_aggregate:
+            continue
+        explained = KeyExplanation(key, "foreign", False, collection.name, index.name, index.generation)
+        try:
+            columns = dict(zip(layout.definition.fields, layout.columns_in(packed), strict=True))
+            pk = layout.pk_in(packed)
+            owner = None if records is None else _owner(context, records, layout, pk, row)
+        except (KvModelsError, ValueError, TypeError):
+            return explained
+        return replace(explained, kind="entry" if pk else "slot", columns=columns, primary_key=owner)
+    return KeyExplanation(key, "foreign", collection=collection.name)
+
+
+def _owner(context: Context, records: RecordLayout, layout: EntryLayout, pk: bytes, row: Row | None) -> Any:
+    """Return the primary key of the record of an entry, or of the record that holds a slot; None if it is unknown."""
+    if not pk:
+        if row is None:
+            return None
+        try:
+            pk = owner_in(context.codec, records, layout.definition, row)
+        except DecodeError:
+            return None
+    return _shown(records.unpack(pk))
+
+
+_NAMED: Final[Mapping[str, KeyKind]] = {"bulk": "bulk", "guard": "guard", "share": "guard", "token": "token"}
+_OF_INDEXES: Final[Mapping[str, KeyKind]] = {"fence": "fence", "build": "build", "drop": "drop"}
+
+
+def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> KeyExplanation:
+    match key[1:]:
+        case ("header",):
+            return KeyExplanation(key, "header")
+        case ("fence" | "build" | "drop" as kind, str() as collection, str() as index, int() as generation):
+            return KeyExplanation(key, _OF_INDEXES[kind], False, collection, index, generation)
+        case ("counter", str() as collection, str() as index, int() as generation, *_, str() as counted):
+            explained = KeyExplanation(key, "counter", False, collection, index, generation, name=counted)
+            return replace(explained, columns=_group(header, explained))
+        case ("violation", str() as collection, str() as index, int() as generation, _, *pk):
+            explained = KeyExplanation(key, "violation", False, collection, index, generation)
+            return replace(explained, primary_key=_primary_key(header, collection, pk))
+        case ("migration", str() as collection):
+            return KeyExplanation(key, "migration", collection=collection)
+        case ("unmigrated", str() as collection, *pk):
+            return _of_a_record(header, key, "unmigrated", collection, pk)
+        case ("ref", str() as collection, "guard" | "anchor" as kind, *pk):
+            of_kind: KeyKind = "reference_guard" if kind == "guard" else "reference_anchor"
+            return _of_a_record(header, key, of_kind, collection, pk)
+        case ("queue", int(), str() as message):
+            return KeyExplanation(key, "message", name=message)
+        case ("lock", str() as name):
+            return KeyExplanation(key, "lock", name=name)
+        case ("lock", str() as name, str()):
+            return KeyExplanation(key, "ticket", name=name)
+        case ("bulk" | "guard" | "share" | "token" as kind, str() as name, *_):
+            return KeyExplanation(key, _NAMED[kind], name=name)
+        case ("ns", str() as name, *rest):
+            inner = _in_namespace(context, tuple(rest), row)
+            return KeyExplanation(key, "namespace", name=name, inner=inner)
+        case _:
+            return KeyExplanation(key, "reserved")
+
+
+def _in_namespace(context: Context, rest: Key, row: Row | None) -> KeyExplanation:
+    """Return the explanation of the rest of a key; a namespace has queues, locks and namespaces, but no models."""
+    explained = _explained(context, Header({}), encode_key(rest), row)
+    return replace(explained, exists=row is not None)
+
+
+def _group(header: Header, counter: KeyExplanation) -> dict[str, Any]:
+    """Return the group of a counter by column; empty if the catalogue does not list its index any more."""
+    collection = header.collections.get(counter.collection or "")
+    for index, layout in stored_entry_layouts(collection) if collection is not None else ():
+        if (index.name, index.generation) == (counter.index, counter.generation):
+            try:
+                values = layout.columns_in(encode_key(counter.key))
+            except (KvModelsError, ValueError, TypeError):
+                return {}
+            return dict(zip(layout.definition.fields, values, strict=False))
+    return {}
+
+
+def _of_a_record(header: Header, key: Key, kind: KeyKind, collection: str, pk: Sequence[Any]) -> KeyExplanation:
+    return KeyExplanation(key, kind, collection=collection, primary_key=_primary_key(header, collection, pk))
+
+
+def _primary_key(header: Header, name: str, parts: Sequence[Any]) -> Any:
+    """Return the primary key for the parts at the end of a key; the parts themselves if the catalogue lacks it."""
+    collection = header.collections.get(name)
+    layout = None if collection is None else _layout_of(collection)
+    try:
+        return _shown(tuple(parts) if layout is None else layout.unpack(encode_key(tuple(parts))))
+    except InvalidKeyError:
+        return _shown(tuple(parts))
+
+
+def _layout_of(collection: StoredCollection) -> RecordLayout | None:
+    try:
+        return stored_record_layout(collection)
+    except SchemaMismatchError:
+        return None
+
+
+def _shown(values: tuple[Any, ...]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+show_public_path(KeyExplanation)

@@ -1,0 +1,306 @@
+"""Count the rows and bytes of a store by collection and index.
+
+The key space is divided into ranges: the records of each collection, the entries or counters of each index, the queue,
+the locks, the namespaces, other rows of the library, and everything else. An exact run reads every row; an estimate
+counts the rows of each range and reads a few from both ends.
+
+Rules of this module: the memory does not depend on the number of rows. No class is needed. Batches are separate reads,
+so writes during a run may be counted in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Final, NamedTuple
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import Header, StoredIndex
+from kvmodels.catalog.keyspace import RESERVED, counter_prefix
+from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor
+from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
+from kvmodels.errors import InvalidKeyError
+from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.effects import Flow, count_rows, now, read, rows_at_once
+from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
+
+ROWS_AT_ONCE: Final = 500
+SAMPLED_ROWS: Final = 100
+"""The number of rows that an estimate reads from each end of a range."""
+
+_LOCK_PARTS: Final = 3
+_FIRST: Final = b"\0"
+_END: Final = b"\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class RowStats:
+    """The rows of a part of a store.
+
+    Attributes:
+        rows: how many there are; always counted.
+        bytes: the size of their keys and values, without the overhead of the engine.
+        expiring: how many have a deadline that has not been reached.
+        exact: whether every row was read; otherwise ``bytes`` and ``expiring`` are estimated from a sample.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    expiring: int = 0
+    exact: bool = True
+
+    def __add__(self, other: RowStats) -> RowStats:
+        return RowStats(
+            self.rows + other.rows,
+            self.bytes + other.bytes,
+            self.expiring + other.expiring,
+            self.exact and other.exact,
+        )
+
+    def __str__(self) -> str:
+        about = "" if self.exact else "about "
+        expiring = f", {about}{self.expiring:,} expiring" if self.expiring else ""
+        return f"{self.rows:,} rows, {about}{self.bytes:,} bytes{expiring}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """The entries of one generation of an index; of an aggregate index, its counters."""
+
+    name: str
+    generation: int
+    entries: RowStats
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionStats:
+    """The records and index entries of a collection."""
+
+    name: str
+    records: RowStats
+    indexes: tuple[IndexStats, ...]
+
+    @property
+    def total(self) -> RowStats:
+        """The records and all entries together."""
+        return sum((index.entries for index in self.indexes), self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """The numbers of rows and bytes of a store.
+
+    Attributes:
+        collections: each collection in the catalogue, in the order of the names.
+        queue_ready: messages of the queue that can be taken now.
+        queue_later: messages that are delayed, or that a worker is handling.
+        locks_held: the number of locks that have a holder.
+        lock_waiters: the number of tickets of waiters for locks.
+        namespaces: the rows of all namespaces, with their own queues and locks.
+        library: other rows of the library, such as the catalogue and progress of schema changes.
+        other: keys of the program, and rows below no collection of the catalogue.
+        files: the size of each file of the store in bytes; empty for stores in memory and on a server.
+    """
+
+    collections: tuple[CollectionStats, ...]
+    queue_ready: int
+    queue_later: int
+    locks_held: int
+    lock_waiters: int
+    namespaces: RowStats
+    library: RowStats
+    other: RowStats
+    files: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def exact(self) -> bool:
+        """Whether every row was read; otherwise sizes in bytes and numbers of deadlines are estimates."""
+        parts = (self.namespaces, self.library, self.other, *(one.total for one in self.collections))
+        return all(part.exact for part in parts)
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for collection in self.collections:
+            lines.append(f"{collection.name}: {collection.records}")
+            lines += [f"  {index.name}: {index.entries}" for index in collection.indexes]
+        lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later")
+        lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
+        named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
+        lines += [f"{name}: {part}" for name, part in named]
+        lines += [f"{path}: {size:,} bytes" for path, size in self.files.items()]
+        return "\n".join(lines)
+
+
+class _RangePart(NamedTuple):
+    """The kind of the rows of a range."""
+
+    kind: str
+    collection: str = ""
+    index_name: str | None = None
+    generation: int = 0
+
+
+_OTHER: Final = _RangePart("other")
+_LIBRARY: Final = _RangePart("library")
+_NAMESPACES: Final = _RangePart("namespaces")
+_LOCKS: Final = _RangePart("locks")
+_READY: Final = _RangePart("ready")
+_LATER: Final = _RangePart("later")
+
+_Range = tuple[bytes, bytes, _RangePart]
+
+
+def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
+    """Return the numbers of rows and bytes by collection and index.
+
+    Cost: ``exact`` reads every row in batches of 500; otherwise one count and at most two small reads for each range.
+    """
+    view = yield from reload_header(context)
+    time = yield from now()
+    found: dict[_RangePart, RowStats] = {}
+    held = waiting = 0
+    for start, end, part in _ranges(view.header, time):
+        if part is _LOCKS:
+            held, waiting = yield from _locks(context, start, end)
+            continue
+        stats = yield from (_scanned(context, pace, (start, end, part)) if exact else _sampled(context, start, end))
+        found[part] = found.get(part, RowStats()) + stats
+    return StoreStats(
+        collections=tuple(_collections(view.header, found)),
+        queue_ready=found.get(_READY, RowStats()).rows,
+        queue_later=found.get(_LATER, RowStats()).rows,
+        locks_held=held,
+        lock_waiters=waiting,
+        namespaces=found.get(_NAMESPACES, RowStats()),
+        library=found.get(_LIBRARY, RowStats()),
+        other=found.get(_OTHER, RowStats()),
+    )
+
+
+def _collections(header: Header, found: Mapping[_RangePart, RowStats]) -> Iterator[CollectionStats]:
+    for name in sorted(header.collections):
+        indexes = [
+            IndexStats(index.name, index.generation, found.get(_entries(name, index), RowStats()))
+            for index in header.collections[name].indexes
+        ]
+        yield CollectionStats(name, found.get(_RangePart("records", name), RowStats()), tuple(indexes))
+
+
+def _entries(collection: str, index: StoredIndex) -> _RangePart:
+    return _RangePart("entries", collection, index.name, index.generation)
+
+
+def _ranges(header: Header, time: int) -> list[_Range]:
+    """Return ranges that cover every key once, in key order."""
+    known = sorted([*_of_models(header), *_of_library(time)])
+    found: list[_Range] = []
+    at = _FIRST
+    library, after_library = encode_key((RESERVED,)), after_prefix(encode_key((RESERVED,)))
+    for start, end, part in known:
+        found += _between(at, start, library, after_library)
+        found.append((start, end, part))
+        at = end
+    return found + list(_between(at, _END, library, after_library))
+
+
+def _between(start: bytes, end: bytes, library: bytes, after_library: bytes) -> Iterator[_Range]:
+    """Yield a gap between known ranges, divided where the keys of the library begin and end."""
+    for low, high, part in (
+        (_FIRST, library, _OTHER),
+        (library, after_library, _LIBRARY),
+        (after_library, _END, _OTHER),
+    ):
+        first, last = max(start, low), min(end, high)
+        if first < last:
+            yield first, last, part
+
+
+def _of_models(header: Header) -> Iterator[_Range]:
+    for name, collection in header.collections.items():
+        prefix = encode_key((name,))
+        yield prefix, after_prefix(prefix), _RangePart("records", name)
+        for index in collection.indexes:
+            counters = counter_prefix(name, index.name, index.generation)
+            entries = counters if index.is_aggregate else encode_key((index.prefix(name),))
+            yield entries, after_prefix(entries), _entries(name, index)
+
+
+def _of_library(time: int) -> Iterator[_Range]:
+    queue = encode_key((RESERVED, "queue"))
+    later = queue + encode_part(time + 1)
+    yield queue, later, _READY
+    yield later, after_prefix(queue), _LATER
+    for name, part in (("lock", _LOCKS), ("ns", _NAMESPACES)):
+        prefix = encode_key((RESERVED, name))
+        yield prefix, after_prefix(prefix), part
+
+
+def _scanned(context: Context, pace: Pace, one: _Range) -> Flow[RowStats]:
+    """Read every row of a range."""
+    start, end, part = one
+    total = RowStats()
+    while True:
+        size = rows_at_once(context.limits, pace.size(ROWS_AT_ONCE))
+        result = yield from read((ReadRange(start, end, size),))
+        rows = result.ranges[0]
+        if not rows:
+            return total
+        total += _sum(rows)
+        start = key_successor(rows[-1].key)
+        yield from pace.after(
+            SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows), len(rows)
+        )
+
+
+def _sampled(context: Context, start: bytes, end: bytes) -> Flow[RowStats]:
+    """Count the rows of a range, and read some from both ends."""
+    size = rows_at_once(context.limits, SAMPLED_ROWS)
+    result = yield from read((ReadRange(start, end, size),))
+    first = result.ranges[0]
+    if len(first) < size:
+        return _sum(first)
+    number = yield from _count(ReadRange(start, end))
+    result = yield from read((ReadRange(key_successor(first[-1].key), end, size, reverse=True),))
+    sample = _sum([*first, *result.ranges[0]])
+    if sample.rows >= number:
+        return sample
+    scale = number / sample.rows
+    return RowStats(number, round(sample.bytes * scale), round(sample.expiring * scale), exact=False)
+
+
+def _count(one: ReadRange) -> Flow[int]:
+    counted = yield from count_rows((one,))
+    assert not isinstance(counted, GuardFailed), "there is no guard"
+    return counted.numbers[0]
+
+
+def _locks(context: Context, start: bytes, end: bytes) -> Flow[tuple[int, int]]:
+    """Return the numbers of locks and tickets; a key has one part more if it is that of a ticket."""
+    held = waiting = 0
+    while True:
+        result = yield from read((ReadRange(start, end, rows_at_once(context.limits, ROWS_AT_ONCE)),))
+        rows = result.ranges[0]
+        if not rows:
+            return held, waiting
+        locks = sum(_is_lock(row.key) for row in rows)
+        held, waiting = held + locks, waiting + len(rows) - locks
+        start = key_successor(rows[-1].key)
+
+
+def _is_lock(key: bytes) -> bool:
+    try:
+        return len(decode_key(key)) == _LOCK_PARTS
+    except InvalidKeyError:
+        return False
+
+
+def _sum(rows: Sequence[Row]) -> RowStats:
+    return RowStats(
+        len(rows),
+        sum(len(row.key) + len(row.value) for row in rows),
+        sum(row.expire_at is not None for row in rows),
+    )
+
+
+show_public_path(CollectionStats, IndexStats, RowStats, StoreStats)
