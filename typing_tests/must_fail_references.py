@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvmodels import Database, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey
+from typing import Annotated
+
+from kvmodels import CASCADE, SET_NULL, Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey
 
 
 class Author(KvModel, collection="authors"):
@@ -12,6 +14,12 @@ class Author(KvModel, collection="authors"):
 class Book(KvModel, collection="books"):
     id: PrimaryKey[int]
     author_id: ForeignKey[int, Author]
+
+
+class Chapter(KvModel, collection="chapters"):
+    id: PrimaryKey[int]
+    book_id: Annotated[ForeignKey[int, Book], CASCADE]
+    draft_id: Annotated[ForeignKey[int | None, Book], SET_NULL] = Field(default=None)
 
 
 def of_books(key: ForeignKeyRef[Book, int, Author]) -> None:
@@ -36,3 +44,8 @@ db[Book].with_related(Book.id)  # mypy: call-overload / pyright: reportArgumentT
 db[Book].values("id").with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
 query = db[Book].all()
 Book.author_id.in_(query)  # mypy: arg-type / pyright: reportArgumentType
+of_books(Chapter.book_id)  # mypy: arg-type / pyright: reportArgumentType
+chapter = Chapter(id=1, book_id=1)
+chapter.book_id = None  # mypy: assignment / pyright: reportAttributeAccessIssue
+chapter.draft_id.bit_length()  # mypy: union-attr / pyright: reportOptionalMemberAccess
+db[Book].remove_cascade(1)  # mypy: call-arg / pyright: reportCallIssue

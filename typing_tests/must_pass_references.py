@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, assert_type
 
 from kvmodels import (
+    CASCADE,
+    SET_NULL,
     AsyncDatabase,
     AsyncQuerySet,
+    BulkResult,
     Database,
     Field,
     ForeignKey,
@@ -31,6 +34,21 @@ class Book(KvModel, collection="books"):
     sequel_id: Annotated[ForeignKey[int | None, "Book"], Unique()] = Field(default=None)
 
 
+class Chapter(KvModel, collection="chapters"):
+    id: PrimaryKey[int]
+    book_id: Annotated[ForeignKey[int, Book], CASCADE]
+    draft_id: Annotated[ForeignKey[int | None, Book], SET_NULL] = Field(default=None)
+    next_id: Annotated[ForeignKey[int | None, "Chapter"], SET_NULL, Unique()] = Field(default=None)
+
+
+assert_type(Chapter.book_id, ForeignKeyRef[Chapter, int, Book])
+assert_type(Chapter.draft_id, ForeignKeyRef[Chapter, int | None, Book | None])
+assert_type(Chapter.next_id, ForeignKeyRef[Chapter, int | None, Chapter | None])
+chapter = Chapter(id=1, book_id=1)
+assert_type(chapter.book_id, int)
+assert_type(chapter.draft_id, int | None)
+chapter.draft_id = None
+
 assert_type(Book.author_id, ForeignKeyRef[Book, int, Author])
 assert_type(Book.editor_id, ForeignKeyRef[Book, int | None, Author | None])
 assert_type(Book.sequel_id, ForeignKeyRef[Book, int | None, Book | None])
@@ -40,7 +58,7 @@ assert_type(book.author_id, int)
 assert_type(book.editor_id, int | None)
 book.author_id = 2
 
-db = Database("memory://", models=[Author, Book])
+db = Database("memory://", models=[Author, Book, Chapter])
 author = db[Author].create(id=2)
 assert_type(db[Book].filter(Book.author_id == 1), QuerySet[Book])
 db[Book].filter(Book.editor_id == None)  # noqa: E711
@@ -60,8 +78,12 @@ for one, its_author in books.with_related(Book.author_id):
     assert_type(one, Book)
     assert_type(its_author, Author)
 
+assert_type(db[Chapter].with_related(Chapter.book_id, Chapter.draft_id), QuerySet[tuple[Chapter, Book, Book | None]])
+assert_type(db[Book].remove_cascade(1, resume_id="book-1"), BulkResult)
+
 
 async def in_async_code(database: AsyncDatabase) -> None:
+    assert_type(await database[Book].remove_cascade(book, resume_id="book-1", batch_size=10), BulkResult)
     query = database[Book].with_related(Book.author_id)
     assert_type(query, AsyncQuerySet[tuple[Book, Author]])
     database[Book].filter(Book.author_id.in_(database[Author].filter(id=1)))

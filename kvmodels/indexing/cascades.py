@@ -27,8 +27,8 @@ from kvmodels.indexing.references import Entries, MissingTarget, RemainingReferr
 from kvmodels.limits import Limits
 
 TOO_LARGE = (
-    "A removal and everything that it changes is one commit: first remove the records that refer to it, in batches "
-    "such as books.filter(author_id=...).delete()."
+    "A removal and everything that it changes is one commit. remove_cascade(key, resume_id=...) removes the records "
+    "that refer to it in batches before."
 )
 """The hint of the error for a removal that changes more records than one operation can hold."""
 
@@ -206,9 +206,7 @@ class _CascadeSearch:
         key = referrer.records.key(pk)
         if key in self._own or key in self._removed:
             return None
-        mismatch = _mismatch(referrer, self._collections)
-        if mismatch is not None:
-            raise mismatch
+        require_same_effect(referrer, self._collections)
         live = self._collections[referrer.collection]
         obstacle = live.refused or live.read_only
         if obstacle is not None:
@@ -249,6 +247,13 @@ def _too_large(limits: Limits, size: int) -> OperationTooLargeError:
         limits=limits.whose("max_checks"),
         hint=TOO_LARGE,
     )
+
+
+def require_same_effect(referrer: IncomingReference, collections: Mapping[str, LiveCollection]) -> None:
+    """Raise SchemaMismatchError if this process cannot change the records of a foreign key as the catalogue demands."""
+    mismatch = _mismatch(referrer, collections)
+    if mismatch is not None:
+        raise mismatch
 
 
 def _mismatch(referrer: IncomingReference, collections: Mapping[str, LiveCollection]) -> SchemaMismatchError | None:

@@ -112,6 +112,11 @@ def guard_check(key: bytes, row: Row | None) -> Check | None:
     return Check(key, row.versionstamp if row else None, physical=True)
 
 
+def anchor_check(key: bytes) -> Check | None:
+    """R1 for a cascade in batches: an anchor is set once, so that its version tells whether the target was removed."""
+    return Check(key, None, physical=True)
+
+
 def kept_with_target(guard_key: bytes, anchor_key: bytes) -> tuple[bytes, ...]:
     """Return the keys that are removed with a record that may be referred to, and never without it."""
     return guard_key, anchor_key

@@ -404,6 +404,17 @@ REFERENCE_MUTANTS = (
         "a record whose foreign key becomes None is not checked",
         mutants_of_references.records_that_become_none_are_not_checked,
     ),
+    Mutant(
+        "same-target",
+        "a cascade in batches does not look whether its target was removed",
+        mutants_of_references.a_cascade_continues_with_another_target,
+    ),
+    Mutant(
+        "still-refers",
+        "a cascade in batches does not test again whether a record refers to its target",
+        mutants_of_references.a_cascade_takes_what_its_entries_name,
+    ),
+    Mutant("anchor-once", "an anchor is set again", mutants_of_references.anchors_are_set_again),
     Mutant("anchor-removed", "a removal leaves the anchor of its record", mutants_of_references.anchors_stay),
     Mutant(
         "new-references",

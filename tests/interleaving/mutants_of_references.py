@@ -12,6 +12,7 @@ from kvmodels.catalog.catalogue import Header, IndexState
 from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import point
+from kvmodels.flows.bulk import progress, remove_cascade
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.references import targets
 from kvmodels.flows.writing import attempt, cascade
@@ -115,3 +116,19 @@ def indexes_under_construction_do_not_refer(patch: Patch) -> None:
         return (found for found in real(self, name) if found[1].state is IndexState.READABLE)
 
     patch.setattr(Header, "referring_to", readable)
+
+
+def a_cascade_continues_with_another_target(patch: Patch) -> None:
+    patch.setattr(
+        remove_cascade._CascadeProgress,
+        "overtaken_in",
+        lambda self, seen: progress.StoredProgress.overtaken_in(self, seen),
+    )
+
+
+def a_cascade_takes_what_its_entries_name(patch: Patch) -> None:
+    patch.setattr(remove_cascade._ReferrerChange, "_refers", lambda self, item, view, document: True)
+
+
+def anchors_are_set_again(patch: Patch) -> None:
+    patch.setattr(rules, "anchor_check", lambda key: None)

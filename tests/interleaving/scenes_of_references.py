@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from kvmodels import AsyncTransaction
 from kvmodels.catalog.keyspace import reference_anchors
 from kvmodels.core.keys import encode_key
@@ -162,6 +165,56 @@ def a_repair_writes_a_missing_entry_beside_a_removal(test: Interleaving) -> Judg
     return nothing_more
 
 
+def cascade(process: Process) -> Any:
+    """Remove the writer ``w`` in batches of one record."""
+    return process[Writer].remove_cascade("w", resume_id="cascade", batch_size=1)
+
+
+def a_writer_is_replaced_during_a_cascade_in_batches(test: Interleaving) -> Judge:
+    """The new writer and its house have the keys of the old ones, and stay."""
+    ada, bob = settle(test)
+
+    async def replaced() -> None:
+        await bob[Writer].remove("w")
+        await bob[Writer].create(id="w", name="new")
+        await bob[House].create(id="h", writer="w")
+
+    test.add("ada", cascade(ada))
+    test.add("bob", replaced())
+    return stays(test, ada, Writer, "w")
+
+
+def a_house_is_given_away_during_a_cascade_in_batches(test: Interleaving) -> Judge:
+    """Ada has found it by an entry, and Bob lets it refer to another writer."""
+    ada, bob = settle(test)
+    test.add("ada", cascade(ada))
+    test.add("bob", bob[House].patch("h", writer="v"))
+    return stays(test, ada, House, "h")
+
+
+def an_anchor_is_set_at_the_beginning_of_a_cascade_in_batches(test: Interleaving) -> Judge:
+    """A conflict elsewhere asks for an anchor too: the second one must not look like that of another record."""
+    ada, bob = settle(test)
+    test.add("ada", cascade(ada))
+    test.add("bob", anchored(bob))
+
+    def judge(_: History) -> Iterator[str]:
+        if test.at_once(ada[Writer].get_or_none("w")) is not None:
+            yield "the writer was not removed"
+
+    return judge
+
+
+def stays(test: Interleaving, process: Process, model: type[Any], key: str) -> Judge:
+    """Whether a record is there in the end."""
+
+    def judge(_: History) -> Iterator[str]:
+        if test.at_once(process[model].get_or_none(key)) is None:
+            yield f"{model.__name__} {key!r} was removed"
+
+    return judge
+
+
 INSIDE_INSERT = ("ada read", "bob end")
 INSIDE_CHANGE = ("ada read", "ada read", "bob end")
 INSIDE_REMOVAL = ("bob read", "bob read", "ada end")
@@ -172,7 +225,17 @@ INSIDE_LATE_SET_NULL = ("bob read", "bob read", "bob read", "bob read", "bob rea
 INSIDE_REPAIR = (*("ada read",) * 11, "bob read", "bob read", "ada commit", "bob end")
 INSIDE_TRANSACTION = ("bob now", *("bob read",) * 3, "ada end")
 
+BESIDE_ANCHOR = ("ada read", "bob read", "ada read", "ada commit", "ada read", "ada commit", "bob end")
+BEFORE_BATCH = (
+    *("ada read", "ada read", "ada commit", "ada read", "ada commit"),
+    *(*("ada read",) * 6, "ada commit"),  # the lamp
+    *("ada read", "bob end"),  # before the house
+)
+
 REFERENCE_SCENES = (
+    ReferenceScene("same-target", BEFORE_BATCH, a_writer_is_replaced_during_a_cascade_in_batches),
+    ReferenceScene("still-refers", BEFORE_BATCH, a_house_is_given_away_during_a_cascade_in_batches),
+    ReferenceScene("anchor-once", BESIDE_ANCHOR, an_anchor_is_set_at_the_beginning_of_a_cascade_in_batches),
     ReferenceScene("target-check", INSIDE_INSERT, a_novel_is_inserted_beside_the_removal_of_its_writer),
     ReferenceScene("target-check", INSIDE_INSERT, a_process_that_declares_the_target_alone_removes_it),
     ReferenceScene("target-check", INSIDE_INSERT, a_writer_is_renamed_beside_an_insert),

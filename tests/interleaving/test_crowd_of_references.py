@@ -58,6 +58,7 @@ async def _deed(process: Process, chance: random.Random) -> None:
         lambda: writers.remove(writer),
         lambda: writers.rename(writer, other),
         lambda: writers.all().delete(on_error="collect"),
+        lambda: writers.remove_cascade(writer, resume_id=f"{writer}{chance.randrange(4)}", batch_size=1),
         lambda: process.transactional(20)(moved)(),
     )
     with suppress(IntegrityError, StaleObjectError, DoesNotExist):

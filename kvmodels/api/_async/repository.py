@@ -18,6 +18,7 @@ from kvmodels.api.refusals import refuse_positional
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
+from kvmodels.flows.bulk import remove_cascade as cascading
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.writing import records, removals, upsert
@@ -411,6 +412,61 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         context, schema = self._runner.context, self._runner.schema
         return await self._runner.run(removals.remove(context, schema, target, if_version=if_version))
+
+    async def remove_cascade(
+        self,
+        target: Any,
+        *,
+        resume_id: str,
+        batch_size: int | None = None,
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+    ) -> bulk_results.BulkResult:
+        """Remove a record after the records that refer to it, in batches, where ``remove`` would be too large.
+
+        Records that refer by a foreign key with CASCADE are removed, deepest first, and those with SET_NULL are
+        changed. Each batch is one atomic operation, and no reference dangles at any time. Earlier batches stay
+        committed if a later one is refused.
+
+        Args:
+            target: a primary key or an object, whose record is removed whatever its version.
+            resume_id: a name for this removal. Its progress is stored with each batch. If the process is killed,
+                calling it again continues, and after the end it returns the stored result. If the record was removed in
+                between, the call ends, also if there is a new record with its key. ``db.forget_bulk(id)`` frees the
+                name.
+            batch_size: the maximum number of records per operation; None: as many as the engine allows, at most 500.
+                Records that begin to refer to one of a batch meanwhile are removed or changed with it.
+            progress: called with a ``BulkProgress`` after each batch.
+
+        Returns:
+            A ``BulkResult``: ``written`` is the number of records that batches removed or changed, including this one.
+            It is 0 if no record has this key. Cost: for each record its entry, the record and the entries that refer to
+            it are read; one commit per batch.
+
+        Raises:
+            ProtectedError: a record that this removal does not remove refers to one of the others.
+            RetriesExhaustedError: after 20 rounds other writers still store records that refer to this one.
+            SchemaMismatchError: this process declares another effect, or lacks a model whose records would change.
+            OperationTooLargeError: records that refer to each other in a cycle do not fit into one operation.
+            InvalidArgumentError: an invalid option, the id of another write, or a transaction.
+
+        Examples:
+            >>> from typing import Annotated
+            >>> from kvmodels import CASCADE, AsyncDatabase, ForeignKey, KvModel, PrimaryKey
+            >>> class Album(KvModel, collection="albums"):
+            ...     id: PrimaryKey[int]
+            >>> class Track(KvModel, collection="tracks"):
+            ...     id: PrimaryKey[int]
+            ...     album_id: Annotated[ForeignKey[int, Album], CASCADE]
+            >>> db = await AsyncDatabase("memory://", models=[Album, Track]).open()
+            >>> album = await db[Album].create(id=1)
+            >>> _ = await db[Track].bulk_create([Track(id=number, album_id=1) for number in range(1000)])
+            >>> (await db[Album].remove_cascade(1, resume_id="album-1")).written
+            1001
+        """
+        options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
+        return await self._runner.run(
+            cascading.remove_cascade(self._runner.context, self._runner.schema, target, options)
+        )
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 

@@ -667,14 +667,17 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         """Return the query plan.
 
         Args:
-            analyze: also run the query to its end and report the reads; otherwise nothing but the schema is read.
+            analyze: also run the query to its end and report the reads. Otherwise only the schema is read, and the keys
+                of a query that is an operand of the filter, because the plan depends on them.
 
         Returns:
-            The plan with ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order`` and
-            ``.analysis``; ``str()`` returns a readable form. Cost: none, or that of the query with ``analyze``.
+            The plan with ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``,
+            ``.semi_joins`` and ``.analysis``; ``str()`` returns a readable form. Cost: none, or that of the query with
+            ``analyze``; for each query among the operands, that of reading its keys.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+            OperationTooLargeError: a query among the operands has more than 1,000 records.
 
         Examples:
             >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey

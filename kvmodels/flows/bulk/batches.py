@@ -125,12 +125,15 @@ class BulkRun(Generic[T]):
 
     def annotate(self, error: Exception) -> None:
         """Add a note to an error about earlier commits."""
-        if self.batches:
-            error.add_note(
-                f"kvmodels: {self.written} records in {self.batches} batches were committed before this was raised"
-            )
-        if isinstance(error, IntegrityError):
-            error.committed = self.written
+        note_committed(error, self.written, self.batches)
+
+
+def note_committed(error: Exception, written: int, batches: int) -> None:
+    """Add a note to an error about the batches that were committed before it."""
+    if batches:
+        error.add_note(f"kvmodels: {written} records in {batches} batches were committed before this was raised")
+    if isinstance(error, IntegrityError):
+        error.committed = written
 
 
 def _fitting(context: Context) -> int:

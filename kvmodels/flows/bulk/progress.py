@@ -57,9 +57,10 @@ from kvmodels.indexing.references import MissingTarget
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
-Phase = Literal["walk", "collect", "write", "list", "done"]
+Phase = Literal["walk", "collect", "write", "list", "cascade", "done"]
 """``walk``: records are written during the scan. ``collect`` and ``write``: keys are stored first, then their records
-are written. ``list``: objects of the caller are written, the same ones in each run."""
+are written. ``list``: objects of the caller are written, the same ones in each run. ``cascade``: a record is removed
+after those that refer to it."""
 
 AT_ONCE: Final = 500
 """Rows removed per commit."""
@@ -86,6 +87,7 @@ class BulkState(NamedTuple):
         collected: the number of stored primary keys.
         position: the number of handled objects of a list.
         matched, written, batches: as in ``BulkResult``.
+        target: the versionstamp by which a cascade knows its target again; empty for other bulk writes.
     """
 
     digest: bytes
@@ -99,10 +101,14 @@ class BulkState(NamedTuple):
     written: int = 0
     batches: int = 0
     position: int = 0
+    target: bytes = b""
 
     def to_value(self) -> dict[str, Any]:
         """Return the value of the row."""
-        return {**self._asdict(), "order": list(self.order)}
+        value = {**self._asdict(), "order": list(self.order)}
+        if not self.target:
+            del value["target"]  # earlier releases resume other bulk writes, and do not know the attribute
+        return value
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> BulkState:
@@ -151,9 +157,9 @@ class StoredProgress:
             )
         return self.state
 
-    def begin(self, phase: Phase) -> Flow[bool]:
+    def begin(self, phase: Phase, target: bytes = b"") -> Flow[bool]:
         """Write the first row; return False if another process has already written it."""
-        return (yield from self.save(BulkState(self._digest, self._context.new_token(), phase)))
+        return (yield from self.save(BulkState(self._digest, self._context.new_token(), phase, target=target)))
 
     def save(self, state: BulkState, mutations: Sequence[Mutation] = ()) -> Flow[bool]:
         """Set the row, with further mutations; return False if another process has changed it, or the answer was lost.

@@ -14,6 +14,7 @@ from kvmodels.core.operations import AtomicWrite, Check, Committed, Guard, ReadR
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow, commit, read, read_all
+from kvmodels.indexing import rules
 from kvmodels.indexing.entries import NOTHING_HELD
 from kvmodels.indexing.references import Entries
 from kvmodels.schema.definition.definition import ModelSchema
@@ -99,7 +100,12 @@ def anchor(targets: Mapping[bytes, bytes], guard: Guard) -> Flow[None]:
 
 def _is_anchored(record: Row, anchor_key: bytes, guard: Guard) -> Flow[bool]:
     """Set an anchor; return whether it is known to be set."""
-    checks = (Check(guard.key, guard.versionstamp, physical=True), Check(record.key, record.versionstamp))
+    absent = rules.anchor_check(anchor_key)
+    checks = (
+        Check(guard.key, guard.versionstamp, physical=True),
+        Check(record.key, record.versionstamp),
+        *(() if absent is None else (absent,)),
+    )
     try:
         outcome = yield from commit(AtomicWrite(checks, (Set(anchor_key, *NOTHING_HELD),)))
     except CommitUnknownError:

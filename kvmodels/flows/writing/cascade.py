@@ -195,7 +195,7 @@ class Cascade:
 
     def _step(self, writer: ChangeBuilder, record: CascadedRecord, seen: AttemptState) -> PlannedChange:
         try:
-            return _planned(self._context, writer, record, seen)
+            return cascaded_change(writer, record.row, record.fields, seen)
         except Exception as error:  # user hooks and validators may raise anything
             if self._failed is not None:
                 self._failed(record.root, error)
@@ -211,12 +211,17 @@ class Cascade:
         return writer
 
 
-def _planned(context: Context, writer: ChangeBuilder, record: CascadedRecord, seen: AttemptState) -> PlannedChange:
-    live, row = record.live, record.row
-    if not record.fields:
+def cascaded_change(writer: ChangeBuilder, row: Row, fields: Sequence[str], seen: AttemptState) -> PlannedChange:
+    """Return the removal of a record, or with fields the change that sets these foreign keys to None.
+
+    Raises:
+        The error of a hook or a validator.
+    """
+    context, schema = writer.context, writer.schema
+    live = seen.view.live[schema.collection]
+    if not fields:
         return writer.remove(seen, live.layout.pk_of(row.key), row, unread=True)
-    schema = live.schema
     instance = object_of(context, live, row)
-    apply_changes(schema.variant_of(instance), instance, dict.fromkeys(record.fields))
+    apply_changes(schema.variant_of(instance), instance, dict.fromkeys(fields))
     changed = writer.first(instance, document_of(context, row) if schema.time_fields else None)
     return writer.store(changed, seen, row)
