@@ -19,7 +19,7 @@ pytestmark = pytest.mark.servers
 
 ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb", "postgres"])
 ROLES = ("insert", "insert", "insert", "insert", "delete", "delete", "update")
-KILLS = 8
+KILLS = 5
 BATCHES = 6
 REFERENCES = (("books", "author"), ("books", "editor"), ("letters", "author"))
 
