@@ -113,7 +113,7 @@ def guard_check(key: bytes, row: Row | None) -> Check | None:
 
 
 def anchor_check(key: bytes) -> Check | None:
-    """R1 for a cascade in batches: an anchor is set once, so that its version tells whether the target was removed."""
+    """R1 for a cascade in batches: an anchor is set once, so its version changes only if the target was removed."""
     return Check(key, None, physical=True)
 
 
