@@ -212,6 +212,8 @@ def _print_line(stream: Any, text: str) -> None:
     # A lone surrogate or a character that the terminal's encoding lacks must not end the command.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    if stream is sys.stderr:
+        stream.flush()
 
 
 def _no_report(_label: str, _done: int, _total: int | None) -> None:

@@ -1,27 +1,37 @@
 """Every fenced block of the documentation runs: code, what it prints, and the commands for the shell.
 
 Rules for pages: a ``python`` block runs in the namespace of the blocks above it, in a folder of its own. A ``text``
-block is what the ``python`` block directly above it prints. A ``sh`` block names commands that exist here. No other
-languages, no fence without one, and nothing that switches a block off.
+block is what the ``python`` block directly above it prints. A ``sh`` block names commands that exist here. A
+``console`` block is a session in a shell: ``$ kvmodels ...`` with what it prints, where ``...`` stands for any text;
+``$ echo $?`` prints the exit code, and ``$ export NAME=value`` holds to the end of the page. A ``python`` block that
+begins with the comment ``# name.py`` is also a file of this name, for these commands. No other languages, no fence
+without one, and nothing that switches a block off.
 """
 
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
+import os
 import re
+import shlex
 import sys
 import tomllib
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
+from kvmodels.cli.application import application
 from tests.source_tree import REPOSITORY, shown
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 ON_A_SERVER = [path for path in PAGES if "DATABASE_URL" in path.read_text("utf-8")]
-LANGUAGES = {"python", "sh", "text"}
+LANGUAGES = {"console", "python", "sh", "text"}
+FILE = re.compile(r"# (\w+\.py)\n")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=indent)```[ ]*$", re.MULTILINE)
 
 
@@ -55,10 +65,15 @@ def unlabelled(page: str) -> list[str]:
 def run_page(page: str, name: str) -> list[str]:
     """Run the blocks of a page; says where the printed text differs from the text block."""
     module = ModuleType(name)
+    known, paths, environment = {*sys.modules}, [*sys.path], {**os.environ}
     sys.modules[name] = module  # where pydantic looks up annotations and pickle looks up classes
     wrong, printed = [], None
     try:
         for block in blocks_of(page):
+            if block.language == "console":
+                wrong += session_differences(block)
+            if match := FILE.match(block.text):
+                Path(match[1]).write_text(block.text, "utf-8")
             if block.language == "python":
                 # Empty lines in front, so that a traceback shows the line of the page.
                 code = compile("\n" * (block.line - 1) + block.text, f"<{name}>", "exec")
@@ -72,7 +87,33 @@ def run_page(page: str, name: str) -> list[str]:
                     wrong.append(f"line {block.line}: printed\n{printed}")
                 printed = None
     finally:
+        sys.path[:] = paths
+        os.environ.clear()
+        os.environ.update(environment)
+        for other in [other for other in sys.modules if other not in known and Path(f"{other}.py").exists()]:
+            del sys.modules[other]
         del sys.modules[name]
+    return wrong
+
+
+def session_differences(block: Block) -> list[str]:
+    """Run the commands of a session; says where the printed text differs from the block."""
+    wrong, exit_code = [], 0
+    for text in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        line, _, expected = text.partition("\n")
+        match shlex.split(line):
+            case ["kvmodels", *words]:
+                result = CliRunner().invoke(application, words, prog_name="kvmodels")
+                exit_code, printed = result.exit_code, result.output
+            case ["echo", "$?"]:
+                printed = f"{exit_code}\n"
+            case ["export", assignment]:
+                variable, _, value = assignment.partition("=")
+                os.environ[variable], printed = value, ""
+            case _:
+                printed = "not a command of these sessions\n"
+        if not doctest.OutputChecker().check_output(expected.strip() + "\n", printed.strip() + "\n", doctest.ELLIPSIS):
+            wrong.append(f"line {block.line}: {line} printed\n{printed}")
     return wrong
 
 
@@ -154,6 +195,14 @@ def test_blocks_share_a_namespace_and_their_output_is_compared():
     assert run_page(page.replace("{}", "2"), "page_sample") == []
     assert run_page(page.replace("{}", "3"), "page_sample") == ["line 11: printed\n2\n"]
     assert "page_sample" not in sys.modules
+
+
+def test_sessions_run_and_their_output_is_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = "```console\n$ export A_NAME=x\n$ kvmodels keys -d a.db\nError: [KV9...\n$ echo $?\n{}\n$ ls\n```\n"
+    assert run_page(page.replace("{}", "3"), "page_sample") == ["line 2: ls printed\nnot a command of these sessions\n"]
+    assert len(run_page(page.replace("{}", "4"), "page_sample")) == 2
+    assert "A_NAME" not in os.environ
 
 
 def test_a_text_block_needs_code_that_prints_it():
