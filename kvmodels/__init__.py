@@ -98,6 +98,9 @@ if TYPE_CHECKING:
     from kvmodels.query.plans import QueryPlan
     from kvmodels.query.query import Page
     from kvmodels.query.text_lookups import ParsedLookups, parse_lookups
+    from kvmodels.runtime.observing.counters import Metrics, OperationCounters
+    from kvmodels.runtime.observing.logs import QueryLog, SlowLog
+    from kvmodels.runtime.observing.operation import FinishedOperation, Observer
     from kvmodels.schema.compile.model import KvModel
     from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col
     from kvmodels.schema.declare.foreign_keys import CASCADE, PROTECT, SET_NULL, ForeignKey
@@ -165,6 +168,7 @@ __all__ = [
     "Field",
     "FieldDescription",
     "FieldRef",
+    "FinishedOperation",
     "ForeignFileError",
     "ForeignKey",
     "ForeignKeyRef",
@@ -194,6 +198,7 @@ __all__ = [
     "Limits",
     "LockLostError",
     "Max",
+    "Metrics",
     "MigrationReport",
     "Min",
     "ModelDefinitionError",
@@ -203,6 +208,8 @@ __all__ = [
     "MultipleObjectsReturned",
     "NoUsableIndexError",
     "NonIdempotentValidatorError",
+    "Observer",
+    "OperationCounters",
     "OperationTooLargeError",
     "Page",
     "ParsedLookups",
@@ -212,6 +219,7 @@ __all__ = [
     "ProtectedError",
     "Q",
     "QueryError",
+    "QueryLog",
     "QueryPlan",
     "QuerySet",
     "ReadOnlyError",
@@ -230,6 +238,7 @@ __all__ = [
     "SchemaPlan",
     "SchemaProgress",
     "SchemaReport",
+    "SlowLog",
     "SnapshotExpiredError",
     "StaleObjectError",
     "StorageFullError",
@@ -303,6 +312,9 @@ _NAMES_OF = {
     "query.plans": "QueryPlan",
     "query.query": "Page",
     "query.text_lookups": "ParsedLookups parse_lookups",
+    "runtime.observing.counters": "Metrics OperationCounters",
+    "runtime.observing.logs": "QueryLog SlowLog",
+    "runtime.observing.operation": "FinishedOperation Observer",
     "schema.compile.model": "KvModel",
     "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
     "schema.declare.foreign_keys": "CASCADE ForeignKey PROTECT SET_NULL",

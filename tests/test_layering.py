@@ -33,7 +33,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "engines": (("contract", "shared"), ("sqlite",), ("lmdb", "memory", "postgres"), ("faults", "url")),
     "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("describe",)),
     "query": (
-        ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),
+        ("aggregates", "matching", "plans", "projection", "query", "redaction", "text_lookups"),
         ("planning",),
     ),
     "flows": (

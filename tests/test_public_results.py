@@ -27,12 +27,14 @@ from kvmodels import (
     BulkProgress,
     Count,
     Database,
+    FinishedOperation,
     Indexed,
     IndexViolation,
     KvModel,
     KvU64,
     Limits,
     MigrationReport,
+    OperationCounters,
     Page,
     PrimaryKey,
     QueryPlan,
@@ -121,7 +123,9 @@ RESULTS = public_results()
 
 
 def of_people() -> Iterator[object]:
-    with Database("memory://", models=[Person]) as db:
+    finished: list[FinishedOperation] = []
+    with Database("memory://", models=[Person], observer=finished.append) as db:
+        db.add_observer(OperationCounters())
         people = db[Person]
         people.bulk_create([Person(id=n, email=f"{n}@example.com", color="red", age=n) for n in (1, 2)])
         [item] = people.bulk_create([Person(id=3, email="1@example.com", color="red")], on_conflict="ignore")
@@ -142,6 +146,7 @@ def of_people() -> Iterator[object]:
         yield from db.kv.messages()
         with db.kv.lock("report"):
             yield from db.kv.locks()
+        yield from (finished[-1], db.metrics())
 
 
 def of_members() -> Iterator[object]:

@@ -36,6 +36,8 @@ from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.flows.writing import tokens
 from kvmodels.limits import Traits
+from kvmodels.runtime.observing import counters as counting
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.compile.targets import resolved_targets
 from kvmodels.schema.definition.definition import ModelSchema
@@ -244,6 +246,23 @@ class DatabaseCore:
         if self._must_be_current:
             stored_header.require_current(view)
         self._context = context
+
+    def metrics(self, reporters: Iterable[observing.Reporter]) -> counting.Metrics:
+        """Return the counters of the first observer that counts.
+
+        Raises:
+            UnsupportedError: no observer counts.
+        """
+        counters = next(
+            (one.observer for one in reporters if isinstance(one.observer, counting.OperationCounters)), None
+        )
+        if counters is None:
+            raise UnsupportedError(
+                "the operations of this database are not counted",
+                reason="metrics",
+                hint="Open it with an observer that counts: Database(url, models=[...], observer=OperationCounters()).",
+            )
+        return counters.metrics((name, index) for name, schema in self.schemas.items() for index in schema.indexes)
 
     def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
         return [self.schema_for(model) for model in models] or list(self.schemas.values())

@@ -19,6 +19,8 @@ from kvmodels.engines.url import open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
+from kvmodels.runtime.observing import observation as observing
+from kvmodels.runtime.observing import operation as operations
 
 Durability = Literal["commit", "relaxed"]
 
@@ -77,7 +79,7 @@ class Opening:
         >>> opening.close()
     """
 
-    __slots__ = ("_closed", "_lock", "_make", "engine", "listeners")
+    __slots__ = ("_closed", "_lock", "_make", "engine", "listeners", "reporters")
 
     engine: Engine | None
     """The open engine, or None before ``open``; set once, so it can be read without a lock."""
@@ -89,11 +91,31 @@ class Opening:
         self.engine = None
         self.listeners: set[Listener] = set()
         """The listeners of its queue, which closing the store stops."""
+        self.reporters: tuple[observing.Reporter, ...] = ()
+        """The observers of this handle of the store; replaced as a whole."""
 
     @property
     def url(self) -> str | None:
         """The URL of the open engine, or None before it is open."""
         return None if self.engine is None else self.engine.url
+
+    def add_observer(self, observer: operations.Observer) -> None:
+        """Report finished operations to one more observer. Raises InvalidArgumentError."""
+        reporter = observing.Reporter(observer)
+        with self._lock:
+            self.reporters = (*self.reporters, reporter)
+
+    def remove_observer(self, observer: operations.Observer) -> bool:
+        """Report to an observer no more; return whether it was there."""
+        with self._lock:
+            kept = tuple(one for one in self.reporters if one.observer is not observer)
+            removed = len(kept) < len(self.reporters)
+            self.reporters = kept
+        return removed
+
+    def observation(self, verb: str, collection: str | None = None) -> observing.Observation | None:
+        """Return the observation of an operation that is about to begin; None without observers."""
+        return observing.Observation(self.reporters, verb, collection) if self.reporters else None
 
     @classmethod
     def of_url(

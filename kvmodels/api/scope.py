@@ -23,6 +23,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.rerun import Rerun
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.definition.definition import ModelSchema
 
 X = TypeVar("X")
@@ -35,6 +36,11 @@ class Store(NamedTuple):
     context: Context
     form: StoreFormat
     schema_for: Callable[[type[Any]], ModelSchema]
+    reporters: tuple[observing.Reporter, ...] = ()
+
+    def observation(self) -> observing.Observation | None:
+        """Return the observation of a transaction that is about to begin; None without observers."""
+        return observing.Observation(self.reporters, "transaction") if self.reporters else None
 
 
 class OpenTransaction(NamedTuple, Generic[X]):

@@ -27,7 +27,7 @@ row with None share a prefix; the number of parts distinguishes them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from inspect import unwrap
 from typing import Any, NamedTuple
 
@@ -109,6 +109,32 @@ def reference_anchors(collection: str) -> bytes:
     An anchor says that its record exists. It is checked in place of a record that changes often.
     """
     return encode_key((RESERVED, "ref", collection, "anchor"))
+
+
+_COUNTERS = encode_key((RESERVED, "counter"))
+
+
+def index_at(key: bytes, owners: Mapping[str, str]) -> tuple[bytes, str | None]:
+    """Return the packed beginning of all keys of the index that a key belongs to, and its name.
+
+    ``key`` may be the beginning of a key. ``owners`` maps the first parts of entry keys to collections, without regard
+    to generations. The name is ``collection.index``; None for a record and any other key.
+    """
+    if key.startswith(_COUNTERS):
+        named = key.find(b"\x00", len(_COUNTERS))
+        end = key.find(b"\x00", named + 1)
+        collection, index = _text(key[len(_COUNTERS) : named + 1]), _text(key[named + 1 : end + 1])
+        return key[: end + 1], f"{collection}.{index}"
+    end = key.find(b"\x00") + 1
+    part = _text(key[:end])
+    owner = owners.get(part)
+    if owner is None or owner == part:
+        return key[:end], None
+    return key[:end], f"{owner}.{part.partition('~')[0].removeprefix(index_prefix(owner, '', 1))}"
+
+
+def _text(packed: bytes) -> str:
+    return packed[1:-1].decode(errors="replace")
 
 
 def violation_prefix(collection: str, index: str, generation: int) -> bytes:

@@ -35,6 +35,8 @@ from kvmodels.flows.evolution.migrate import MigrationReport
 from kvmodels.flows.evolution.throttle import UNPACED
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.query.query import Query
+from kvmodels.runtime.observing.observation import Observation
 from kvmodels.runtime.sync import perform
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
@@ -222,7 +224,13 @@ class _StepRunner:
     async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
         return await _requests(lookup.get(self.context, self.schema, arguments, lookups))
 
-    async def run(self, flow: AnyFlow[T]) -> T:
+    async def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:  # noqa: ARG002 - unobserved
+        return await _requests(flow)
+
+    def observation(self, verb: str, query: Query | None = None, *, streamed: bool = False) -> None:
+        """Return None: the clients of an interleaving have no observers."""
+
+    async def run_part(self, flow: AnyFlow[T], observation: Observation | None) -> T:  # noqa: ARG002 - unobserved
         return await _requests(flow)
 
 

@@ -259,9 +259,9 @@ def test_no_model_can_be_used_while_a_load_runs_and_old_handles_notice(url):
         lines = dumped(db.kv).splitlines(keepends=True)
     with Database(url, models=ZOO) as db:
         loading = Loading(db.kv._form, db._engine.limits, "token")
-        db._run(loading.begin(restart=False))
+        db._run("load", loading.begin(restart=False))
         for mutations in loading.take(lines[:20]):
-            db._run(loading.store(mutations))
+            db._run("load", loading.store(mutations))
         with pytest.raises(SchemaMismatchError, match="being loaded"):
             db[Account].create(id=99)
         with pytest.raises(SchemaMismatchError, match="being loaded"):
@@ -271,8 +271,8 @@ def test_no_model_can_be_used_while_a_load_runs_and_old_handles_notice(url):
         with pytest.raises(EngineError, match="being loaded"):
             db.kv.load(io.StringIO("".join(lines)))
         for mutations in loading.take(lines[20:]):
-            db._run(loading.store(mutations))
-        db._run(loading.finish())
+            db._run("load", loading.store(mutations))
+        db._run("load", loading.finish())
         db[Account].create(id=99)
         assert exact(db)
 

@@ -210,7 +210,7 @@ def test_apply_repairs_a_store_whose_version_was_raised_before_the_index_was_fou
         listed = stored.raised_to(schema).listing(schema)
         return (yield from commit_header(context, view, view.header.with_collection(listed)))
 
-    assert old._run(former_commit(old._core.context))
+    assert old._run("commit", former_commit(old._core.context))
     db = opened(second)
     for handle, model in ((old, first), (db, second)):
         with pytest.raises(SchemaMismatchError) as caught:
@@ -258,7 +258,7 @@ def test_a_version_that_takes_up_a_former_definition_resumes_after_its_first_com
     lists = opened(LISTS)
     lists.apply()
     db = opened(TEXT_AGAIN)
-    assert db._run(raise_schema_version(db._core.context, db._core.schemas["places"])) is None
+    assert db._run("raise", raise_schema_version(db._core.context, db._core.schemas["places"])) is None
     again = opened(TEXT_AGAIN)
     assert [step.rule for step in again.plan().steps] == ["field_converted", "index_replaced", "records_outdated"]
     assert again.apply().complete

@@ -98,8 +98,8 @@ def test_what_is_found_directly_is_what_the_planned_query_finds(rows: list[dict[
     query = Query(schema_of(Thing)).filtered((), lookups).scanning()
     direct = get_or_none(runner.context, schema_of(Thing), (), lookups)
     if isinstance(direct, OneLookup):
-        found = runner.run(direct)
-        assert found == runner.run(find_one(runner.context, query))
+        found = runner.run("get_or_none", direct)
+        assert found == runner.run("get_or_none", find_one(runner.context, query))
         if found is not None:
             assert db[Thing].get(**lookups).versionstamp == found.versionstamp
     else:
@@ -151,7 +151,7 @@ def test_values_as_expressions_and_those_that_need_not_be_there_are_found_as_by_
         lambda: at_once(runner.context, db, lookups),
     ]
     try:
-        expected = runner.run(find_one(runner.context, Query(schema_of(Thing)).filtered((), lookups)))
+        expected = runner.run("get_or_none", find_one(runner.context, Query(schema_of(Thing)).filtered((), lookups)))
     except (QueryError, MultipleObjectsReturned) as error:
         for ask in asked:
             with pytest.raises(type(error)):

@@ -134,7 +134,7 @@ def repository_of(db: Database, query: Query) -> Any:
 def outcome(db: Database, flow: AnyFlow[Any]) -> Any:
     runner: Any = db[Jar]._runner
     try:
-        return runner.run(flow)
+        return runner.run("query", flow)
     except (NoUsableIndexError, InvalidValueError) as error:
         return type(error), str(error)
 

@@ -29,7 +29,7 @@ def live_of(db: Database, model: type[KvModel]) -> LiveCollection:
         _, live = yield from live_collection(runner.context, runner.schema)
         return live
 
-    live: LiveCollection = runner.run(flow())
+    live: LiveCollection = runner.run("flow", flow())
     return live
 
 

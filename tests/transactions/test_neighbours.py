@@ -93,7 +93,7 @@ def test_what_commits_by_itself_or_waits_for_others_is_refused(db):
         session = tx._session
         for flow in (commit(AtomicWrite()), wait_for_commit(b"", 0)):
             with pytest.raises(InvalidArgumentError, match="commits by itself") as caught:
-                session.run(flow)
+                session.run("commit", flow)
             assert "tx.kv" in str(caught.value)
 
 
@@ -112,7 +112,7 @@ def test_an_operation_that_is_not_of_records_alone_or_cannot_tell_its_result_is_
         ):
             operation = Operation((schema,), lambda _: (), partial(_proposed, proposal), refused)
             with pytest.raises(InvalidArgumentError, match="cannot be part of a transaction"):
-                tx._session.run(execute(flows.context, operation))
+                tx._session.run("remove", execute(flows.context, operation))
 
 
 def test_verbs_over_many_records_are_part_of_the_one_commit(db):

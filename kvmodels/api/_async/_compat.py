@@ -21,7 +21,9 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import operation
+from kvmodels.query.query import Query
 from kvmodels.runtime import event_loop
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.definition.definition import ModelSchema
 
 T = TypeVar("T")
@@ -36,6 +38,27 @@ run_to_end = event_loop.run_to_end
 Mutex = asyncio.Lock
 StoreSnapshot: TypeAlias = Snapshot | AsyncSnapshot
 Worker: TypeAlias = "asyncio.Task[None]"
+
+
+def perform(
+    engine: Engine,
+    flow: AnyFlow[T],
+    observation: observing.Observation | None,
+    *,
+    snapshot: StoreSnapshot | None = None,
+) -> Coroutine[Any, Any, T]:
+    """Run the flow of a method to its end, report its observation if there is one, and return its result."""
+    # Not awaited here: a thousand waiting tasks would keep a thousand more coroutines.
+    if observation is None:
+        return run(engine, flow, snapshot=snapshot)
+    return _observed(engine, flow, observation, snapshot)
+
+
+async def _observed(
+    engine: Engine, flow: AnyFlow[T], observation: observing.Observation, snapshot: StoreSnapshot | None
+) -> T:
+    with observation:
+        return await run(engine, observation.through(flow), snapshot=snapshot)
 
 
 def open_eagerly(_: Callable[[], object]) -> None:
@@ -93,12 +116,35 @@ class AsyncModelRunner:
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
         """Run ``lookup.get`` to its end and return its result."""
-        return self.run(lookup.get(self._core.context, self.schema, arguments, lookups))
+        return self.run("get", lookup.get(self._core.context, self.schema, arguments, lookups))
 
-    def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
-        """Run a flow to its end and return its result."""
-        # Not awaited here: a thousand waiting tasks would keep a thousand more coroutines.
-        return run(self._opening.open(), flow)
+    def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> Coroutine[Any, Any, T]:
+        """Run the flow of a method to its end, report it to the observers, and return its result."""
+        opening = self._opening
+        if not opening.reporters:
+            return run(opening.open(), flow)
+        return perform(opening.open(), flow, self.observation(verb, query))
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method that runs several flows; None without observers."""
+        reporters = self._opening.reporters
+        if not reporters:
+            return None
+        return observing.Observation(
+            reporters,
+            verb,
+            self.schema.collection,
+            owners=self._core.reserved,
+            context=self._core.context,
+            query=query,
+            streamed=streamed,
+        )
+
+    def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> Coroutine[Any, Any, T]:
+        """Run one of the flows of such a method to its end, and return its result."""
+        return run(self._opening.open(), observing.through(observation, flow))
 
 
 class AsyncEvent(asyncio.Event):

@@ -24,6 +24,7 @@ from kvmodels.api._async._compat import (
     engine_of,
     in_thread,
     open_eagerly,
+    perform,
     pin,
     release,
     require_handler,
@@ -281,9 +282,8 @@ class AsyncKv(AsyncKvReading):
         )
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        return await run(
-            engine, keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,)))
-        )
+        enqueuing = keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,)))
+        return await perform(engine, enqueuing, self._opening.observation("enqueue"))
 
     def listen(
         self,
@@ -667,7 +667,8 @@ class AsyncAtomicOperation(AtomicBuilder):
         pending = self._take()
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        return await run(engine, keyvalue.commit_operation(self._form, limits, pending))
+        committing = keyvalue.commit_operation(self._form, limits, pending)
+        return await perform(engine, committing, self._opening.observation("commit"))
 
 
 async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
-from kvmodels.api._async._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, pin, pinned, release, run
+from kvmodels.api._async._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, perform, pin, pinned, release
 from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.keys import Key
@@ -60,7 +60,12 @@ class AsyncKvReading:
         """
         engine, snapshot = await self._source()
         limits = self._form.limits_within(engine.limits)
-        return await run(engine, keyvalue.get_entry(self._form, limits, key), snapshot=snapshot)
+        return await perform(
+            engine,
+            keyvalue.get_entry(self._form, limits, key),
+            self._opening.observation("get"),
+            snapshot=snapshot,
+        )
 
     async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
         """Read several keys in one snapshot: one read of as many rows.
@@ -78,7 +83,12 @@ class AsyncKvReading:
         """
         engine, snapshot = await self._source()
         limits = self._form.limits_within(engine.limits)
-        return await run(engine, keyvalue.get_entries(self._form, limits, keys), snapshot=snapshot)
+        return await perform(
+            engine,
+            keyvalue.get_entries(self._form, limits, keys),
+            self._opening.observation("get_many"),
+            snapshot=snapshot,
+        )
 
     def list(
         self,
@@ -161,9 +171,9 @@ class AsyncKvReading:
         engine, snapshot = await self._source()
         counting = listings.count_entries(selection, self._form.limits_within(engine.limits))
         if snapshot is not None:
-            return await run(engine, counting, snapshot=snapshot)
+            return await perform(engine, counting, self._opening.observation("count"), snapshot=snapshot)
         async with pinned(engine) as state:
-            return await run(engine, counting, snapshot=state)
+            return await perform(engine, counting, self._opening.observation("count"), snapshot=state)
 
     async def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         """Return the engine, and the snapshot to read instead of its present state, if any."""
@@ -175,7 +185,8 @@ class AsyncKvReading:
         await asyncio.sleep(0)
         # end async only
         engine, snapshot = await self._source()
-        return await run(engine, listing.fetch(self._form.limits_within(engine.limits)), snapshot=snapshot)
+        fetching = listing.fetch(self._form.limits_within(engine.limits))
+        return await perform(engine, fetching, self._opening.observation("list"), snapshot=snapshot)
 
 
 class AsyncKvSnapshot(AsyncKvReading):
@@ -320,7 +331,8 @@ class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
         # An engine in memory answers at once while changes come: without this, other tasks would not run.
         await asyncio.sleep(0)
         # end async only
-        entries = await run(engine, self._watch.following(engine.limits, engine.capabilities.traits))
+        following = self._watch.following(engine.limits, engine.capabilities.traits)
+        entries = await perform(engine, following, self._opening.observation("watch"))
         if entries is None:
             raise StopAsyncIteration
         return entries

@@ -32,7 +32,7 @@ class AsyncTransactionKv:
     commit. The versionstamp of an entry that the transaction has written never equals that of a stored entry.
 
     Args:
-        run: runs a flow in the transaction.
+        run: runs the flow of a method in the transaction; its first argument is the name of the method.
         perform: runs a flow of the transaction itself, which reads the stored state.
         flows: the state of the transaction.
         form: confines all keys to a namespace; None for the whole store.
@@ -42,7 +42,7 @@ class AsyncTransactionKv:
 
     def __init__(
         self,
-        run: Callable[[Flow[Any]], Awaitable[Any]],
+        run: Callable[[str, Flow[Any]], Awaitable[Any]],
         perform: Callable[[Flow[Any]], Awaitable[Any]],
         flows: transaction_flows.TransactionFlows,
         form: StoreFormat | None = None,
@@ -67,7 +67,7 @@ class AsyncTransactionKv:
             DecodeError: the stored value cannot be read.
             ClosedError: the transaction has ended.
         """
-        entry: Entry = await self._run(keyvalue.get_entry(self._form, self._limits, key))
+        entry: Entry = await self._run("get", keyvalue.get_entry(self._form, self._limits, key))
         return entry
 
     async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
@@ -83,7 +83,9 @@ class AsyncTransactionKv:
             InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as for ``get``, or more
                 keys than the engine reads at once.
         """
-        entries: builtins.list[Entry] = await self._run(keyvalue.get_entries(self._form, self._limits, keys))
+        entries: builtins.list[Entry] = await self._run(
+            "get_many", keyvalue.get_entries(self._form, self._limits, keys)
+        )
         return entries
 
     def list(
@@ -122,7 +124,7 @@ class AsyncTransactionKv:
         # async only
         await asyncio.sleep(0)  # as in a listing of a store: lets other tasks run
         # end async only
-        fetched: bool = await self._run(listing.fetch(self._limits))
+        fetched: bool = await self._run("list", listing.fetch(self._limits))
         return fetched
 
     async def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
@@ -138,7 +140,7 @@ class AsyncTransactionKv:
             InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` is invalid.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
+        await self._run("set", TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
 
     async def delete(self, key: Key) -> None:
         """Remove a key; no effect if it is absent.
@@ -150,7 +152,7 @@ class AsyncTransactionKv:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows, self._form).delete(key).added())
+        await self._run("delete", TransactionWrite(self._flows, self._form).delete(key).added())
 
     async def sum(self, key: Key, n: int | KvU64) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to it. Sums never conflict.
@@ -165,7 +167,7 @@ class AsyncTransactionKv:
                 unsigned 64-bit integer.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows, self._form).sum(key, n).added())
+        await self._run("sum", TransactionWrite(self._flows, self._form).sum(key, n).added())
 
     async def min(self, key: Key, n: int | KvU64) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key is set to the operand.
@@ -177,7 +179,7 @@ class AsyncTransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
-        await self._run(TransactionWrite(self._flows, self._form).min(key, n).added())
+        await self._run("min", TransactionWrite(self._flows, self._form).min(key, n).added())
 
     async def max(self, key: Key, n: int | KvU64) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key is set to the operand.
@@ -189,7 +191,7 @@ class AsyncTransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
-        await self._run(TransactionWrite(self._flows, self._form).max(key, n).added())
+        await self._run("max", TransactionWrite(self._flows, self._form).max(key, n).added())
 
     @overload
     async def check(self, entry: Entry, /) -> None: ...
@@ -236,7 +238,7 @@ class AsyncTransactionKv:
         message = TransactionWrite(self._flows, self._form).enqueue(
             value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
         )
-        await self._run(message.added())
+        await self._run("enqueue", message.added())
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> AsyncTransactionKv:
         """Return a namespace of the store in this transaction: the same methods, confined to it, like ``ns.kv``.

@@ -13,7 +13,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-from kvmodels.api._async._compat import AsyncEvent, Worker, engine_of, join_worker, run, run_to_end, start_worker
+from kvmodels.api._async._compat import AsyncEvent, Worker, engine_of, join_worker, perform, run_to_end, start_worker
 from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.ulid import ULID
@@ -108,7 +108,7 @@ class AsyncLock:
             numbered=not traits.versionstamped_keys,
         )
         try:
-            taken = await run(engine, claim.acquire(limits, self._wait_s))
+            taken = await perform(engine, claim.acquire(limits, self._wait_s), self._opening.observation("acquire"))
             if taken:
                 self._hold(engine, claim)
         except BaseException as error:
@@ -116,7 +116,7 @@ class AsyncLock:
             self._claim = self._renewing = None
             if not isinstance(error, GeneratorExit):  # cannot await then; lease and ticket expire
                 with contextlib.suppress(KvModelsError):  # the first error is raised, and tickets expire
-                    await run_to_end(lambda: run(engine, claim.withdraw()))
+                    await run_to_end(lambda: perform(engine, claim.withdraw(), self._opening.observation("withdraw")))
             raise
         return taken
 
@@ -146,7 +146,8 @@ class AsyncLock:
         self._stop.set()
         if self._renewing is not None:
             await join_worker(self._renewing)
-        return await run(await engine_of(self._opening), claim.release())
+        engine = await engine_of(self._opening)
+        return await perform(engine, claim.release(), self._opening.observation("release"))
 
     async def __aenter__(self) -> Self:
         if not await self.acquire():
@@ -169,7 +170,7 @@ class AsyncLock:
     async def _renew(self, engine: Engine, claim: lock_flows.LockClaim, stop: AsyncEvent) -> None:
         while not await stop.wait_for(self._ttl_ms / 3000):
             try:
-                held = await run(engine, claim.renew())
+                held = await perform(engine, claim.renew(), self._opening.observation("renew"))
             except ClosedError:
                 return
             except KvModelsError as error:

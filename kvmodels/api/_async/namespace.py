@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from kvmodels.api._async import kv as key_value
-from kvmodels.api._async._compat import engine_of, pinned, run
+from kvmodels.api._async._compat import engine_of, perform, pinned
 from kvmodels.api.opening import Opening
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import namespace as flows
@@ -77,7 +77,7 @@ class AsyncNamespace:
             InvalidKeyError, KeyTooLargeError: the key is invalid or too long.
             DecodeError: the stored value cannot be read.
         """
-        return await self._run(lambda limits: flows.get_value(self._form, limits, key))
+        return await self._run("get", lambda limits: flows.get_value(self._form, limits, key))
 
     async def set(self, key: str, value: Any, *, expire_in: float | timedelta | None = None) -> None:
         """Store a value, replacing any existing one, expired or not: one commit.
@@ -93,7 +93,7 @@ class AsyncNamespace:
             InvalidArgumentError: ``expire_in`` is invalid.
             CommitUnknownError: the answer was lost; the value may have been stored.
         """
-        await self._run(lambda limits: flows.set_value(self._form, limits, key, value, expire_in))
+        await self._run("set", lambda limits: flows.set_value(self._form, limits, key, value, expire_in))
 
     async def delete(self, key: str) -> None:
         """Remove a key; no effect if it is absent: one commit.
@@ -105,7 +105,7 @@ class AsyncNamespace:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
             CommitUnknownError: the answer was lost; the key may have been removed.
         """
-        await self._run(lambda limits: flows.delete_value(self._form, limits, key))
+        await self._run("delete", lambda limits: flows.delete_value(self._form, limits, key))
 
     async def delete_all(self) -> int:
         """Remove every key, including those of ``kv``, but not nested namespaces, nor the queue and locks of ``kv``.
@@ -118,7 +118,7 @@ class AsyncNamespace:
         Raises:
             CommitUnknownError: an answer was lost; some keys may be left.
         """
-        return await self._run(lambda limits: flows.delete_all(self._form, limits))
+        return await self._run("delete_all", lambda limits: flows.delete_all(self._form, limits))
 
     async def list_keys(self, page: int = 0, per_page: int = 100, prefix: str = "") -> list[str]:
         """Return one page of the keys, in the order of their UTF-8 bytes; every page except the last is full.
@@ -140,7 +140,7 @@ class AsyncNamespace:
         engine = await engine_of(self._opening)
         listing = flows.list_keys(self._form, self._form.limits_within(engine.limits), page, per_page, prefix)
         async with pinned(engine) as snapshot:
-            return await run(engine, listing, snapshot=snapshot)
+            return await perform(engine, listing, self._opening.observation("list_keys"), snapshot=snapshot)
 
     async def compare_and_set(
         self, key: str, old: Any, new: Any, *, expire_in: float | timedelta | Keep | None = KEEP
@@ -168,7 +168,8 @@ class AsyncNamespace:
             CommitUnknownError: the answer was lost; the value may have been stored.
         """
         return await self._run(
-            lambda limits: flows.compare_and_set(self._form, limits, key, old, new, expire_in=expire_in)
+            "compare_and_set",
+            lambda limits: flows.compare_and_set(self._form, limits, key, old, new, expire_in=expire_in),
         )
 
     async def compare_and_delete(self, key: str, old: Any) -> bool:
@@ -186,7 +187,9 @@ class AsyncNamespace:
             RetriesExhaustedError: other writers rewrote the same value during every attempt.
             CommitUnknownError: the answer was lost; the key may have been removed.
         """
-        return await self._run(lambda limits: flows.compare_and_delete(self._form, limits, key, old))
+        return await self._run(
+            "compare_and_delete", lambda limits: flows.compare_and_delete(self._form, limits, key, old)
+        )
 
     async def get_json(self, key: str) -> Any:
         """Read a value that was stored by ``set_json``.
@@ -254,6 +257,6 @@ class AsyncNamespace:
     def __repr__(self) -> str:
         return f"<AsyncNamespace {flows.namespace_path(self._form)}>"
 
-    async def _run(self, flow: Callable[[Limits], Flow[T]]) -> T:
+    async def _run(self, verb: str, flow: Callable[[Limits], Flow[T]]) -> T:
         engine = await engine_of(self._opening)
-        return await run(engine, flow(self._form.limits_within(engine.limits)))
+        return await perform(engine, flow(self._form.limits_within(engine.limits)), self._opening.observation(verb))

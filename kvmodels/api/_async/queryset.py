@@ -22,6 +22,7 @@ from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.query import OrderColumn, Page, Query
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef
 from kvmodels.schema.declare.subqueries import Subquery, SubqueryOperand
 from kvmodels.schema.definition.definition import ModelSchema
@@ -53,8 +54,18 @@ class AsyncRunner(Protocol):
         """Return the one record that ``lookup.get`` finds."""
         ...
 
-    def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
-        """Run a flow to its end, and return its result."""
+    def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> Coroutine[Any, Any, T]:
+        """Run the flow of a method to its end, report it to the observers, and return its result."""
+        ...
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method that runs several flows; None without observers."""
+        ...
+
+    def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> Coroutine[Any, Any, T]:
+        """Run one of the flows of such a method to its end, and return its result."""
         ...
 
 
@@ -501,7 +512,9 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         return self._item(item)
 
     async def _item(self, position: int) -> R:
-        found = await self._runner.run(queries.item_at(self._runner.context, self._query, position))
+        found = await self._runner.run(
+            "item", queries.item_at(self._runner.context, self._query, position), self._query
+        )
         result: R = projections.shaped(self._shape, [found])[0]
         return result
 
@@ -523,9 +536,12 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
 
     async def _results(self, batch_size: int | None) -> AsyncIterator[R]:
         scan = queries.results(self._runner.context, self._query, batch_size)
-        while not scan.done:
-            for result in projections.shaped(self._shape, await self._runner.run(scan.next_batch())):
-                yield result
+        observation = self._runner.observation("iterate", self._query, streamed=True)
+        with observing.observed(observation):
+            while not scan.done:
+                batch = await self._runner.run_part(scan.next_batch(), observation)
+                for result in projections.shaped(self._shape, batch):
+                    yield result
 
     def iterator(self, batch_size: int = 500) -> AsyncIterator[R]:
         """Return the results one by one, read in batches of a fixed size; plain iteration starts with smaller batches.
@@ -563,7 +579,8 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             IndexChangedError: the index was rebuilt or dropped while it was being read.
             OperationTooLargeError: more results than ``sort_in_memory`` allows.
         """
-        return projections.shaped(self._shape, await self._runner.run(queries.fetch(self._runner.context, self._query)))
+        found = await self._runner.run("to_list", queries.fetch(self._runner.context, self._query), self._query)
+        return projections.shaped(self._shape, found)
 
     async def first(self) -> R | None:
         """Return the first result.
@@ -574,7 +591,8 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        found = await self._runner.run(queries.fetch(self._runner.context, self._query.end()))
+        query = self._query.end()
+        found = await self._runner.run("first", queries.fetch(self._runner.context, query), query)
         return projections.shaped(self._shape, found)[0] if found else None
 
     async def last(self) -> R | None:
@@ -587,7 +605,8 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             InvalidArgumentError: the query set is a slice.
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        found = await self._runner.run(queries.fetch(self._runner.context, self._query.end(last=True)))
+        query = self._query.end(last=True)
+        found = await self._runner.run("last", queries.fetch(self._runner.context, query), query)
         return projections.shaped(self._shape, found)[0] if found else None
 
     async def count(self) -> int:
@@ -613,7 +632,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             >>> await members.filter(club="chess").count()
             300
         """
-        return await self._runner.run(queries.count(self._runner.context, self._query))
+        return await self._runner.run("count", queries.count(self._runner.context, self._query), self._query)
 
     async def exists(self) -> bool:
         """Return whether there is any result.
@@ -624,7 +643,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        return await self._runner.run(queries.exists(self._runner.context, self._query))
+        return await self._runner.run("exists", queries.exists(self._runner.context, self._query), self._query)
 
     async def page(self, *_: Never, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
         """Return one page; every page costs the same, however deep it is.
@@ -665,7 +684,9 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             [1, 2]
         """
         refuse_positional("page", _, "Write page(size=20), with after= for the next page.")
-        data = await self._runner.run(queries.page(self._runner.context, self._query, size, after, before))
+        data = await self._runner.run(
+            "page", queries.page(self._runner.context, self._query, size, after, before), self._query
+        )
         return Page(
             projections.shaped(self._shape, data.objects),
             data.next_cursor,
@@ -701,7 +722,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             >>> plan.index, plan.analysis.results
             ('species', 3)
         """
-        return await self._runner.run(queries.explain(self._runner.context, self._query, analyze=analyze))
+        return await self._runner.run("explain", queries.explain(self._runner.context, self._query, analyze=analyze))
 
     async def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
         """Return the count, sums, extremes and averages over all records of the query.
@@ -735,7 +756,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             {'count': 4, 'amount__sum': 100, 'mean': 25.0, 'most': 40}
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
-        return await self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
+        return await self._runner.run("aggregate", aggregation.aggregate(self._runner.context, self._query, measures))
 
     async def explain_aggregate(
         self, /, *functions: aggregates.Aggregate, analyze: bool = False, **named: aggregates.Aggregate
@@ -758,7 +779,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
         return await self._runner.run(
-            queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
+            "explain_aggregate", queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
         )
 
     # # --- bulk writes ------------------------------------------------------------------------------------------
@@ -817,7 +838,9 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
         wanted = {**({} if changes is None else fields_of("changes", changes)), **fields}
-        return await self._runner.run(query_writes.update_all(self._runner.context, self._query, wanted, options))
+        return await self._runner.run(
+            "update", query_writes.update_all(self._runner.context, self._query, wanted, options), self._query
+        )
 
     async def delete(
         self,
@@ -860,7 +883,9 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             [0, 1, 2]
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._runner.run(query_writes.remove_all(self._runner.context, self._query, options))
+        return await self._runner.run(
+            "delete", query_writes.remove_all(self._runner.context, self._query, options), self._query
+        )
 
 
 class AsyncGroupedQuery:
@@ -937,9 +962,11 @@ class AsyncGroups:
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         scan = aggregation.GroupScan(self._runner.context, self._grouping)
-        while not scan.done:
-            for row in await self._runner.run(scan.next_batch()):
-                yield row
+        observation = self._runner.observation("group_by", streamed=True)
+        with observing.observed(observation):
+            while not scan.done:
+                for row in await self._runner.run_part(scan.next_batch(), observation):
+                    yield row
 
     async def to_list(self) -> list[dict[str, Any]]:
         """Return all rows as a list.
@@ -953,7 +980,7 @@ class AsyncGroups:
             OperationTooLargeError: more groups than ``sort_in_memory`` allows.
             InvalidValueError: the type of a result cannot hold its value.
         """
-        return await self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
+        return await self._runner.run("group_by", aggregation.fetch_groups(self._runner.context, self._grouping))
 
     async def explain(self, *, analyze: bool = False) -> aggregation_plans.GroupPlan:
         """Return the source of the rows.
@@ -968,7 +995,9 @@ class AsyncGroups:
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        return await self._runner.run(queries.explain_groups(self._runner.context, self._grouping, analyze=analyze))
+        return await self._runner.run(
+            "explain", queries.explain_groups(self._runner.context, self._grouping, analyze=analyze)
+        )
 
 
 show_public_path(AsyncQuerySet)

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from kvmodels.api._async._compat import (
     AsyncEvent,
@@ -23,6 +23,7 @@ from kvmodels.api._async._compat import (
     from_any_thread,
     is_being_cancelled,
     join_worker,
+    perform,
     run,
     start_worker,
 )
@@ -42,9 +43,13 @@ from kvmodels.errors import (
     StorageFullError,
 )
 from kvmodels.flows.arguments import duration_ms, require_callable
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv.leases import POLL_S, Leases
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.runtime.observing import observation as observing
+
+T = TypeVar("T")
 
 _log = logging.getLogger("kvmodels.queue")
 
@@ -172,7 +177,10 @@ class AsyncQueueListener:
             return RECHECK_S
         try:
             taking = queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange, leases)
-            taken = await run(engine, taking)
+            observation = self._opening.observation("take")
+            taken = await run(engine, observing.through(observation, taking))
+            if observation is not None and isinstance(taken, queueing.Delivery):
+                observation.finish()  # the many looks at an empty queue are not reported
         except EngineError as error:
             if not is_passing(error):
                 raise
@@ -180,7 +188,7 @@ class AsyncQueueListener:
             return RECHECK_S
         if not isinstance(taken, queueing.Delivery):
             return recheck_s if taken is None else min(taken, recheck_s)
-        work = _Work(engine, taken, self._lease_ms)
+        work = _Work(self._opening, taken, self._lease_ms)
         self._in_work.add(work)
         try:
             start_worker(
@@ -214,9 +222,9 @@ class AsyncQueueListener:
 class _Work:
     """A message that is being handled, with its steps in order."""
 
-    def __init__(self, engine: Engine, delivery: queueing.Delivery, lease_ms: int) -> None:
+    def __init__(self, opening: Opening, delivery: queueing.Delivery, lease_ms: int) -> None:
         self.delivery = delivery
-        self._engine = engine
+        self._opening = opening
         self._lease_ms = lease_ms
         self._lock = Mutex()
         self._held = True
@@ -228,13 +236,16 @@ class _Work:
     def _renewal_s(self) -> float:
         return self._lease_ms / 3000
 
+    async def _run(self, verb: str, flow: Flow[T]) -> T:
+        return await perform(self._opening.open(), flow, self._opening.observation(verb))
+
     async def renew(self) -> float:
         """Renew the lease if it is due; return the seconds until the next renewal."""
         async with self._lock:
             if self._held and time.monotonic() >= self._due:
                 self._due = time.monotonic() + self._renewal_s
                 try:
-                    self._held = await run(self._engine, self.delivery.extend(self._lease_ms))
+                    self._held = await self._run("renew", self.delivery.extend(self._lease_ms))
                 except ClosedError:
                     self._held = False
                 except KvModelsError as error:
@@ -246,7 +257,7 @@ class _Work:
         async with self._lock:
             self._held = False
             try:
-                await run(self._engine, self.delivery.put_back(RECHECK_S))
+                await self._run("put_back", self.delivery.put_back(RECHECK_S))
             except KvModelsError as error:
                 _log.warning("a message could not be put back; it is delivered after its lease", exc_info=error)
 
@@ -256,10 +267,10 @@ class _Work:
             self._held = False
             try:
                 if failure is None:
-                    if not await run(self._engine, self.delivery.acknowledge()):
+                    if not await self._run("acknowledge", self.delivery.acknowledge()):
                         _log.warning("the lease of a message was lost while its handler ran; it is delivered again")
                     return
-                again = await run(self._engine, self.delivery.fail())
+                again = await self._run("fail", self.delivery.fail())
             except KvModelsError as error:
                 _log.warning("a message could not be settled; it is delivered again after its lease", exc_info=error)
             else:

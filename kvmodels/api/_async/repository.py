@@ -102,7 +102,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             QueryError: the lookup cannot be answered as written.
         """
         found: M | None = await self._runner.run(
-            lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
+            "get_or_none", lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
         )
         return found
 
@@ -118,7 +118,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             InvalidValueError: a value is not a primary key of the model.
         """
-        found: dict[Any, M] = await self._runner.run(lookup.in_bulk(self._runner.context, self._runner.schema, keys))
+        found: dict[Any, M] = await self._runner.run(
+            "in_bulk", lookup.in_bulk(self._runner.context, self._runner.schema, keys)
+        )
         return found
 
     async def related(self, obj: M, key: ForeignKeyRef[M, Any, T]) -> T:
@@ -150,7 +152,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> await db[Player].related(player, Player.team_id)
             Team(id=7)
         """
-        found: T = await self._runner.run(relations.related(self._runner.context, self._runner.schema, obj, key))
+        found: T = await self._runner.run(
+            "related", relations.related(self._runner.context, self._runner.schema, obj, key)
+        )
         return found
 
     async def fetch_referrers(
@@ -184,7 +188,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             {7: [Box(id=1, shelf_id=7)]}
         """
         flow = relations.fetch_referrers(self._runner.context, self._runner.schema, objs, key, limit)
-        found: dict[Any, list[R]] = await self._runner.run(flow)
+        found: dict[Any, list[R]] = await self._runner.run("fetch_referrers", flow)
         return found
 
     async def refresh(self, obj: M) -> M:
@@ -199,7 +203,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: the record no longer exists; the object is unchanged.
         """
-        await self._runner.run(lookup.refresh(self._runner.context, self._runner.schema, obj))
+        await self._runner.run("refresh", lookup.refresh(self._runner.context, self._runner.schema, obj))
         return obj
 
     async def expires_at(self, target: Any) -> datetime | None:
@@ -214,7 +218,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key, or it has expired.
         """
-        return await self._runner.run(lookup.expires_at(self._runner.context, self._runner.schema, target))
+        return await self._runner.run(
+            "expires_at", lookup.expires_at(self._runner.context, self._runner.schema, target)
+        )
 
     def detach(self, obj: M) -> M:
         """Detach an object from its record, so that ``save`` inserts it as a new record.
@@ -268,7 +274,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
-        await self._runner.run(records.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
+        await self._runner.run(
+            "insert", records.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in))
+        )
         return obj
 
     async def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
@@ -289,7 +297,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         await self._runner.run(
-            records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
+            "save",
+            records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in)),
         )
         return obj
 
@@ -327,7 +336,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         sent, lifetime = partial_model.sent_values(body, changes), deadline_of(expire_in)
         patched: M = await self._runner.run(
-            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version)
+            "patch",
+            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version),
         )
         return patched
 
@@ -365,7 +375,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             1
         """
         mutated: M = await self._runner.run(
-            records.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
+            "mutate", records.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
         )
         return mutated
 
@@ -387,7 +397,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         old, new = key_values(self._runner.schema, key), key_values(self._runner.schema, new_key)
-        renamed: M = await self._runner.run(records.rename(self._runner.context, self._runner.schema, old, new))
+        renamed: M = await self._runner.run(
+            "rename", records.rename(self._runner.context, self._runner.schema, old, new)
+        )
         return renamed
 
     async def remove(self, target: Any, *, if_version: str | None = None) -> bool:
@@ -411,7 +423,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         context, schema = self._runner.context, self._runner.schema
-        return await self._runner.run(removals.remove(context, schema, target, if_version=if_version))
+        return await self._runner.run("remove", removals.remove(context, schema, target, if_version=if_version))
 
     async def remove_cascade(
         self,
@@ -488,7 +500,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         found: tuple[M, bool] = await self._runner.run(
-            upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
+            "get_or_create", upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
         )
         return found
 
@@ -533,7 +545,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             [('key', 2), ('value', 1)]
         """
         made: tuple[M, bool] = await self._runner.run(
-            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups)
+            "update_or_create",
+            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups),
         )
         return made
 
@@ -576,6 +589,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 write.
         """
         return await self._runner.run(
+            "bulk_create",
             bulk.bulk_create(
                 self._runner.context,
                 self._runner.schema,
@@ -585,7 +599,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 expire_in=deadline_of(expire_in),
                 progress=progress,
                 resume_id=resume_id,
-            )
+            ),
         )
 
     async def bulk_update(
@@ -642,7 +656,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
         return await self._runner.run(
-            loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
+            "bulk_update", loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
         )
 
     async def update(self, /, *_: Any, **__: Any) -> NoReturn:

@@ -30,6 +30,8 @@ from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.rerun import Rerun, RunHistory
+from kvmodels.query.query import Query
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -42,7 +44,7 @@ T = TypeVar("T")
 class AsyncSession:
     """One transaction in the engine: its snapshot, its flows, its commit or rollback."""
 
-    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
+    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "observation", "store", "versionstamp")
 
     def __init__(self, store: Store, attempt: int) -> None:
         self.store = store
@@ -51,10 +53,35 @@ class AsyncSession:
         self._lock = worlds.Mutex()
         self._snapshot: worlds.StoreSnapshot | None = None
         self._sent = False
+        self.observation: observing.Observation | None = None
+        """Observes the transaction itself: its beginning and its end, without the methods that it calls."""
 
-    async def run(self, flow: AnyFlow[T]) -> T:
-        """Run a flow of the library in the transaction."""
-        return await self.perform(self.flows.through(steps_of(flow)))
+    async def run(self, verb: str, flow: AnyFlow[T]) -> T:
+        """Run the flow of a method without a model in the transaction, and report it to the observers."""
+        observation = self.observe(verb)
+        with observing.observed(observation):
+            return await self.run_part(flow, observation)
+
+    async def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
+        """Run a flow of a method in the transaction."""
+        return await self.perform(observing.through(observation, self.flows.through(steps_of(flow))))
+
+    def observe(
+        self, verb: str, schema: ModelSchema | None = None, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method that is called in the transaction; None without observers."""
+        if not self.store.reporters:
+            return None
+        return observing.Observation(
+            self.store.reporters,
+            verb,
+            None if schema is None else schema.collection,
+            owners=None if schema is None else self.store.form.reserved,
+            context=self.store.context,
+            query=query,
+            in_transaction=True,
+            streamed=streamed,
+        )
 
     async def perform(self, flow: Flow[T]) -> T:
         """Run a flow of the transaction itself, in its snapshot."""
@@ -65,11 +92,11 @@ class AsyncSession:
         """Take the snapshot that the transaction reads."""
         if self.store.context.traits.snapshots:
             self._snapshot = await self._pinned()
-        await self.perform(self.flows.begin())
+        await self._perform_own(self.flows.begin())
 
     async def commit(self) -> list[Callable[[], object]]:
         """Send the one commit if anything was written; return the functions to run after it, in order."""
-        write = await self.perform(self.flows.prepared())
+        write = await self._perform_own(self.flows.prepared())
         if write is None:
             await self._require_unchanged()
             await self._release()
@@ -79,7 +106,7 @@ class AsyncSession:
         self._sent = True
         flows = self.flows
         sending = transaction_commit.send(self.store.context, write, flows.view.live.values(), flows.conflict)
-        self.versionstamp = await self._send(sending)
+        self.versionstamp = await self._send(observing.through(self.observation, sending))
         return flows.commit(self.versionstamp)
 
     async def roll_back(self, error: BaseException) -> None:
@@ -99,7 +126,10 @@ class AsyncSession:
 
     async def _require_unchanged(self) -> None:
         if not self.store.context.traits.snapshots:
-            await self.perform(self.flows.changed())
+            await self._perform_own(self.flows.changed())
+
+    def _perform_own(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
+        return self.perform(observing.through(self.observation, flow))
 
     async def _pinned(self) -> worlds.StoreSnapshot:
         return await worlds.pin(self.store.engine)
@@ -272,12 +302,19 @@ class AsyncTransactionBlock:
     which commits. If an exception escapes from an inner block, the outer block can no longer be committed.
     """
 
-    __slots__ = ("_begin", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
+    __slots__ = ("_begin", "_call", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
 
-    def __init__(self, begin: Begin, scope: Scope[AsyncTransaction], rerun: Rerun | None = None) -> None:
+    def __init__(
+        self,
+        begin: Begin,
+        scope: Scope[AsyncTransaction],
+        rerun: Rerun | None = None,
+        call: observing.Observation | None = None,
+    ) -> None:
         self._begin = begin
         self._scope = scope
         self._rerun = rerun
+        self._call = call
         self._outer: transaction_flows.TransactionFlows | None = None
         self._session: AsyncSession | None = None
         self._open: OpenBlock[AsyncTransaction] | None = None
@@ -299,10 +336,12 @@ class AsyncTransactionBlock:
             return joined.transaction
         session = self._session = await self._begin(1 if self._rerun is None else self._rerun.attempt)
         session.flows.rerun = self._rerun
+        session.observation = session.store.observation() if self._rerun is None else self._call
         try:
             await session.begin()
         except BaseException as error:
             await session.roll_back(error)
+            self._report(session, error)
             raise
         transaction = AsyncTransaction(session)
         self._open = self._scope.enter(OpenTransaction(transaction, session.flows), frame)
@@ -321,14 +360,27 @@ class AsyncTransactionBlock:
         assert session is not None, "a block that joins no other has a transaction of its own"
         try:
             after = await self._ended(session, error)
-        except TransactionConflictError as conflict:
-            self.conflict, self.contended = conflict, session.flows.contended
+        except BaseException as failure:
+            if isinstance(failure, TransactionConflictError):
+                self.conflict, self.contended = failure, session.flows.contended
+            self._report(session, failure)
             raise
+        self._report(session, error)
         if error is not None and error is session.flows.met:
             self.conflict, self.contended = session.flows.met, session.flows.contended
         elif self._rerun is not None:
             self._rerun.ticket.leave()  # before user functions are called
         await worlds.run_after(after)
+
+    def _report(self, session: AsyncSession, error: BaseException | None) -> None:
+        """Report a transaction; a function that may run again reports all its runs together."""
+        observation = session.observation
+        if observation is None:
+            return
+        if isinstance(error, TransactionConflictError):
+            observation.conflict()
+        if self._rerun is None:
+            observation.finish(error)
 
     def __del__(self) -> None:
         block = getattr(self, "_open", None)  # the constructor may have been interrupted
@@ -361,9 +413,13 @@ class AsyncTransactions:
     async def _run(self, engine: Engine, flow: Flow[None]) -> None:
         await worlds.run(engine, flow)
 
-    def block(self, rerun: Rerun | None = None) -> AsyncTransactionBlock:
-        """Return a new block; ``rerun`` is the state of a function that is run again after a conflict."""
-        return AsyncTransactionBlock(self._begin, self._scope, rerun)
+    def block(self, rerun: Rerun | None = None, call: observing.Observation | None = None) -> AsyncTransactionBlock:
+        """Return a new block.
+
+        ``rerun`` is the state of a function that is run again after a conflict, and ``call`` the observation of all its
+        runs.
+        """
+        return AsyncTransactionBlock(self._begin, self._scope, rerun, call)
 
     def decorator(self, retries: int | None) -> AsyncDecorator:
         """Return the decorator of ``AsyncDatabase.transactional``; raise if ``retries`` is invalid."""
@@ -386,8 +442,8 @@ class AsyncTransactions:
 
         # A separate function, so that a task waiting for its turn keeps no reference to the last run, which the garbage
         # collector would have to traverse.
-        async def once(rerun: Rerun, *args: P.args, **kwargs: P.kwargs) -> object:
-            block = self.block(rerun)
+        async def once(rerun: Rerun, call: observing.Observation | None, *args: P.args, **kwargs: P.kwargs) -> object:
+            block = self.block(rerun, call)
             try:
                 async with block as tx:
                     return await function(tx, *args, **kwargs)
@@ -401,13 +457,16 @@ class AsyncTransactions:
         async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
             store = await self._store()
             rerun = Rerun(store.context, retries, history)
-            with rerun.ticket.alive:
+            call = None if self._scope.current() is not None else store.observation()
+            with rerun.ticket.alive, observing.observed(call):
                 try:
                     while True:
-                        result = await once(rerun, *args, **kwargs)
+                        result = await once(rerun, call, *args, **kwargs)
                         if result is not AGAIN:
                             return cast("R", result)
-                        await self._run(store.engine, rerun.again())
+                        await self._run(store.engine, observing.through(call, rerun.again()))
+                        if call is not None:
+                            call.begin_attempt()
                 finally:
                     end_reruns(rerun, store.engine, worlds.release_writes)
 
@@ -428,10 +487,20 @@ class _TransactionRunner:
         return self._session.flows.context
 
     async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        return await self._session.run(lookup.get(self.context, self.schema, arguments, lookups))
+        return await self.run("get", lookup.get(self.context, self.schema, arguments, lookups))
 
-    async def run(self, flow: AnyFlow[T]) -> T:
-        return await self._session.run(flow)
+    async def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
+        observation = self.observation(verb, query)
+        with observing.observed(observation):
+            return await self._session.run_part(flow, observation)
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        return self._session.observe(verb, self.schema, query, streamed=streamed)
+
+    async def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
+        return await self._session.run_part(flow, observation)
 
 
 show_public_path(AsyncTransaction)

@@ -10,7 +10,6 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 from kvmodels.api.core import DatabaseCore
@@ -18,9 +17,12 @@ from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.engines.shared.threads import start_thread
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
+from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import operation
+from kvmodels.query.query import Query
 from kvmodels.runtime import sync
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.definition.definition import ModelSchema
 
 T = TypeVar("T")
@@ -32,6 +34,20 @@ run_after = operation.run_after
 Mutex = threading.RLock
 StoreSnapshot = Snapshot
 Worker = threading.Thread
+
+
+def perform(
+    engine: Engine,
+    flow: AnyFlow[T],
+    observation: observing.Observation | None,
+    *,
+    snapshot: StoreSnapshot | None = None,
+) -> T:
+    """Run the flow of a method to its end, report its observation if there is one, and return its result."""
+    if observation is None:
+        return sync.run(engine, flow, snapshot=snapshot)
+    with observation:
+        return sync.run(engine, observation.through(flow), snapshot=snapshot)
 
 
 def open_eagerly(open_: Callable[[], object]) -> None:
@@ -95,17 +111,48 @@ def run_to_end(make: Callable[[], T]) -> T:
 class ModelRunner:
     """Runs the flows of one repository of a database."""
 
-    __slots__ = ("_engine", "context", "run", "schema")
+    __slots__ = ("_engine", "_opening", "_reserved", "context", "schema")
 
     def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
+        self._opening = opening
         self._engine = opening.open()
+        self._reserved = core.reserved
         self.context = core.context
-        self.run = partial(sync.run, self._engine)  # a method would cost one more call per read
         self.schema = schema
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
         """Run ``lookup.get`` to its end and return its result."""
-        return sync.run(self._engine, lookup.get(self.context, self.schema, arguments, lookups))
+        flow = lookup.get(self.context, self.schema, arguments, lookups)
+        if self._opening.reporters:
+            return perform(self._engine, flow, self.observation("get"))
+        return sync.run(self._engine, flow)
+
+    def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
+        """Run the flow of a method to its end, report it to the observers, and return its result."""
+        if self._opening.reporters:
+            return perform(self._engine, flow, self.observation(verb, query))
+        return sync.run(self._engine, flow)
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method that runs several flows; None without observers."""
+        reporters = self._opening.reporters
+        if not reporters:
+            return None
+        return observing.Observation(
+            reporters,
+            verb,
+            self.schema.collection,
+            owners=self._reserved,
+            context=self.context,
+            query=query,
+            streamed=streamed,
+        )
+
+    def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
+        """Run one of the flows of such a method to its end, and return its result."""
+        return sync.run(self._engine, observing.through(observation, flow))
 
 
 class Event(threading.Event):

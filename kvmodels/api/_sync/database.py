@@ -41,6 +41,9 @@ from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.limits import Limits
+from kvmodels.runtime.observing import counters as counting
+from kvmodels.runtime.observing import observation as observing
+from kvmodels.runtime.observing import operation as operations
 from kvmodels.schema.compile.model import KvModel
 
 M = TypeVar("M", bound=KvModel)
@@ -70,6 +73,7 @@ class Database:
         readonly: every write raises ReadOnlyError.
         retry: how often and how long a conflicting write is retried.
         require_current: raise SchemaMismatchError when an index is not ready.
+        observer: is called with every finished operation; see ``add_observer``.
         engine_options: options of the engine, such as ``busy_timeout`` (seconds) of SQLite.
 
     Raises:
@@ -102,6 +106,7 @@ class Database:
         readonly: bool = False,
         retry: RetryPolicy = DEFAULT_RETRY,
         require_current: bool = False,
+        observer: operations.Observer | None = None,
         **engine_options: Any,
     ) -> None:
         core = database_core.DatabaseCore(
@@ -116,7 +121,10 @@ class Database:
         }
         declared = {"codec": codec, "retry": retry, "require_current": require_current}
         settings = DatabaseSettings(core.models, url, stored | declared)
-        self._start(core, kv_opening.Opening.of_url(url, **stored), settings)
+        opening = kv_opening.Opening.of_url(url, **stored)
+        if observer is not None:
+            opening.add_observer(observer)
+        self._start(core, opening, settings)
 
     @classmethod
     def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:
@@ -153,7 +161,7 @@ class Database:
         engine.now_ms()  # raises if the engine was closed
         if not self._is_open:
             try:
-                worlds.run(engine, self._core.open(engine))
+                worlds.perform(engine, self._core.open(engine), self._opening.observation("open"))
             except BaseException:
                 self.close()
                 raise
@@ -163,12 +171,14 @@ class Database:
     def _engine(self) -> base.Engine:
         return self._opening.open()
 
-    def _run(self, flow: requests.AnyFlow[T]) -> T:
-        return worlds.run(self._engine, flow)
+    def _run(self, verb: str, flow: requests.AnyFlow[T]) -> T:
+        return worlds.perform(self._engine, flow, self._opening.observation(verb))
 
     def _store(self) -> transaction_scope.Store:
         context = self._core.context  # first, so that nothing is opened if the database is not open
-        return transaction_scope.Store(self._engine, context, self._core.form, self._core.view_for)
+        return transaction_scope.Store(
+            self._engine, context, self._core.form, self._core.view_for, self._opening.reporters
+        )
 
     def __getitem__(self, model: type[M]) -> repositories.Repository[M]:
         try:
@@ -220,6 +230,64 @@ class Database:
     def signals(self) -> signalling.Signals:
         """Functions that run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
         return self._core.signals
+
+    def add_observer(self, observer: operations.Observer) -> None:
+        """Call an observer with every operation of this handle that finishes from now on; it may be one of several.
+
+        Args:
+            observer: a plain function of a ``FinishedOperation``, or an object like ``QueryLog()``. It is called in the
+                thread or task of the operation, before the method returns, and possibly in several threads at once. Its
+                exceptions are logged once, by ``kvmodels.observer``, and do not reach the caller of the method.
+
+        Raises:
+            InvalidArgumentError: it cannot be called, or is a coroutine function.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Lamp(KvModel, collection="lamps"):
+            ...     id: PrimaryKey[int]
+            >>> seen = []
+            >>> with Database("memory://", models=[Lamp], observer=seen.append) as db:
+            ...     _ = db[Lamp].create(id=1)
+            ...     _ = db[Lamp].get(1)
+            >>> [(one.verb, one.collection, one.commits, one.rows) for one in seen[1:]]
+            [('insert', 'lamps', 1, 0), ('get', 'lamps', 0, 1)]
+        """
+        self._opening.add_observer(observer)
+
+    def remove_observer(self, observer: operations.Observer) -> bool:
+        """Stop calling an observer.
+
+        Args:
+            observer: the same object that was given to ``add_observer`` or to the constructor.
+
+        Returns:
+            Whether it was an observer of this handle. Operations that have already begun may still be reported to it.
+        """
+        return self._opening.remove_observer(observer)
+
+    def metrics(self) -> counting.Metrics:
+        """Return the counters of operations, of conflicts, and of the uses of each index.
+
+        An ``OperationCounters`` observer of this database keeps them, from the moment when it was made. Without one
+        nothing is counted, so that a database without observers pays nothing for them.
+
+        Returns:
+            The present values, with a row for every declared index. Cost: no read of the store.
+
+        Raises:
+            UnsupportedError: the database has no such observer.
+
+        Examples:
+            >>> from kvmodels import OperationCounters, KvModel, PrimaryKey
+            >>> class Door(KvModel, collection="doors"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://", models=[Door], observer=OperationCounters()) as db:
+            ...     _ = [db[Door].create(id=number) for number in range(3)]
+            ...     [(one.verb, one.count) for one in db.metrics().verbs if one.collection == "doors"]
+            [('insert', 3)]
+        """
+        return self._core.metrics(self._opening.reporters)
 
     def transaction(self) -> transactions.TransactionBlock:
         """Begin a transaction: all reads and writes of its block are committed together at its end, or not at all.
@@ -330,12 +398,18 @@ class Database:
             ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 computed, 0 counters; 0 repaired
         """
         speed = pace.Pace(progress, throttle)
-        report = self._run(self._core.check(model, repair, speed))
-        for counting in self._core.recounts(model, speed):
-            with worlds.pinned(self._engine) as state:
-                recounted = worlds.run(self._engine, counting, snapshot=state)
-            report = self._run(self._core.settle(report, recounted, repair))
+        observation = self._opening.observation("check")
+        with observing.observed(observation):
+            report = self._run_part(self._core.check(model, repair, speed), observation)
+            for counting in self._core.recounts(model, speed):
+                with worlds.pinned(self._engine) as state:
+                    counted = observing.through(observation, counting)
+                    recounted = worlds.run(self._engine, counted, snapshot=state)
+                report = self._run_part(self._core.settle(report, recounted, repair), observation)
         return report
+
+    def _run_part(self, flow: requests.Flow[T], observation: observing.Observation | None) -> T:
+        return worlds.run(self._engine, observing.through(observation, flow))
 
     # --- schema changes ----------------------------------------------------------------------------------------
 
@@ -362,7 +436,7 @@ class Database:
             SchemaMismatchError: this process must not write to one of the collections.
             InvalidArgumentError: the throttle is not a positive number.
         """
-        return self._run(self._core.build_indexes(models, pace.Pace(progress, throttle)))
+        return self._run("build_indexes", self._core.build_indexes(models, pace.Pace(progress, throttle)))
 
     def build_index(
         self,
@@ -389,7 +463,7 @@ class Database:
             SchemaMismatchError: this process must not write to the collection.
             InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
         """
-        return self._run(self._core.build_index(model, name, pace.Pace(progress, throttle)))
+        return self._run("build_index", self._core.build_index(model, name, pace.Pace(progress, throttle)))
 
     def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
         """Return the differences between the models and the store, and how ``apply()`` would resolve them.
@@ -414,7 +488,7 @@ class Database:
             ...     print(db.plan())
             the store is as the models declare it
         """
-        return self._run(self._core.plan(models, sample))
+        return self._run("plan", self._core.plan(models, sample))
 
     def apply(
         self,
@@ -450,7 +524,7 @@ class Database:
             InvalidArgumentError: an unknown name in ``allow``, a throttle that is not a positive number, or an invalid
                 sample.
         """
-        return self._run(self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
+        return self._run("apply", self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
 
     def migrate(
         self,
@@ -483,7 +557,7 @@ class Database:
             InvalidArgumentError: ``forget`` names a declared or reserved field, or the throttle is not a positive
                 number.
         """
-        return self._run(self._core.migrate(model, forget, pace.Pace(progress, throttle)))
+        return self._run("migrate", self._core.migrate(model, forget, pace.Pace(progress, throttle)))
 
     def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
@@ -502,7 +576,7 @@ class Database:
             UnknownFieldError: the model has no such index.
             InvalidArgumentError: the limit is not a positive number.
         """
-        return self._run(self._core.violations(model, index, limit))
+        return self._run("violations", self._core.violations(model, index, limit))
 
     def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[building.BuildReport, ...]:
         """Check the violations of an index again after their records were changed; without any, it becomes readable.
@@ -518,7 +592,7 @@ class Database:
             UnknownFieldError: the model declares no such index.
             SchemaMismatchError: this process must not write to the collection.
         """
-        return self._run(self._core.resolve(model, index))
+        return self._run("resolve", self._core.resolve(model, index))
 
     def drop_index(
         self,
@@ -543,7 +617,7 @@ class Database:
             InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
             SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
         """
-        return self._run(self._core.drop_index(model, name, pace.Pace(progress, throttle)))
+        return self._run("drop_index", self._core.drop_index(model, name, pace.Pace(progress, throttle)))
 
     # --- descriptions -----------------------------------------------------------------------------------------
 
@@ -565,7 +639,7 @@ class Database:
             ...     [(one.name, one.model, dict(one.fields)) for one in db.collections()]
             [('trees', 'Tree', {'id': 'int', 'kind': 'str'})]
         """
-        return self._run(catalogue.describe_collections(self._core.context))
+        return self._run("collections", catalogue.describe_collections(self._core.context))
 
     def indexes(self) -> tuple[catalogue.IndexStatus, ...]:
         """Return the indexes of the store with their states, also those that no model of this program declares.
@@ -587,7 +661,7 @@ class Database:
             ...     print(*db.indexes(), sep=", ")
             trees.kind: readable; index kind (kind)
         """
-        return self._run(catalogue.describe_indexes(self._core.context))
+        return self._run("indexes", catalogue.describe_indexes(self._core.context))
 
     def explain_key(self, key: Key | bytes) -> explaining.KeyExplanation:
         """Return what a key of the store is, such as a record, an index entry, a lock or a message.
@@ -612,7 +686,7 @@ class Database:
             ...     print(db.explain_key(("trees_by_kind", "oak", 7)))
             entry of trees.kind: kind='oak', record 7
         """
-        return self._run(explaining.explain_key(self._core.context, key))
+        return self._run("explain_key", explaining.explain_key(self._core.context, key))
 
     def stats(
         self,
@@ -648,7 +722,7 @@ class Database:
             ('1 rows, 24 bytes', 'kind', 1)
         """
         arguments.require_flag("exact", exact)
-        found = self._run(stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
+        found = self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
         return replace(found, files=file_sizes(self._engine))
 
     # --- the rest ---------------------------------------------------------------------------------------------
@@ -670,7 +744,7 @@ class Database:
         resolver = self._engine.capabilities.commit_resolver
         if resolver is not None:
             return worlds.in_thread(resolver.outcome, self._core.token(token))
-        return self._run(self._core.outcome(token))
+        return self._run("outcome", self._core.outcome(token))
 
     def forget_bulk(self, resume_id: str) -> bool:
         """Delete the progress or result of a bulk write with a ``resume_id``, so that the id can be used again.
@@ -686,7 +760,7 @@ class Database:
         Raises:
             InvalidArgumentError: the id is invalid.
         """
-        return self._run(self._core.forget_bulk(resume_id))
+        return self._run("forget_bulk", self._core.forget_bulk(resume_id))
 
     def close(self) -> None:
         """Close the store; waits for running handlers and calls; idempotent."""

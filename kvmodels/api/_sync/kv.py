@@ -25,6 +25,7 @@ from kvmodels.api._sync._compat import (
     engine_of,
     in_thread,
     open_eagerly,
+    perform,
     pin,
     release,
     require_handler,
@@ -282,7 +283,8 @@ class Kv(KvReading):
         )
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        return run(engine, keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,))))
+        enqueuing = keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,)))
+        return perform(engine, enqueuing, self._opening.observation("enqueue"))
 
     def listen(
         self,
@@ -649,7 +651,8 @@ class AtomicOperation(AtomicBuilder):
         pending = self._take()
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        return run(engine, keyvalue.commit_operation(self._form, limits, pending))
+        committing = keyvalue.commit_operation(self._form, limits, pending)
+        return perform(engine, committing, self._opening.observation("commit"))
 
 
 def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Literal, Self
 
-from kvmodels.api._sync._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, pin, pinned, release, run
+from kvmodels.api._sync._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, perform, pin, pinned, release
 from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.keys import Key
@@ -60,7 +60,12 @@ class KvReading:
         """
         engine, snapshot = self._source()
         limits = self._form.limits_within(engine.limits)
-        return run(engine, keyvalue.get_entry(self._form, limits, key), snapshot=snapshot)
+        return perform(
+            engine,
+            keyvalue.get_entry(self._form, limits, key),
+            self._opening.observation("get"),
+            snapshot=snapshot,
+        )
 
     def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
         """Read several keys in one snapshot: one read of as many rows.
@@ -78,7 +83,12 @@ class KvReading:
         """
         engine, snapshot = self._source()
         limits = self._form.limits_within(engine.limits)
-        return run(engine, keyvalue.get_entries(self._form, limits, keys), snapshot=snapshot)
+        return perform(
+            engine,
+            keyvalue.get_entries(self._form, limits, keys),
+            self._opening.observation("get_many"),
+            snapshot=snapshot,
+        )
 
     def list(
         self,
@@ -161,9 +171,9 @@ class KvReading:
         engine, snapshot = self._source()
         counting = listings.count_entries(selection, self._form.limits_within(engine.limits))
         if snapshot is not None:
-            return run(engine, counting, snapshot=snapshot)
+            return perform(engine, counting, self._opening.observation("count"), snapshot=snapshot)
         with pinned(engine) as state:
-            return run(engine, counting, snapshot=state)
+            return perform(engine, counting, self._opening.observation("count"), snapshot=state)
 
     def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         """Return the engine, and the snapshot to read instead of its present state, if any."""
@@ -171,7 +181,8 @@ class KvReading:
 
     def _fetch(self, listing: listings.Listing) -> bool:
         engine, snapshot = self._source()
-        return run(engine, listing.fetch(self._form.limits_within(engine.limits)), snapshot=snapshot)
+        fetching = listing.fetch(self._form.limits_within(engine.limits))
+        return perform(engine, fetching, self._opening.observation("list"), snapshot=snapshot)
 
 
 class KvSnapshot(KvReading):
@@ -298,7 +309,8 @@ class KvWatchIterator(Iterator[list[Entry]]):
 
     def __next__(self) -> list[Entry]:
         engine = engine_of(self._opening)
-        entries = run(engine, self._watch.following(engine.limits, engine.capabilities.traits))
+        following = self._watch.following(engine.limits, engine.capabilities.traits)
+        entries = perform(engine, following, self._opening.observation("watch"))
         if entries is None:
             raise StopIteration
         return entries

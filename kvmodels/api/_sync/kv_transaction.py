@@ -32,7 +32,7 @@ class TransactionKv:
     commit. The versionstamp of an entry that the transaction has written never equals that of a stored entry.
 
     Args:
-        run: runs a flow in the transaction.
+        run: runs the flow of a method in the transaction; its first argument is the name of the method.
         perform: runs a flow of the transaction itself, which reads the stored state.
         flows: the state of the transaction.
         form: confines all keys to a namespace; None for the whole store.
@@ -42,7 +42,7 @@ class TransactionKv:
 
     def __init__(
         self,
-        run: Callable[[Flow[Any]], Any],
+        run: Callable[[str, Flow[Any]], Any],
         perform: Callable[[Flow[Any]], Any],
         flows: transaction_flows.TransactionFlows,
         form: StoreFormat | None = None,
@@ -67,7 +67,7 @@ class TransactionKv:
             DecodeError: the stored value cannot be read.
             ClosedError: the transaction has ended.
         """
-        entry: Entry = self._run(keyvalue.get_entry(self._form, self._limits, key))
+        entry: Entry = self._run("get", keyvalue.get_entry(self._form, self._limits, key))
         return entry
 
     def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
@@ -83,7 +83,7 @@ class TransactionKv:
             InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as for ``get``, or more
                 keys than the engine reads at once.
         """
-        entries: builtins.list[Entry] = self._run(keyvalue.get_entries(self._form, self._limits, keys))
+        entries: builtins.list[Entry] = self._run("get_many", keyvalue.get_entries(self._form, self._limits, keys))
         return entries
 
     def list(
@@ -119,7 +119,7 @@ class TransactionKv:
         )
 
     def _fetch(self, listing: listings.Listing) -> bool:
-        fetched: bool = self._run(listing.fetch(self._limits))
+        fetched: bool = self._run("list", listing.fetch(self._limits))
         return fetched
 
     def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
@@ -135,7 +135,7 @@ class TransactionKv:
             InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` is invalid.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
+        self._run("set", TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
 
     def delete(self, key: Key) -> None:
         """Remove a key; no effect if it is absent.
@@ -147,7 +147,7 @@ class TransactionKv:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows, self._form).delete(key).added())
+        self._run("delete", TransactionWrite(self._flows, self._form).delete(key).added())
 
     def sum(self, key: Key, n: int | KvU64) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to it. Sums never conflict.
@@ -162,7 +162,7 @@ class TransactionKv:
                 unsigned 64-bit integer.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows, self._form).sum(key, n).added())
+        self._run("sum", TransactionWrite(self._flows, self._form).sum(key, n).added())
 
     def min(self, key: Key, n: int | KvU64) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key is set to the operand.
@@ -174,7 +174,7 @@ class TransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
-        self._run(TransactionWrite(self._flows, self._form).min(key, n).added())
+        self._run("min", TransactionWrite(self._flows, self._form).min(key, n).added())
 
     def max(self, key: Key, n: int | KvU64) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key is set to the operand.
@@ -186,7 +186,7 @@ class TransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
-        self._run(TransactionWrite(self._flows, self._form).max(key, n).added())
+        self._run("max", TransactionWrite(self._flows, self._form).max(key, n).added())
 
     @overload
     def check(self, entry: Entry, /) -> None: ...
@@ -233,7 +233,7 @@ class TransactionKv:
         message = TransactionWrite(self._flows, self._form).enqueue(
             value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
         )
-        self._run(message.added())
+        self._run("enqueue", message.added())
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> TransactionKv:
         """Return a namespace of the store in this transaction: the same methods, confined to it, like ``ns.kv``.

@@ -14,7 +14,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-from kvmodels.api._sync._compat import Event, Worker, engine_of, join_worker, run, run_to_end, start_worker
+from kvmodels.api._sync._compat import Event, Worker, engine_of, join_worker, perform, run_to_end, start_worker
 from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.ulid import ULID
@@ -109,7 +109,7 @@ class Lock:
             numbered=not traits.versionstamped_keys,
         )
         try:
-            taken = run(engine, claim.acquire(limits, self._wait_s))
+            taken = perform(engine, claim.acquire(limits, self._wait_s), self._opening.observation("acquire"))
             if taken:
                 self._hold(engine, claim)
         except BaseException as error:
@@ -117,7 +117,7 @@ class Lock:
             self._claim = self._renewing = None
             if not isinstance(error, GeneratorExit):  # cannot await then; lease and ticket expire
                 with contextlib.suppress(KvModelsError):  # the first error is raised, and tickets expire
-                    run_to_end(lambda: run(engine, claim.withdraw()))
+                    run_to_end(lambda: perform(engine, claim.withdraw(), self._opening.observation("withdraw")))
             raise
         return taken
 
@@ -147,7 +147,8 @@ class Lock:
         self._stop.set()
         if self._renewing is not None:
             join_worker(self._renewing)
-        return run(engine_of(self._opening), claim.release())
+        engine = engine_of(self._opening)
+        return perform(engine, claim.release(), self._opening.observation("release"))
 
     def __enter__(self) -> Self:
         if not self.acquire():
@@ -170,7 +171,7 @@ class Lock:
     def _renew(self, engine: Engine, claim: lock_flows.LockClaim, stop: Event) -> None:
         while not stop.wait_for(self._ttl_ms / 3000):
             try:
-                held = run(engine, claim.renew())
+                held = perform(engine, claim.renew(), self._opening.observation("renew"))
             except ClosedError:
                 return
             except KvModelsError as error:

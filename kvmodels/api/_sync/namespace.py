@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from kvmodels.api._sync import kv as key_value
-from kvmodels.api._sync._compat import engine_of, pinned, run
+from kvmodels.api._sync._compat import engine_of, perform, pinned
 from kvmodels.api.opening import Opening
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import namespace as flows
@@ -78,7 +78,7 @@ class Namespace:
             InvalidKeyError, KeyTooLargeError: the key is invalid or too long.
             DecodeError: the stored value cannot be read.
         """
-        return self._run(lambda limits: flows.get_value(self._form, limits, key))
+        return self._run("get", lambda limits: flows.get_value(self._form, limits, key))
 
     def set(self, key: str, value: Any, *, expire_in: float | timedelta | None = None) -> None:
         """Store a value, replacing any existing one, expired or not: one commit.
@@ -94,7 +94,7 @@ class Namespace:
             InvalidArgumentError: ``expire_in`` is invalid.
             CommitUnknownError: the answer was lost; the value may have been stored.
         """
-        self._run(lambda limits: flows.set_value(self._form, limits, key, value, expire_in))
+        self._run("set", lambda limits: flows.set_value(self._form, limits, key, value, expire_in))
 
     def delete(self, key: str) -> None:
         """Remove a key; no effect if it is absent: one commit.
@@ -106,7 +106,7 @@ class Namespace:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
             CommitUnknownError: the answer was lost; the key may have been removed.
         """
-        self._run(lambda limits: flows.delete_value(self._form, limits, key))
+        self._run("delete", lambda limits: flows.delete_value(self._form, limits, key))
 
     def delete_all(self) -> int:
         """Remove every key, including those of ``kv``, but not nested namespaces, nor the queue and locks of ``kv``.
@@ -119,7 +119,7 @@ class Namespace:
         Raises:
             CommitUnknownError: an answer was lost; some keys may be left.
         """
-        return self._run(lambda limits: flows.delete_all(self._form, limits))
+        return self._run("delete_all", lambda limits: flows.delete_all(self._form, limits))
 
     def list_keys(self, page: int = 0, per_page: int = 100, prefix: str = "") -> list[str]:
         """Return one page of the keys, in the order of their UTF-8 bytes; every page except the last is full.
@@ -141,7 +141,7 @@ class Namespace:
         engine = engine_of(self._opening)
         listing = flows.list_keys(self._form, self._form.limits_within(engine.limits), page, per_page, prefix)
         with pinned(engine) as snapshot:
-            return run(engine, listing, snapshot=snapshot)
+            return perform(engine, listing, self._opening.observation("list_keys"), snapshot=snapshot)
 
     def compare_and_set(
         self, key: str, old: Any, new: Any, *, expire_in: float | timedelta | Keep | None = KEEP
@@ -168,7 +168,10 @@ class Namespace:
             RetriesExhaustedError: other writers rewrote the same value during every attempt.
             CommitUnknownError: the answer was lost; the value may have been stored.
         """
-        return self._run(lambda limits: flows.compare_and_set(self._form, limits, key, old, new, expire_in=expire_in))
+        return self._run(
+            "compare_and_set",
+            lambda limits: flows.compare_and_set(self._form, limits, key, old, new, expire_in=expire_in),
+        )
 
     def compare_and_delete(self, key: str, old: Any) -> bool:
         """Remove a key if it holds ``old``: one read and one commit.
@@ -185,7 +188,7 @@ class Namespace:
             RetriesExhaustedError: other writers rewrote the same value during every attempt.
             CommitUnknownError: the answer was lost; the key may have been removed.
         """
-        return self._run(lambda limits: flows.compare_and_delete(self._form, limits, key, old))
+        return self._run("compare_and_delete", lambda limits: flows.compare_and_delete(self._form, limits, key, old))
 
     def get_json(self, key: str) -> Any:
         """Read a value that was stored by ``set_json``.
@@ -253,6 +256,6 @@ class Namespace:
     def __repr__(self) -> str:
         return f"<Namespace {flows.namespace_path(self._form)}>"
 
-    def _run(self, flow: Callable[[Limits], Flow[T]]) -> T:
+    def _run(self, verb: str, flow: Callable[[Limits], Flow[T]]) -> T:
         engine = engine_of(self._opening)
-        return run(engine, flow(self._form.limits_within(engine.limits)))
+        return perform(engine, flow(self._form.limits_within(engine.limits)), self._opening.observation(verb))

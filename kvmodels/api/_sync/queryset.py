@@ -23,6 +23,7 @@ from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.query import OrderColumn, Page, Query
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef
 from kvmodels.schema.declare.subqueries import Subquery, SubqueryOperand
 from kvmodels.schema.definition.definition import ModelSchema
@@ -54,8 +55,18 @@ class Runner(Protocol):
         """Return the one record that ``lookup.get`` finds."""
         ...
 
-    def run(self, flow: AnyFlow[T]) -> T:
-        """Run a flow to its end, and return its result."""
+    def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
+        """Run the flow of a method to its end, report it to the observers, and return its result."""
+        ...
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method that runs several flows; None without observers."""
+        ...
+
+    def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
+        """Run one of the flows of such a method to its end, and return its result."""
         ...
 
 
@@ -502,7 +513,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         return self._item(item)
 
     def _item(self, position: int) -> R:
-        found = self._runner.run(queries.item_at(self._runner.context, self._query, position))
+        found = self._runner.run("item", queries.item_at(self._runner.context, self._query, position), self._query)
         result: R = projections.shaped(self._shape, [found])[0]
         return result
 
@@ -513,8 +524,11 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
 
     def _results(self, batch_size: int | None) -> Iterator[R]:
         scan = queries.results(self._runner.context, self._query, batch_size)
-        while not scan.done:
-            yield from projections.shaped(self._shape, self._runner.run(scan.next_batch()))
+        observation = self._runner.observation("iterate", self._query, streamed=True)
+        with observing.observed(observation):
+            while not scan.done:
+                batch = self._runner.run_part(scan.next_batch(), observation)
+                yield from projections.shaped(self._shape, batch)
 
     def iterator(self, batch_size: int = 500) -> Iterator[R]:
         """Return the results one by one, read in batches of a fixed size; plain iteration starts with smaller batches.
@@ -552,7 +566,8 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             IndexChangedError: the index was rebuilt or dropped while it was being read.
             OperationTooLargeError: more results than ``sort_in_memory`` allows.
         """
-        return projections.shaped(self._shape, self._runner.run(queries.fetch(self._runner.context, self._query)))
+        found = self._runner.run("to_list", queries.fetch(self._runner.context, self._query), self._query)
+        return projections.shaped(self._shape, found)
 
     def first(self) -> R | None:
         """Return the first result.
@@ -563,7 +578,8 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        found = self._runner.run(queries.fetch(self._runner.context, self._query.end()))
+        query = self._query.end()
+        found = self._runner.run("first", queries.fetch(self._runner.context, query), query)
         return projections.shaped(self._shape, found)[0] if found else None
 
     def last(self) -> R | None:
@@ -576,7 +592,8 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             InvalidArgumentError: the query set is a slice.
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        found = self._runner.run(queries.fetch(self._runner.context, self._query.end(last=True)))
+        query = self._query.end(last=True)
+        found = self._runner.run("last", queries.fetch(self._runner.context, query), query)
         return projections.shaped(self._shape, found)[0] if found else None
 
     def count(self) -> int:
@@ -602,7 +619,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             >>> members.filter(club="chess").count()
             300
         """
-        return self._runner.run(queries.count(self._runner.context, self._query))
+        return self._runner.run("count", queries.count(self._runner.context, self._query), self._query)
 
     def exists(self) -> bool:
         """Return whether there is any result.
@@ -613,7 +630,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        return self._runner.run(queries.exists(self._runner.context, self._query))
+        return self._runner.run("exists", queries.exists(self._runner.context, self._query), self._query)
 
     def page(self, *_: Never, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
         """Return one page; every page costs the same, however deep it is.
@@ -654,7 +671,9 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             [1, 2]
         """
         refuse_positional("page", _, "Write page(size=20), with after= for the next page.")
-        data = self._runner.run(queries.page(self._runner.context, self._query, size, after, before))
+        data = self._runner.run(
+            "page", queries.page(self._runner.context, self._query, size, after, before), self._query
+        )
         return Page(
             projections.shaped(self._shape, data.objects),
             data.next_cursor,
@@ -690,7 +709,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             >>> plan.index, plan.analysis.results
             ('species', 3)
         """
-        return self._runner.run(queries.explain(self._runner.context, self._query, analyze=analyze))
+        return self._runner.run("explain", queries.explain(self._runner.context, self._query, analyze=analyze))
 
     def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
         """Return the count, sums, extremes and averages over all records of the query.
@@ -724,7 +743,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             {'count': 4, 'amount__sum': 100, 'mean': 25.0, 'most': 40}
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
-        return self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
+        return self._runner.run("aggregate", aggregation.aggregate(self._runner.context, self._query, measures))
 
     def explain_aggregate(
         self, /, *functions: aggregates.Aggregate, analyze: bool = False, **named: aggregates.Aggregate
@@ -746,7 +765,9 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
-        return self._runner.run(queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze))
+        return self._runner.run(
+            "explain_aggregate", queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
+        )
 
     # # --- bulk writes ------------------------------------------------------------------------------------------
 
@@ -804,7 +825,9 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
         wanted = {**({} if changes is None else fields_of("changes", changes)), **fields}
-        return self._runner.run(query_writes.update_all(self._runner.context, self._query, wanted, options))
+        return self._runner.run(
+            "update", query_writes.update_all(self._runner.context, self._query, wanted, options), self._query
+        )
 
     def delete(
         self,
@@ -847,7 +870,9 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             [0, 1, 2]
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return self._runner.run(query_writes.remove_all(self._runner.context, self._query, options))
+        return self._runner.run(
+            "delete", query_writes.remove_all(self._runner.context, self._query, options), self._query
+        )
 
 
 class GroupedQuery:
@@ -916,8 +941,10 @@ class Groups:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         scan = aggregation.GroupScan(self._runner.context, self._grouping)
-        while not scan.done:
-            yield from self._runner.run(scan.next_batch())
+        observation = self._runner.observation("group_by", streamed=True)
+        with observing.observed(observation):
+            while not scan.done:
+                yield from self._runner.run_part(scan.next_batch(), observation)
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return all rows as a list.
@@ -931,7 +958,7 @@ class Groups:
             OperationTooLargeError: more groups than ``sort_in_memory`` allows.
             InvalidValueError: the type of a result cannot hold its value.
         """
-        return self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
+        return self._runner.run("group_by", aggregation.fetch_groups(self._runner.context, self._grouping))
 
     def explain(self, *, analyze: bool = False) -> aggregation_plans.GroupPlan:
         """Return the source of the rows.
@@ -946,7 +973,9 @@ class Groups:
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        return self._runner.run(queries.explain_groups(self._runner.context, self._grouping, analyze=analyze))
+        return self._runner.run(
+            "explain", queries.explain_groups(self._runner.context, self._grouping, analyze=analyze)
+        )
 
 
 show_public_path(QuerySet)

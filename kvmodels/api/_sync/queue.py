@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from kvmodels.api._sync._compat import (
     Event,
@@ -24,6 +24,7 @@ from kvmodels.api._sync._compat import (
     from_any_thread,
     is_being_cancelled,
     join_worker,
+    perform,
     run,
     start_worker,
 )
@@ -43,9 +44,13 @@ from kvmodels.errors import (
     StorageFullError,
 )
 from kvmodels.flows.arguments import duration_ms, require_callable
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv.leases import POLL_S, Leases
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.runtime.observing import observation as observing
+
+T = TypeVar("T")
 
 _log = logging.getLogger("kvmodels.queue")
 
@@ -173,7 +178,10 @@ class QueueListener:
             return RECHECK_S
         try:
             taking = queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange, leases)
-            taken = run(engine, taking)
+            observation = self._opening.observation("take")
+            taken = run(engine, observing.through(observation, taking))
+            if observation is not None and isinstance(taken, queueing.Delivery):
+                observation.finish()  # the many looks at an empty queue are not reported
         except EngineError as error:
             if not is_passing(error):
                 raise
@@ -181,7 +189,7 @@ class QueueListener:
             return RECHECK_S
         if not isinstance(taken, queueing.Delivery):
             return recheck_s if taken is None else min(taken, recheck_s)
-        work = _Work(engine, taken, self._lease_ms)
+        work = _Work(self._opening, taken, self._lease_ms)
         self._in_work.add(work)
         try:
             start_worker(
@@ -215,9 +223,9 @@ class QueueListener:
 class _Work:
     """A message that is being handled, with its steps in order."""
 
-    def __init__(self, engine: Engine, delivery: queueing.Delivery, lease_ms: int) -> None:
+    def __init__(self, opening: Opening, delivery: queueing.Delivery, lease_ms: int) -> None:
         self.delivery = delivery
-        self._engine = engine
+        self._opening = opening
         self._lease_ms = lease_ms
         self._lock = Mutex()
         self._held = True
@@ -229,13 +237,16 @@ class _Work:
     def _renewal_s(self) -> float:
         return self._lease_ms / 3000
 
+    def _run(self, verb: str, flow: Flow[T]) -> T:
+        return perform(self._opening.open(), flow, self._opening.observation(verb))
+
     def renew(self) -> float:
         """Renew the lease if it is due; return the seconds until the next renewal."""
         with self._lock:
             if self._held and time.monotonic() >= self._due:
                 self._due = time.monotonic() + self._renewal_s
                 try:
-                    self._held = run(self._engine, self.delivery.extend(self._lease_ms))
+                    self._held = self._run("renew", self.delivery.extend(self._lease_ms))
                 except ClosedError:
                     self._held = False
                 except KvModelsError as error:
@@ -247,7 +258,7 @@ class _Work:
         with self._lock:
             self._held = False
             try:
-                run(self._engine, self.delivery.put_back(RECHECK_S))
+                self._run("put_back", self.delivery.put_back(RECHECK_S))
             except KvModelsError as error:
                 _log.warning("a message could not be put back; it is delivered after its lease", exc_info=error)
 
@@ -257,10 +268,10 @@ class _Work:
             self._held = False
             try:
                 if failure is None:
-                    if not run(self._engine, self.delivery.acknowledge()):
+                    if not self._run("acknowledge", self.delivery.acknowledge()):
                         _log.warning("the lease of a message was lost while its handler ran; it is delivered again")
                     return
-                again = run(self._engine, self.delivery.fail())
+                again = self._run("fail", self.delivery.fail())
             except KvModelsError as error:
                 _log.warning("a message could not be settled; it is delivered again after its lease", exc_info=error)
             else:

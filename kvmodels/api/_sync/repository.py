@@ -103,7 +103,7 @@ class Repository(QuerySet[M], Generic[M]):
             QueryError: the lookup cannot be answered as written.
         """
         found: M | None = self._runner.run(
-            lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
+            "get_or_none", lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
         )
         return found
 
@@ -119,7 +119,9 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             InvalidValueError: a value is not a primary key of the model.
         """
-        found: dict[Any, M] = self._runner.run(lookup.in_bulk(self._runner.context, self._runner.schema, keys))
+        found: dict[Any, M] = self._runner.run(
+            "in_bulk", lookup.in_bulk(self._runner.context, self._runner.schema, keys)
+        )
         return found
 
     def related(self, obj: M, key: ForeignKeyRef[M, Any, T]) -> T:
@@ -151,7 +153,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> db[Player].related(player, Player.team_id)
             Team(id=7)
         """
-        found: T = self._runner.run(relations.related(self._runner.context, self._runner.schema, obj, key))
+        found: T = self._runner.run("related", relations.related(self._runner.context, self._runner.schema, obj, key))
         return found
 
     def fetch_referrers(
@@ -185,7 +187,7 @@ class Repository(QuerySet[M], Generic[M]):
             {7: [Box(id=1, shelf_id=7)]}
         """
         flow = relations.fetch_referrers(self._runner.context, self._runner.schema, objs, key, limit)
-        found: dict[Any, list[R]] = self._runner.run(flow)
+        found: dict[Any, list[R]] = self._runner.run("fetch_referrers", flow)
         return found
 
     def refresh(self, obj: M) -> M:
@@ -200,7 +202,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: the record no longer exists; the object is unchanged.
         """
-        self._runner.run(lookup.refresh(self._runner.context, self._runner.schema, obj))
+        self._runner.run("refresh", lookup.refresh(self._runner.context, self._runner.schema, obj))
         return obj
 
     def expires_at(self, target: Any) -> datetime | None:
@@ -215,7 +217,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key, or it has expired.
         """
-        return self._runner.run(lookup.expires_at(self._runner.context, self._runner.schema, target))
+        return self._runner.run("expires_at", lookup.expires_at(self._runner.context, self._runner.schema, target))
 
     def detach(self, obj: M) -> M:
         """Detach an object from its record, so that ``save`` inserts it as a new record.
@@ -269,7 +271,9 @@ class Repository(QuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
-        self._runner.run(records.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
+        self._runner.run(
+            "insert", records.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in))
+        )
         return obj
 
     def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
@@ -290,7 +294,8 @@ class Repository(QuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         self._runner.run(
-            records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
+            "save",
+            records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in)),
         )
         return obj
 
@@ -328,7 +333,8 @@ class Repository(QuerySet[M], Generic[M]):
         """
         sent, lifetime = partial_model.sent_values(body, changes), deadline_of(expire_in)
         patched: M = self._runner.run(
-            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version)
+            "patch",
+            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version),
         )
         return patched
 
@@ -366,7 +372,7 @@ class Repository(QuerySet[M], Generic[M]):
             1
         """
         mutated: M = self._runner.run(
-            records.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
+            "mutate", records.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
         )
         return mutated
 
@@ -388,7 +394,7 @@ class Repository(QuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         old, new = key_values(self._runner.schema, key), key_values(self._runner.schema, new_key)
-        renamed: M = self._runner.run(records.rename(self._runner.context, self._runner.schema, old, new))
+        renamed: M = self._runner.run("rename", records.rename(self._runner.context, self._runner.schema, old, new))
         return renamed
 
     def remove(self, target: Any, *, if_version: str | None = None) -> bool:
@@ -412,7 +418,7 @@ class Repository(QuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         context, schema = self._runner.context, self._runner.schema
-        return self._runner.run(removals.remove(context, schema, target, if_version=if_version))
+        return self._runner.run("remove", removals.remove(context, schema, target, if_version=if_version))
 
     def remove_cascade(
         self,
@@ -487,7 +493,7 @@ class Repository(QuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         found: tuple[M, bool] = self._runner.run(
-            upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
+            "get_or_create", upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
         )
         return found
 
@@ -532,7 +538,8 @@ class Repository(QuerySet[M], Generic[M]):
             [('key', 2), ('value', 1)]
         """
         made: tuple[M, bool] = self._runner.run(
-            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups)
+            "update_or_create",
+            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups),
         )
         return made
 
@@ -575,6 +582,7 @@ class Repository(QuerySet[M], Generic[M]):
                 write.
         """
         return self._runner.run(
+            "bulk_create",
             bulk.bulk_create(
                 self._runner.context,
                 self._runner.schema,
@@ -584,7 +592,7 @@ class Repository(QuerySet[M], Generic[M]):
                 expire_in=deadline_of(expire_in),
                 progress=progress,
                 resume_id=resume_id,
-            )
+            ),
         )
 
     def bulk_update(
@@ -641,7 +649,7 @@ class Repository(QuerySet[M], Generic[M]):
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
         return self._runner.run(
-            loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
+            "bulk_update", loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
         )
 
     def update(self, /, *_: Any, **__: Any) -> NoReturn:

@@ -31,6 +31,8 @@ from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.rerun import Rerun, RunHistory
+from kvmodels.query.query import Query
+from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -43,7 +45,7 @@ T = TypeVar("T")
 class Session:
     """One transaction in the engine: its snapshot, its flows, its commit or rollback."""
 
-    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
+    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "observation", "store", "versionstamp")
 
     def __init__(self, store: Store, attempt: int) -> None:
         self.store = store
@@ -52,10 +54,35 @@ class Session:
         self._lock = worlds.Mutex()
         self._snapshot: worlds.StoreSnapshot | None = None
         self._sent = False
+        self.observation: observing.Observation | None = None
+        """Observes the transaction itself: its beginning and its end, without the methods that it calls."""
 
-    def run(self, flow: AnyFlow[T]) -> T:
-        """Run a flow of the library in the transaction."""
-        return self.perform(self.flows.through(steps_of(flow)))
+    def run(self, verb: str, flow: AnyFlow[T]) -> T:
+        """Run the flow of a method without a model in the transaction, and report it to the observers."""
+        observation = self.observe(verb)
+        with observing.observed(observation):
+            return self.run_part(flow, observation)
+
+    def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
+        """Run a flow of a method in the transaction."""
+        return self.perform(observing.through(observation, self.flows.through(steps_of(flow))))
+
+    def observe(
+        self, verb: str, schema: ModelSchema | None = None, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method that is called in the transaction; None without observers."""
+        if not self.store.reporters:
+            return None
+        return observing.Observation(
+            self.store.reporters,
+            verb,
+            None if schema is None else schema.collection,
+            owners=None if schema is None else self.store.form.reserved,
+            context=self.store.context,
+            query=query,
+            in_transaction=True,
+            streamed=streamed,
+        )
 
     def perform(self, flow: Flow[T]) -> T:
         """Run a flow of the transaction itself, in its snapshot."""
@@ -66,11 +93,11 @@ class Session:
         """Take the snapshot that the transaction reads."""
         if self.store.context.traits.snapshots:
             self._snapshot = self._pinned()
-        self.perform(self.flows.begin())
+        self._perform_own(self.flows.begin())
 
     def commit(self) -> list[Callable[[], object]]:
         """Send the one commit if anything was written; return the functions to run after it, in order."""
-        write = self.perform(self.flows.prepared())
+        write = self._perform_own(self.flows.prepared())
         if write is None:
             self._require_unchanged()
             self._release()
@@ -80,7 +107,7 @@ class Session:
         self._sent = True
         flows = self.flows
         sending = transaction_commit.send(self.store.context, write, flows.view.live.values(), flows.conflict)
-        self.versionstamp = self._send(sending)
+        self.versionstamp = self._send(observing.through(self.observation, sending))
         return flows.commit(self.versionstamp)
 
     def roll_back(self, error: BaseException) -> None:
@@ -100,7 +127,10 @@ class Session:
 
     def _require_unchanged(self) -> None:
         if not self.store.context.traits.snapshots:
-            self.perform(self.flows.changed())
+            self._perform_own(self.flows.changed())
+
+    def _perform_own(self, flow: Flow[T]) -> T:
+        return self.perform(observing.through(self.observation, flow))
 
     def _pinned(self) -> worlds.StoreSnapshot:
         return worlds.pin(self.store.engine)
@@ -269,12 +299,19 @@ class TransactionBlock:
     which commits. If an exception escapes from an inner block, the outer block can no longer be committed.
     """
 
-    __slots__ = ("_begin", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
+    __slots__ = ("_begin", "_call", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
 
-    def __init__(self, begin: Begin, scope: Scope[Transaction], rerun: Rerun | None = None) -> None:
+    def __init__(
+        self,
+        begin: Begin,
+        scope: Scope[Transaction],
+        rerun: Rerun | None = None,
+        call: observing.Observation | None = None,
+    ) -> None:
         self._begin = begin
         self._scope = scope
         self._rerun = rerun
+        self._call = call
         self._outer: transaction_flows.TransactionFlows | None = None
         self._session: Session | None = None
         self._open: OpenBlock[Transaction] | None = None
@@ -296,10 +333,12 @@ class TransactionBlock:
             return joined.transaction
         session = self._session = self._begin(1 if self._rerun is None else self._rerun.attempt)
         session.flows.rerun = self._rerun
+        session.observation = session.store.observation() if self._rerun is None else self._call
         try:
             session.begin()
         except BaseException as error:
             session.roll_back(error)
+            self._report(session, error)
             raise
         transaction = Transaction(session)
         self._open = self._scope.enter(OpenTransaction(transaction, session.flows), frame)
@@ -318,14 +357,27 @@ class TransactionBlock:
         assert session is not None, "a block that joins no other has a transaction of its own"
         try:
             after = self._ended(session, error)
-        except TransactionConflictError as conflict:
-            self.conflict, self.contended = conflict, session.flows.contended
+        except BaseException as failure:
+            if isinstance(failure, TransactionConflictError):
+                self.conflict, self.contended = failure, session.flows.contended
+            self._report(session, failure)
             raise
+        self._report(session, error)
         if error is not None and error is session.flows.met:
             self.conflict, self.contended = session.flows.met, session.flows.contended
         elif self._rerun is not None:
             self._rerun.ticket.leave()  # before user functions are called
         worlds.run_after(after)
+
+    def _report(self, session: Session, error: BaseException | None) -> None:
+        """Report a transaction; a function that may run again reports all its runs together."""
+        observation = session.observation
+        if observation is None:
+            return
+        if isinstance(error, TransactionConflictError):
+            observation.conflict()
+        if self._rerun is None:
+            observation.finish(error)
 
     def __del__(self) -> None:
         block = getattr(self, "_open", None)  # the constructor may have been interrupted
@@ -358,9 +410,13 @@ class Transactions:
     def _run(self, engine: Engine, flow: Flow[None]) -> None:
         worlds.run(engine, flow)
 
-    def block(self, rerun: Rerun | None = None) -> TransactionBlock:
-        """Return a new block; ``rerun`` is the state of a function that is run again after a conflict."""
-        return TransactionBlock(self._begin, self._scope, rerun)
+    def block(self, rerun: Rerun | None = None, call: observing.Observation | None = None) -> TransactionBlock:
+        """Return a new block.
+
+        ``rerun`` is the state of a function that is run again after a conflict, and ``call`` the observation of all its
+        runs.
+        """
+        return TransactionBlock(self._begin, self._scope, rerun, call)
 
     def decorator(self, retries: int | None) -> Decorator:
         """Return the decorator of ``Database.transactional``; raise if ``retries`` is invalid."""
@@ -379,8 +435,8 @@ class Transactions:
 
         # A separate function, so that a task waiting for its turn keeps no reference to the last run, which the garbage
         # collector would have to traverse.
-        def once(rerun: Rerun, *args: P.args, **kwargs: P.kwargs) -> object:
-            block = self.block(rerun)
+        def once(rerun: Rerun, call: observing.Observation | None, *args: P.args, **kwargs: P.kwargs) -> object:
+            block = self.block(rerun, call)
             try:
                 with block as tx:
                     return function(tx, *args, **kwargs)
@@ -394,13 +450,16 @@ class Transactions:
         def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
             store = self._store()
             rerun = Rerun(store.context, retries, history)
-            with rerun.ticket.alive:
+            call = None if self._scope.current() is not None else store.observation()
+            with rerun.ticket.alive, observing.observed(call):
                 try:
                     while True:
-                        result = once(rerun, *args, **kwargs)
+                        result = once(rerun, call, *args, **kwargs)
                         if result is not AGAIN:
                             return cast("R", result)
-                        self._run(store.engine, rerun.again())
+                        self._run(store.engine, observing.through(call, rerun.again()))
+                        if call is not None:
+                            call.begin_attempt()
                 finally:
                     end_reruns(rerun, store.engine, worlds.release_writes)
 
@@ -421,10 +480,20 @@ class _TransactionRunner:
         return self._session.flows.context
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        return self._session.run(lookup.get(self.context, self.schema, arguments, lookups))
+        return self.run("get", lookup.get(self.context, self.schema, arguments, lookups))
 
-    def run(self, flow: AnyFlow[T]) -> T:
-        return self._session.run(flow)
+    def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
+        observation = self.observation(verb, query)
+        with observing.observed(observation):
+            return self._session.run_part(flow, observation)
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        return self._session.observe(verb, self.schema, query, streamed=streamed)
+
+    def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
+        return self._session.run_part(flow, observation)
 
 
 show_public_path(Transaction)
