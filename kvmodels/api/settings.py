@@ -25,7 +25,7 @@ class DatabaseSettings:
     Attributes:
         models: the model classes.
         url: the URL or the path, with its password.
-        options: all other arguments by name, such as ``readonly`` and ``codec``.
+        options: all other arguments by name, such as ``readonly`` and ``codec``, without the observer.
     """
 
     models: tuple[type[KvModel], ...]

@@ -51,6 +51,7 @@ from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
+from kvmodels.runtime.observing import observation as observing
 
 DEFAULT_LEASE_S: Final = 30.0
 DEFAULT_TTL_S: Final = 15.0
@@ -466,7 +467,8 @@ class AsyncKv(AsyncKvReading):
         """
         target = backup_path(self._form, path)
         engine = await engine_of(self._opening)
-        await in_thread(engine.backup, target)
+        with observing.observed(self._opening.observation("backup")):
+            await in_thread(engine.backup, target)
 
     async def dump(
         self,
@@ -510,11 +512,12 @@ class AsyncKv(AsyncKvReading):
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         dumping = dump_formats.dumping_in(format, self._form)
+        observation = self._opening.observation("dump")
         state = await pin(engine)
         try:
-            with DumpWriter(file) as writer:
-                writer.write(await run(engine, dumping.begin(), snapshot=state))
-                while rows := await run(engine, dumping.rows(limits), snapshot=state):
+            with observing.observed(observation), DumpWriter(file) as writer:
+                writer.write(await run(engine, observing.through(observation, dumping.begin()), snapshot=state))
+                while rows := await run(engine, observing.through(observation, dumping.rows(limits)), snapshot=state):
                     await in_thread(writer.write, dumping.lines(rows))
                     if progress is not None:
                         progress(dumping.keys)
@@ -574,15 +577,16 @@ class AsyncKv(AsyncKvReading):
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         loading = dump_formats.loading_in(format, self._form, limits, str(ULID()))
-        with DumpReader(file) as reader:
+        observation = self._opening.observation("load")
+        with observing.observed(observation), DumpReader(file) as reader:
             try:
-                await run(engine, loading.begin(restart=restart))
+                await run(engine, observing.through(observation, loading.begin(restart=restart)))
                 while lines := await in_thread(reader.read):
                     for mutations in await in_thread(loading.take, lines):
-                        await run(engine, loading.store(mutations))
+                        await run(engine, observing.through(observation, loading.store(mutations)))
                     if progress is not None:
                         progress(loading.written)
-                return await run(engine, loading.finish())
+                return await run(engine, observing.through(observation, loading.finish()))
             except BaseException as error:
                 # Also for a cancelled task: a partial dump must not stay in the store.
                 await run_to_end(partial(_abandon, engine, loading, error))

@@ -52,6 +52,7 @@ from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
+from kvmodels.runtime.observing import observation as observing
 
 DEFAULT_LEASE_S: Final = 30.0
 DEFAULT_TTL_S: Final = 15.0
@@ -467,7 +468,8 @@ class Kv(KvReading):
         """
         target = backup_path(self._form, path)
         engine = engine_of(self._opening)
-        in_thread(engine.backup, target)
+        with observing.observed(self._opening.observation("backup")):
+            in_thread(engine.backup, target)
 
     def dump(
         self,
@@ -511,11 +513,12 @@ class Kv(KvReading):
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         dumping = dump_formats.dumping_in(format, self._form)
+        observation = self._opening.observation("dump")
         state = pin(engine)
         try:
-            with DumpWriter(file) as writer:
-                writer.write(run(engine, dumping.begin(), snapshot=state))
-                while rows := run(engine, dumping.rows(limits), snapshot=state):
+            with observing.observed(observation), DumpWriter(file) as writer:
+                writer.write(run(engine, observing.through(observation, dumping.begin()), snapshot=state))
+                while rows := run(engine, observing.through(observation, dumping.rows(limits)), snapshot=state):
                     in_thread(writer.write, dumping.lines(rows))
                     if progress is not None:
                         progress(dumping.keys)
@@ -575,15 +578,16 @@ class Kv(KvReading):
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         loading = dump_formats.loading_in(format, self._form, limits, str(ULID()))
-        with DumpReader(file) as reader:
+        observation = self._opening.observation("load")
+        with observing.observed(observation), DumpReader(file) as reader:
             try:
-                run(engine, loading.begin(restart=restart))
+                run(engine, observing.through(observation, loading.begin(restart=restart)))
                 while lines := in_thread(reader.read):
                     for mutations in in_thread(loading.take, lines):
-                        run(engine, loading.store(mutations))
+                        run(engine, observing.through(observation, loading.store(mutations)))
                     if progress is not None:
                         progress(loading.written)
-                return run(engine, loading.finish())
+                return run(engine, observing.through(observation, loading.finish()))
             except BaseException as error:
                 # Also for a cancelled task: a partial dump must not stay in the store.
                 run_to_end(partial(_abandon, engine, loading, error))
