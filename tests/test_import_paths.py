@@ -12,6 +12,7 @@ from kvmodels._support.moved_modules import MOVED
 
 DOCUMENTED = {
     "kvmodels.errors": "KvModelsError KeyTooLargeError DoesNotExist",
+    "kvmodels.ext.opentelemetry": "instrument",
     "kvmodels.ext.rich_tree": "plan_tree",
     "kvmodels.keys": "encode_key decode_key COMMIT_VERSIONSTAMP",
     "kvmodels.limits": "Limits Traits",

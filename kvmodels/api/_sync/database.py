@@ -217,6 +217,11 @@ class Database:
         return self._kv
 
     @property
+    def url(self) -> str | None:
+        """The URL of the store without its password; None before it is open."""
+        return self._opening.url
+
+    @property
     def settings(self) -> DatabaseSettings | None:
         """The arguments of the constructor, to open the same store again; None for ``from_engine``."""
         return self._settings
