@@ -26,9 +26,7 @@ class QueryLog:
     A line has no values: neither keys nor records nor operands of conditions.
 
     Examples:
-        >>> import logging
         >>> from kvmodels import Database
-        >>> logging.getLogger("kvmodels.query").setLevel(logging.DEBUG)
         >>> db = Database("memory://", observer=QueryLog())
     """
 
