@@ -396,7 +396,8 @@ class AsyncKv(AsyncKvReading):
             ('hello', False, 2)
         """
         engine = await engine_of(self._opening)
-        return await run(engine, overview.list_messages(self._form, self._form.limits_within(engine.limits), limit))
+        listing = overview.list_messages(self._form, self._form.limits_within(engine.limits), limit)
+        return await perform(engine, listing, self._opening.observation("messages"))
 
     async def locks(self) -> list[overview.HeldLock]:
         """Return the locks that are held or waited for, by name.
@@ -413,7 +414,8 @@ class AsyncKv(AsyncKvReading):
             ('report', True, 0, [])
         """
         engine = await engine_of(self._opening)
-        return await run(engine, overview.list_locks(self._form, self._form.limits_within(engine.limits)))
+        listing = overview.list_locks(self._form, self._form.limits_within(engine.limits))
+        return await perform(engine, listing, self._opening.observation("locks"))
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.AsyncNamespace:
         """Return a small store with text keys inside this one, separate from all other keys; free until it is used.

@@ -397,7 +397,8 @@ class Kv(KvReading):
             ('hello', False, 2)
         """
         engine = engine_of(self._opening)
-        return run(engine, overview.list_messages(self._form, self._form.limits_within(engine.limits), limit))
+        listing = overview.list_messages(self._form, self._form.limits_within(engine.limits), limit)
+        return perform(engine, listing, self._opening.observation("messages"))
 
     def locks(self) -> list[overview.HeldLock]:
         """Return the locks that are held or waited for, by name.
@@ -414,7 +415,8 @@ class Kv(KvReading):
             ('report', True, 0, [])
         """
         engine = engine_of(self._opening)
-        return run(engine, overview.list_locks(self._form, self._form.limits_within(engine.limits)))
+        listing = overview.list_locks(self._form, self._form.limits_within(engine.limits))
+        return perform(engine, listing, self._opening.observation("locks"))
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.Namespace:
         """Return a small store with text keys inside this one, separate from all other keys; free until it is used.
