@@ -477,7 +477,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
         return await self._runner.run(
-            cascading.remove_cascade(self._runner.context, self._runner.schema, target, options)
+            "remove_cascade", cascading.remove_cascade(self._runner.context, self._runner.schema, target, options)
         )
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------

@@ -471,7 +471,9 @@ class Repository(QuerySet[M], Generic[M]):
             1001
         """
         options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
-        return self._runner.run(cascading.remove_cascade(self._runner.context, self._runner.schema, target, options))
+        return self._runner.run(
+            "remove_cascade", cascading.remove_cascade(self._runner.context, self._runner.schema, target, options)
+        )
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 
