@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         KeyTooLargeError,
         KvModelsError,
         LimitExceededError,
+        LoadConflictError,
         LockLostError,
         ModelDefinitionError,
         MultipleObjectsReturned,
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from kvmodels.flows.evolution.throttle import SchemaProgress
     from kvmodels.flows.evolution.violations import RecordViolation
     from kvmodels.flows.retry_policy import RetryPolicy
+    from kvmodels.flows.transfer.load import LoadResult
     from kvmodels.limits import Limits
     from kvmodels.query.aggregates import Avg, Count, Max, Min, Sum
     from kvmodels.query.plans import QueryPlan
@@ -196,6 +198,8 @@ __all__ = [
     "KvU64",
     "LimitExceededError",
     "Limits",
+    "LoadConflictError",
+    "LoadResult",
     "LockLostError",
     "Max",
     "Metrics",
@@ -287,7 +291,7 @@ _NAMES_OF = {
         "DoesNotExist EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError "
         "IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidLookupError InvalidValueError "
         "KeyTooLargeError "
-        "KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned "
+        "KvModelsError LimitExceededError LoadConflictError LockLostError ModelDefinitionError MultipleObjectsReturned "
         "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
         "ProtectedError QueryError ReadOnlyError ReferenceViolationError ReservedKeyError ResumeExpiredError "
         "RetriesExhaustedError "
@@ -307,6 +311,7 @@ _NAMES_OF = {
     "flows.evolution.throttle": "SchemaProgress",
     "flows.evolution.violations": "RecordViolation",
     "flows.retry_policy": "RetryPolicy",
+    "flows.transfer.load": "LoadResult",
     "limits": "Limits",
     "query.aggregates": "Avg Count Max Min Sum",
     "query.plans": "QueryPlan",

@@ -9,7 +9,8 @@
     │   ├── AlreadyExistsError
     │   ├── UniqueViolationError
     │   ├── ReferenceViolationError
-    │   └── ProtectedError
+    │   ├── ProtectedError
+    │   └── LoadConflictError
     ├── ConcurrencyError
     │   ├── StaleObjectError
     │   ├── RetriesExhaustedError
@@ -83,6 +84,7 @@ __all__ = [
     "KeyTooLargeError",
     "KvModelsError",
     "LimitExceededError",
+    "LoadConflictError",
     "LockLostError",
     "ModelDefinitionError",
     "MultipleObjectsReturned",
@@ -280,6 +282,20 @@ class ProtectedError(IntegrityError):
     referrer: str
     field: str
     keys: tuple[Any, ...]
+
+
+class LoadConflictError(IntegrityError):
+    """Records or keys of a dump exist in the store already.
+
+    ``keys`` has the first of their keys, ``count`` is their number. ``committed`` is the number of records and keys
+    that were stored: 0, unless another writer stored one of the keys during the load.
+    """
+
+    code = "KV305"
+    attributes = ("keys", "count", "committed")
+    default_hint = 'Keep what the store has with on_conflict="ignore", or replace it with on_conflict="update".'
+    keys: tuple[Any, ...]
+    count: int
 
 
 class ConcurrencyError(KvModelsError):

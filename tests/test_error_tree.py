@@ -26,6 +26,7 @@ CODES = {
     "UniqueViolationError": "KV302",
     "ReferenceViolationError": "KV303",
     "ProtectedError": "KV304",
+    "LoadConflictError": "KV305",
     "DanglingReferenceError": "KV805",
     "ConcurrencyError": "KV400",
     "StaleObjectError": "KV401",

@@ -44,10 +44,10 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reading",),
         ("writing",),
         ("bulk", "check", "describe", "kv"),
-        ("transaction",),
+        ("transaction", "transfer"),
     ),
     "api": (
-        ("atomic", "core", "dump_files", "file_sizes", "opening", "refusals", "scope", "settings"),
+        ("atomic", "core", "dump_files", "file_sizes", "opening", "refusals", "scope", "settings", "temporary_files"),
         ("_sync",),
         ("_async",),
     ),

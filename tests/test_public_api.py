@@ -79,6 +79,8 @@ PUBLIC = [
     "KvU64",
     "LimitExceededError",
     "Limits",
+    "LoadConflictError",
+    "LoadResult",
     "LockLostError",
     "Max",
     "Metrics",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
+from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import counters, findings, scrub
 from kvmodels.flows.check import store as store_check
@@ -32,8 +33,12 @@ from kvmodels.flows.evolution import header as stored_header
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
+from kvmodels.flows.kv.formats import DumpFormat, require_dump_format
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
+from kvmodels.flows.transfer import dump as record_dump
+from kvmodels.flows.transfer import lines as dumped_lines
+from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import tokens
 from kvmodels.limits import Traits
 from kvmodels.runtime.observing import counters as counting
@@ -362,6 +367,34 @@ class DatabaseCore:
         found = yield from counters.mend_counters(self.context, recounted, repair=repair is not False)
         unchecked = (*report.unchecked, *recounted.unchecked)
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
+
+    def dumping(self, models: Iterable[type[Any]], dump_format: DumpFormat) -> record_dump.RecordDumping:
+        """Return a dump of the records of some models, or of all."""
+        return record_dump.RecordDumping(self.context, self.form, self._chosen(models), dump_format)
+
+    def loading(
+        self,
+        models: Sequence[type[Any]],
+        on_conflict: bulk_options.OnConflict,
+        dump_format: DumpFormat,
+        progress: Callable[[int], object] | None,
+    ) -> record_load.RecordLoading:
+        """Return a load of the records of some models, or of all records and keys. Raises InvalidArgumentError."""
+        if on_conflict not in get_args(bulk_options.OnConflict):
+            raise InvalidArgumentError(
+                "an unknown way to treat existing keys",
+                argument="on_conflict",
+                value=on_conflict,
+                expected=get_args(bulk_options.OnConflict),
+                hint="Give 'error', 'ignore' or 'update'.",
+            )
+        require_dump_format(dump_format)
+        context = self.context
+        schemas = {schema.collection: schema for schema in self._chosen(models)}
+        lines = dumped_lines.DumpedLines(
+            self.form, schemas, only_records=bool(models), dump_format=dump_format, limits=context.limits
+        )
+        return record_load.RecordLoading(context, lines, on_conflict, progress)
 
     def token(self, token: str) -> str:
         """Return the token of a ``CommitUnknownError``. Raises InvalidArgumentError if it is not a text."""

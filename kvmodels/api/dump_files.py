@@ -75,6 +75,11 @@ class DumpReader:
         self._file: Any = source if self._path is None else _open(self._path, "rb")
         self._lines = 0
 
+    def rewind(self, position: int) -> None:
+        """Read again from the beginning of the dump; only for a file that can seek."""
+        self._file.seek(position)
+        self._lines = 0
+
     def read(self) -> list[str | bytes]:
         """Return the next lines, about 1 MiB; an empty list at the end.
 

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "_compat", "kv", "lock", "namespace", "queue", "repository", "transaction")
+__getattr__ = deferred_modules(
+    __name__, "_compat", "copies", "kv", "lock", "namespace", "queue", "repository", "transaction"
+)

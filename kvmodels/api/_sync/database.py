@@ -15,9 +15,11 @@ from typing import Any, Self, TypeVar
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api import core as database_core
+from kvmodels.api import dump_files
 from kvmodels.api import opening as kv_opening
 from kvmodels.api import scope as transaction_scope
 from kvmodels.api._sync import _compat as worlds
+from kvmodels.api._sync import copies
 from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
@@ -30,6 +32,7 @@ from kvmodels.engines import contract as base
 from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
+from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
@@ -39,7 +42,9 @@ from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE
+from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
+from kvmodels.flows.transfer import load as record_load
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
@@ -729,6 +734,114 @@ class Database:
         arguments.require_flag("exact", exact)
         found = self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
         return replace(found, files=file_sizes(self._engine))
+
+    # --- copies of records -------------------------------------------------------------------------------------
+
+    def dump(
+        self,
+        file: dump_files.DumpFile,
+        *models: type[KvModel],
+        format: dump_formats.DumpFormat = "kvmodels",
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Write the records of some models from one snapshot as lines of JSON, for ``load`` into any other store.
+
+        Index entries and counters are left out, because a load makes them. ``db.kv.dump(file)`` writes the whole store.
+
+        Args:
+            file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
+            models: dump only the records of these models; by default those of all.
+            format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``.
+            progress: called after each batch with the number of records so far; an exception that it raises ends the
+                dump.
+
+        Returns:
+            The number of records. Cost: reads each record once, in batches of at most 100.
+
+        Raises:
+            InvalidArgumentError: the database was opened without one of the models, or the format is unknown.
+            EngineError: the path cannot be created.
+            DecodeError: a stored record cannot be read; the error names its key.
+            InvalidValueError: the format of Deno cannot hold a value; the error names its key.
+            SnapshotExpiredError: the dump took longer than the maximum age of a snapshot (``snapshot_max_age``).
+
+        Examples:
+            >>> import io
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: str
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     _ = db[Tree].create(id=1, kind="oak")
+            ...     file = io.StringIO()
+            ...     db.dump(file, Tree)
+            1
+            >>> print(file.getvalue().splitlines()[1])
+            {"key":["trees",1],"document":{"id":1,"kind":"oak"}}
+        """
+        dumping = self._core.dumping(models, format)
+        observation = self._opening.observation("dump")
+        engine = self._engine
+        return copies.write_dump(engine, dumping, engine.limits, file, progress, observation=observation)
+
+    def load(
+        self,
+        file: dump_files.DumpFile,
+        *models: type[KvModel],
+        on_conflict: bulk_options.OnConflict = "error",
+        format: dump_formats.DumpFormat = "kvmodels",
+        progress: Callable[[int], object] | None = None,
+    ) -> record_load.LoadResult:
+        """Load a dump into this store, which may hold data and be in use: records with index entries, and other keys.
+
+        Every line is examined before the first write. Then records are written in batches, each one atomic operation
+        as in ``bulk_create``. A load that ends early leaves the batches before, and can be repeated with ``"ignore"``.
+        Records keep their deadlines and time fields; hooks do not run. Foreign keys may name records of later lines.
+        Skipped are the library's own keys of a dump of a whole store, such as messages in queues.
+
+        Args:
+            file: a path, or a file object that is open for reading text (UTF-8) or bytes: a dump of ``db.dump`` or
+                ``db.kv.dump``. One that cannot seek is copied to a temporary file.
+            models: load only the records of these models; by default all records, and keys of no model.
+            on_conflict: ``"error"`` refuses the dump if any of its keys exists; ``"ignore"`` keeps what the store has;
+                ``"update"`` replaces it.
+            format: ``"deno"`` reads the lines of Deno's package ``@deno/kv-utils``.
+            progress: called after each batch with the number of handled records and keys; an exception that it raises
+                ends the load.
+
+        Returns:
+            The numbers of written and skipped keys; with ``"ignore"`` also the records that violate a constraint.
+            Cost: for each batch a read and a commit, after one read of each key with ``"error"``.
+
+        Raises:
+            LoadConflictError: with ``"error"``: keys of the dump exist; nothing was written.
+            DecodeError: a line is damaged or missing; nothing was written.
+            pydantic.ValidationError, InvalidValueError, LimitExceededError: the store cannot hold a record; nothing was
+                written.
+            SchemaMismatchError: a collection has no declared model, or this process must not write to it.
+            ReservedKeyError: a key belongs to a model that was not declared.
+            UniqueViolationError, ReferenceViolationError: a record violates a constraint; earlier batches are stored,
+                and ``committed`` is their number of records.
+            InvalidArgumentError: an unknown model, format or value of ``on_conflict``.
+            EngineError: the path cannot be opened.
+
+        Examples:
+            >>> import io
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: str
+            >>> with Database(models=[Tree]) as one, Database(models=[Tree]) as other:
+            ...     _ = one[Tree].bulk_create([Tree(id=1, kind="oak"), Tree(id=2, kind="elm")])
+            ...     file = io.StringIO()
+            ...     _ = one.dump(file)
+            ...     _ = file.seek(0)
+            ...     _ = other[Tree].create(id=1, kind="fir")
+            ...     print(other.load(file, on_conflict="ignore"))
+            LoadResult(written=1, skipped=1, failed=(), failures=0)
+        """
+        loading = self._core.loading(models, on_conflict, format, progress)
+        return copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

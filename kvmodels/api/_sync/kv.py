@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._sync import copies
 from kvmodels.api._sync import lock as locks
 from kvmodels.api._sync import namespace as namespaces
 from kvmodels.api._sync import queue as queues
@@ -26,15 +27,13 @@ from kvmodels.api._sync._compat import (
     in_thread,
     open_eagerly,
     perform,
-    pin,
-    release,
     require_handler,
     run,
     run_to_end,
 )
 from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot, KvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
-from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter, backup_path
+from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.keys import Key, SetKey
@@ -513,22 +512,9 @@ class Kv(KvReading):
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
         engine = engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
         dumping = dump_formats.dumping_in(format, self._form)
-        observation = self._opening.observation("dump")
-        state = pin(engine)
-        try:
-            with observing.observed(observation), DumpWriter(file) as writer:
-                writer.write(run(engine, observing.through(observation, dumping.begin()), snapshot=state))
-                while rows := run(engine, observing.through(observation, dumping.rows(limits)), snapshot=state):
-                    in_thread(writer.write, dumping.lines(rows))
-                    if progress is not None:
-                        progress(dumping.keys)
-                writer.write(dumping.end())
-                in_thread(writer.sync)
-        finally:
-            release(engine, state)
-        return dumping.keys
+        limits = self._form.limits_within(engine.limits)
+        return copies.write_dump(engine, dumping, limits, file, progress, observation=self._opening.observation("dump"))
 
     def load(
         self,

@@ -66,6 +66,9 @@ from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Document
 
 DUMP_FORMAT: Final = 1
+RECORDS_FORMAT: Final = 2
+"""The number of a dump without index entries, which ``kvmodels.flows.transfer`` writes and loads."""
+
 DUMP_MARK: Final = "kvmodels_dump"
 
 LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
@@ -401,6 +404,8 @@ class Loading:
         number = content.get(DUMP_MARK)
         if type(number) is not int:
             raise ValueError("the first line is not that of a dump")
+        if number == RECORDS_FORMAT:
+            raise ValueError("a dump of some records, which db.load() reads")
         if number != DUMP_FORMAT:
             raise ValueError(f"a dump of format {number}, known is {DUMP_FORMAT}")
 

@@ -1,0 +1,95 @@
+"""Write a dump to a file, and load one into a store that is in use.
+
+Rules of this module: files are read and written here, in threads if there is an event loop; every decision is one of
+the flows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from kvmodels.api._async._compat import in_thread, pin, release, run
+from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter
+from kvmodels.api.temporary_files import DeferredLines, readable_twice
+from kvmodels.core.operations import Row
+from kvmodels.engines.contract import Engine
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.transfer import load as loading_flows
+from kvmodels.limits import Limits
+from kvmodels.runtime.observing.observation import Observation, observed, through
+
+
+class SnapshotDump(Protocol):
+    """The flows of one dump."""
+
+    keys: int
+
+    def begin(self) -> Flow[list[str]]:
+        """Return the first lines."""
+        ...
+
+    def rows(self, limits: Limits, /) -> Flow[Sequence[Row]]:
+        """Return the next rows; empty at the end."""
+        ...
+
+    def lines(self, rows: Sequence[Row], /) -> Iterator[str]:
+        """Yield the lines for rows."""
+        ...
+
+    def end(self) -> Sequence[str]:
+        """Return the last lines."""
+        ...
+
+
+async def write_dump(
+    engine: Engine,
+    dumping: SnapshotDump,
+    limits: Limits,
+    file: DumpFile,
+    progress: Callable[[int], object] | None,
+    *,
+    observation: Observation | None,
+) -> int:
+    """Write the lines of one snapshot, and return the number of keys; an unfinished file is removed."""
+    state = await pin(engine)
+    try:
+        with observed(observation), DumpWriter(file) as writer:
+            writer.write(await run(engine, through(observation, dumping.begin()), snapshot=state))
+            while rows := await run(engine, through(observation, dumping.rows(limits)), snapshot=state):
+                await in_thread(writer.write, dumping.lines(rows))
+                if progress is not None:
+                    progress(dumping.keys)
+            writer.write(dumping.end())
+            await in_thread(writer.sync)
+    finally:
+        await release(engine, state)
+    return dumping.keys
+
+
+async def load_dump(
+    engine: Engine, loading: loading_flows.RecordLoading, file: DumpFile, *, observation: Observation | None
+) -> loading_flows.LoadResult:
+    """Examine all lines of a dump, then store them; records without their targets are stored after all others."""
+    with observed(observation), readable_twice(file) as (source, beginning), DumpReader(source) as reader:
+        while lines := await in_thread(reader.read):
+            await run(engine, through(observation, loading.examine(lines)))
+        loading.examined()
+        reader.rewind(beginning)
+        later = DeferredLines()
+        try:
+            while lines := await in_thread(reader.read):
+                later.write(await run(engine, through(observation, loading.store(lines))))
+            final = False
+            while later.count:
+                before, later = later, DeferredLines()
+                with contextlib.closing(before):
+                    again = before.reader()
+                    while lines := await in_thread(again.read):
+                        storing = loading.store(lines, deferred=True, final=final)
+                        later.write(await run(engine, through(observation, storing)))
+                    final = later.count == before.count  # the last round has not helped
+        finally:
+            later.close()
+    return loading.result()

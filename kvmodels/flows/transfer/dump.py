@@ -1,0 +1,113 @@
+"""Dump the records of some models from one snapshot.
+
+    {"kvmodels_dump": 2, "collections": ["users"], "codec": "msgpack", "versionstamp": "…"}     the first line
+    {"key": ["users", 1], "document": {…}, "expires_at": 1767225600000}                         a record
+    {"end": {"keys": 1}}                                                                        the last line
+
+Index entries and counters are left out, because a load makes them. The number differs from that of a dump of a whole
+store, so that no release loads these lines as one, which would store records without entries.
+
+Rules of this module: no I/O; the lines are an exact function of the snapshot of the caller. A collection comes after
+those that its foreign keys name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.codecs.typed_json import key_to_json, value_to_json
+from kvmodels.core.keys import key_successor
+from kvmodels.core.operations import ReadRange, Row, after_prefix, format_versionstamp, point
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.kv.deno_dump import deno_line
+from kvmodels.flows.kv.dump import DUMP_MARK, RECORDS_FORMAT, dump_line
+from kvmodels.flows.kv.formats import DumpFormat, require_dump_format
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+from kvmodels.schema.definition.definition import ModelSchema
+
+FIRST_BATCH: Final = 4
+LARGEST_BATCH: Final = 100
+BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+class RecordDumping:
+    """One dump of records: ``rows`` reads the next rows of the snapshot, ``lines`` converts them to text."""
+
+    def __init__(
+        self, context: Context, form: StoreFormat, schemas: Iterable[ModelSchema], dump_format: DumpFormat
+    ) -> None:
+        require_dump_format(dump_format)
+        self.keys = 0
+        self._form = form
+        self._is_deno = dump_format == "deno"
+        self._collections = targets_first(schemas)
+        self._left = [context.layouts[schema.collection].prefix for schema in self._collections]
+        self._start: bytes | None = None
+        self._batch = FIRST_BATCH
+
+    def begin(self) -> Flow[list[str]]:
+        """Return the first lines."""
+        found = yield from read([point(HEADER_KEY)])
+        if self._is_deno:
+            return []
+        names = [schema.collection for schema in self._collections]
+        stamp = format_versionstamp(found.versionstamp)
+        mark = {DUMP_MARK: RECORDS_FORMAT, "collections": names, "codec": self._form.codec.name, "versionstamp": stamp}
+        return [dump_line(mark)]
+
+    def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
+        """Return the next rows, about 4 MiB judging by the last ones, empty at the end."""
+        while self._left:
+            wanted = min(self._batch, limits.max_read_entries)
+            start = self._left[0] if self._start is None else self._start
+            rows = (yield from read([ReadRange(start, after_prefix(self._left[0]), wanted)])).ranges[0]
+            if rows:
+                self._start = key_successor(rows[-1].key)
+                average = sum(len(row.key) + len(row.value) for row in rows) // len(rows) + 1
+                self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
+                return rows
+            del self._left[0]
+            self._start = None
+        return ()
+
+    def lines(self, rows: Sequence[Row]) -> Iterator[str]:
+        """Yield the lines for rows. Raises DecodeError, and InvalidValueError with the key of the value."""
+        for row in rows:
+            key = self._form.entry_without_value(row).key
+            self.keys += 1
+            if self._is_deno:
+                yield deno_line(self._form, row, key, is_record=True)
+                continue
+            document = self._form.codec.decode_document(row.value, row.encoding, row.key)
+            content: dict[str, Any] = {"key": key_to_json(key), "document": value_to_json(document)}
+            if row.expire_at is not None:
+                content["expires_at"] = row.expire_at
+            yield dump_line(content)
+
+    def end(self) -> Sequence[str]:
+        """Return the last lines."""
+        return [] if self._is_deno else [dump_line({"end": {"keys": self.keys}})]
+
+
+def targets_first(schemas: Iterable[ModelSchema]) -> list[ModelSchema]:
+    """Return the models, each after those that its foreign keys name; in a cycle one of them comes first."""
+    given = {schema.collection: schema for schema in schemas}
+    ordered: dict[str, ModelSchema] = {}
+    begun: set[str] = set()
+
+    def add(schema: ModelSchema) -> None:
+        if schema.collection in begun:
+            return
+        begun.add(schema.collection)
+        for index in schema.indexes.values():
+            if index.reference in given:
+                add(given[index.reference])
+        ordered[schema.collection] = schema
+
+    for schema in given.values():
+        add(schema)
+    return list(ordered.values())

@@ -1,0 +1,202 @@
+"""Read the records and keys of a dump, in any format, for a store that is in use.
+
+Rules of this module: pure. What a store makes itself is skipped: the catalogue, index entries, counters and all other
+keys of the library. Every other line is a record of a declared model, or a key that belongs to no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from kvmodels.catalog.catalogue import Header
+from kvmodels.catalog.keyspace import RESERVED
+from kvmodels.codecs.deno_json import deno_value, key_of_deno, parse_deno_line
+from kvmodels.codecs.typed_json import key_from_json, parse_line, value_from_json
+from kvmodels.core.keys import Key, encode_key
+from kvmodels.core.operations import Set
+from kvmodels.errors import DecodeError, KvModelsError, SchemaMismatchError
+from kvmodels.flows.kv.deno_dump import deno_content
+from kvmodels.flows.kv.dump import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT
+from kvmodels.flows.kv.formats import DumpFormat
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+from kvmodels.schema.definition.definition import Document, ModelSchema
+
+Line = str | bytes
+
+
+class DumpedRecord(NamedTuple):
+    """A record of a dump.
+
+    Attributes:
+        schema: its model.
+        key: its packed key.
+        document: what the dump contains.
+        expire_at: its deadline, or None.
+        number: the number of its line.
+        line: its line, to read it again.
+    """
+
+    schema: ModelSchema
+    key: bytes
+    document: Document
+    expire_at: int | None
+    number: int
+    line: Line
+
+
+class DumpedLines:
+    """Reads the lines of one dump, in order.
+
+    Args:
+        form: the format of the store.
+        schemas: the models to load, by collection.
+        only_records: whether keys of no model, and records of other models, are skipped.
+        dump_format: the format of the dump.
+    """
+
+    def __init__(
+        self,
+        form: StoreFormat,
+        schemas: Mapping[str, ModelSchema],
+        *,
+        only_records: bool,
+        dump_format: DumpFormat,
+        limits: Limits,
+    ) -> None:
+        self._form = form
+        self._schemas = schemas
+        self._only_records = only_records
+        self._is_deno = dump_format == "deno"
+        self._limits = limits
+        self._collections: frozenset[str] = frozenset(schemas)
+        self._derived: frozenset[str] = frozenset()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Expect the first line again."""
+        self._number = self._keys = 0
+        self._ended = self._is_deno  # whose format has no last line
+
+    def read(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
+        """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error."""
+        for line in lines:
+            self._number += 1
+            yield from self._read_one(line, self._of_deno if self._is_deno else self._of_line)
+
+    def read_deferred(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
+        """Yield the records of lines that were read before, and are not counted again."""
+        for line in lines:
+            yield from self._read_one(line, self._of_deno if self._is_deno else self._content)
+
+    def end(self) -> None:
+        """Refuse a dump that is cut off. Raises DecodeError."""
+        if not self._ended:
+            self._number += 1
+            raise self._malformed("the dump is cut off: its last line is missing")
+
+    def _read_one(self, line: Line, read: Any) -> Iterator[DumpedRecord | Set]:
+        try:
+            found = read(line)
+        except KvModelsError as error:
+            error.add_note(f"line {self._number} of the dump")
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise self._malformed(str(error) or type(error).__name__) from error
+        if found is not None:
+            yield found
+
+    # -- the format of Deno
+
+    def _of_deno(self, line: Line) -> DumpedRecord | Set | None:
+        if not line.strip():
+            return None
+        content = deno_content(parse_deno_line(line))
+        key = key_of_deno(content["key"])
+        schema = self._schemas.get(key[0]) if type(key[0]) is str else None
+        if schema is not None:
+            document = deno_value(content["value"], as_document=True)
+            return self._record(schema, key, document, content.get("expires_at"), line)
+        value = deno_value(content["value"], as_in_javascript=self._form.codec.name == "v8")
+        return self._raw_key(key, value, content.get("expires_at"))
+
+    # -- the format of the library
+
+    def _of_line(self, line: Line) -> DumpedRecord | Set | None:
+        content = _object(parse_line(line))
+        if self._ended:
+            raise ValueError("content after the last line")
+        if self._number == 1:
+            self._begin_with(content)
+            return None
+        if "end" in content:
+            if content["end"]["keys"] != self._keys:
+                raise ValueError(f"{content['end']['keys']} keys were dumped, {self._keys} are there")
+            self._ended = True
+            return None
+        self._keys += 1
+        return self._of_content(content, line)
+
+    def _content(self, line: Line) -> DumpedRecord | Set | None:
+        return self._of_content(_object(parse_line(line)), line)
+
+    def _begin_with(self, content: Mapping[str, Any]) -> None:
+        number = content.get(DUMP_MARK)
+        if type(number) is not int:
+            raise ValueError("the first line is not that of a dump")
+        if number not in (DUMP_FORMAT, RECORDS_FORMAT):
+            raise ValueError(f"a dump of format {number}, known are {DUMP_FORMAT} and {RECORDS_FORMAT}")
+        self._collections = frozenset(content["collections"] if number == RECORDS_FORMAT else ())
+
+    def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | Set | None:
+        key = key_from_json(content["key"])
+        part = key[0] if type(key[0]) is str else None
+        deadline = content.get("expires_at")
+        if type(deadline) not in (int, type(None)):
+            raise ValueError("a deadline that is not a number of milliseconds")
+        if key == (RESERVED, "header"):
+            header = Header.from_value(value_from_json(content["value"]), key)
+            self._collections = frozenset(header.collections)
+            self._derived = frozenset(header.prefixes()) - self._collections
+        if part == RESERVED or part in self._derived:
+            return None
+        if part not in self._collections:
+            return self._raw_key(key, value_from_json(content["value"]), deadline)
+        schema = self._schemas.get(part)
+        if schema is not None:
+            return self._record(schema, key, value_from_json(content["document"]), deadline, line)
+        if self._only_records:
+            return None
+        raise SchemaMismatchError(
+            "the dump has records of a collection without a declared model",
+            collection=part,
+            hint="Open the database with its model, or name the models to load.",
+        )
+
+    # -- both
+
+    def _record(self, schema: ModelSchema, key: Key, document: Any, deadline: int | None, line: Line) -> DumpedRecord:
+        if cast("type[object]", type(document)) is not dict:
+            raise ValueError("a record that is not an object")
+        return DumpedRecord(schema, encode_key(key), document, deadline, self._number, line)
+
+    def _raw_key(self, key: Key, value: Any, deadline: int | None) -> Set | None:
+        if self._only_records:
+            return None
+        packed = self._form.pack_written_key(key)
+        self._form.check_key_runes(packed, self._limits)
+        return Set(packed, *self._form.codec.encode(value), deadline)
+
+    def _malformed(self, reason: str) -> DecodeError:
+        return DecodeError(
+            "a line of the dump cannot be read",
+            reason=f"line {self._number}: {reason}",
+            hint="The file is damaged, cut off, or of another format. Nothing of it was stored.",
+        )
+
+
+def _object(content: Any) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise ValueError("no object")
+    return cast("Mapping[str, Any]", content)

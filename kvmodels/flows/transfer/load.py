@@ -1,0 +1,350 @@
+"""Load a dump into a store that is in use: records through the write compiler, in batches, and keys of no model.
+
+First every line is examined, without a write: it is parsed, each record is validated by its model and encoded, and
+with ``"error"`` existing keys are looked for. Then the lines are read again and written. A batch is one atomic
+operation with all index entries, counters and checks, as in every bulk write. So a load that ends early leaves a
+correct store with some of the records, and can be repeated with ``"ignore"``.
+
+A record whose foreign key names a missing record is deferred: the caller gives its line again after the last one. This
+is repeated while it helps. Hooks do not run and time fields keep their values, because nothing new happens to a record.
+
+Rules of this module: no I/O; memory holds one batch. A deadline that has passed since the dump leaves the record out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.references import OutgoingReference
+from kvmodels.core.keys import Key, decode_key
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
+from kvmodels.errors import AlreadyExistsError, IntegrityError, LoadConflictError, ReferenceViolationError
+from kvmodels.flows.arguments import require_no_counters, require_told_deadlines
+from kvmodels.flows.bulk.batches import BulkRun, ListSource, failure_of
+from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkOptions, OnConflict
+from kvmodels.flows.context import Context, writable_collection
+from kvmodels.flows.effects import Flow, commit, now, read_all
+from kvmodels.flows.hydration.rows import object_of, shown_key
+from kvmodels.flows.references.refusals import missing_target
+from kvmodels.flows.transfer.lines import DumpedLines, DumpedRecord, Line
+from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, pending
+from kvmodels.flows.writing.operation import AttemptState
+from kvmodels.indexing.budget import check_budget
+from kvmodels.schema.definition.definition import ModelSchema
+
+NAMED_AT_MOST: Final = 10
+"""The maximum number of existing keys that an error names."""
+
+LISTED_AT_MOST: Final = 1_000
+RECORDS_AT_ONCE: Final = 500
+KEYS_AT_ONCE: Final = 50
+BYTES_AT_ONCE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """The result of a load into a store that is in use.
+
+    Attributes:
+        written: the number of records and keys that were stored.
+        skipped: the number of those that existed already, or have expired since the dump.
+        failed: with ``on_conflict="ignore"``, the records whose unique values other records hold, or whose foreign keys
+            name missing records: the first 1,000.
+        failures: the number of these, including those that ``failed`` does not list.
+    """
+
+    written: int
+    skipped: int = 0
+    failed: tuple[BulkFailure, ...] = ()
+    failures: int = 0
+
+
+class _ValidRecord(NamedTuple):
+    """A record of a dump that its model accepts."""
+
+    dumped: DumpedRecord
+    item: EncodedObject
+
+
+class _Waiting(NamedTuple):
+    """A record whose foreign key names a record that is not stored."""
+
+    record: _ValidRecord
+    reference: OutgoingReference
+    target: bytes
+
+    @property
+    def failure(self) -> BulkFailure:
+        """The failure of this record, if the target is never stored."""
+        part = decode_key(self.target)[1]
+        key = shown_key(self.record.item.key_values)
+        error = missing_target(
+            "missing",
+            model=self.record.dumped.schema.name,
+            field=self.reference.field,
+            target=self.reference.layout.definition.columns[0].codec.unpack(part),
+            collection=self.reference.collection,
+            key=key,
+        )
+        return failure_of(key, error)
+
+
+class RecordLoading:
+    """One load: ``examine`` all lines, ``examined``, then ``store`` all lines again, then those that it returns."""
+
+    def __init__(
+        self,
+        context: Context,
+        lines: DumpedLines,
+        on_conflict: OnConflict,
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        self._context = context
+        self._lines = lines
+        self._on_conflict: OnConflict = on_conflict
+        self._progress = progress
+        self._existing: list[Key] = []
+        self._existing_count = 0
+        self._written = self._skipped = self._failures = 0
+        self._failed: list[BulkFailure] = []
+
+    # -- the first pass
+
+    def examine(self, lines: Sequence[Line]) -> Flow[None]:
+        """Check lines without a write.
+
+        Raises:
+            DecodeError: a line is damaged, or a record is not valid for its model.
+            pydantic.ValidationError, InvalidValueError, LimitExceededError: the store cannot hold a record.
+            SchemaMismatchError: a collection has no declared model, or this process must not write to it.
+            ReservedKeyError: a key belongs to a model that is not declared.
+        """
+        found = list(self._lines.read(lines))
+        keys = [one.key for one in found]
+        for one in found:
+            if isinstance(one, Set):
+                check_budget(AtomicWrite((), (one,)), self._context.limits)
+            else:
+                yield from self._valid(one)
+        if self._on_conflict == "error":
+            rows = yield from read_all(self._context.limits, [point(key) for key in keys])
+            existing = [key for key, present in zip(keys, rows or (), strict=True) if present]
+            self._existing_count += len(existing)
+            self._existing += [decode_key(key) for key in existing[: NAMED_AT_MOST - len(self._existing)]]
+
+    def examined(self) -> None:
+        """Begin the second pass. Raises DecodeError: the dump is cut off; LoadConflictError: keys exist."""
+        self._lines.end()
+        self._lines.rewind()
+        if self._existing_count:
+            raise load_conflict(self._existing, self._existing_count)
+
+    def _valid(self, dumped: DumpedRecord) -> Flow[_ValidRecord]:
+        """Return the record as an object of its model, encoded with the columns that its indexes need now."""
+        context, schema = self._context, dumped.schema
+        _, live = yield from writable_collection(context, schema)
+        if dumped.expire_at is not None:
+            require_no_counters(schema)
+            require_told_deadlines(context.traits, schema)
+        try:
+            row = Row(dumped.key, *context.codec.encode_document(dumped.document), b"", dumped.expire_at)
+            item = pending(context, schema, object_of(context, live, row))
+        except Exception as error:  # validators of users may raise anything
+            error.add_note(f"line {dumped.number} of the dump")
+            raise
+        return _ValidRecord(dumped, item)
+
+    # -- the second pass
+
+    def store(self, lines: Sequence[Line], *, deferred: bool = False, final: bool = False) -> Flow[list[Line]]:
+        """Write the next lines; return those that must wait for the records that their foreign keys name.
+
+        Args:
+            deferred: whether these lines were returned by an earlier call.
+            final: do not defer a record again.
+
+        Raises:
+            LoadConflictError: with ``"error"``, another writer has stored a key since it was examined.
+            UniqueViolationError, ReferenceViolationError: unless ``"ignore"`` lists the record.
+        """
+        found = self._lines.read_deferred(lines) if deferred else self._lines.read(lines)
+        later: list[Line] = []
+        for schema, group in groupby(found, _schema_of):
+            if schema is None:
+                yield from self._store_keys([one for one in group if isinstance(one, Set)])
+                continue
+            records = [one for one in group if isinstance(one, DumpedRecord)]
+            for start in range(0, len(records), RECORDS_AT_ONCE):
+                part = records[start : start + RECORDS_AT_ONCE]
+                later += yield from self._store_records(schema, part, final=final)
+                self._tell()
+        return later
+
+    def result(self) -> LoadResult:
+        """Return the counts of the load."""
+        return LoadResult(self._written, self._skipped, tuple(self._failed), self._failures)
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(self._written + self._skipped)
+
+    def _store_records(self, schema: ModelSchema, records: Sequence[DumpedRecord], *, final: bool) -> Flow[list[Line]]:
+        now_ms = yield from now()
+        valid: dict[bytes, _ValidRecord] = {}
+        for record in records:
+            if record.expire_at is None or record.expire_at > now_ms:
+                one = yield from self._valid(record)
+                valid[one.item.pk] = one  # of equal keys the last one counts, as if they were written one by one
+        waiting = yield from self._without_targets(schema, valid)
+        run = BulkRun(
+            self._context, _StoreDumped(self._context, schema, self._on_conflict), BulkOptions(on_error="collect")
+        )
+        yield from run.write(ListSource(valid.values()))
+        result = run.result()
+        self._written += result.written
+        self._skipped += len(records) - len(waiting) - result.matched
+        lines = {shown_key(one.item.key_values): one.dumped.line for one in valid.values()}
+        lines.update({shown_key(one.record.item.key_values): one.record.dumped.line for one in waiting})
+        later: list[Line] = []
+        for failure in (*(one.failure for one in waiting), *result.failed):
+            error = failure.error
+            if isinstance(error, ReferenceViolationError) and error.reason == "missing" and not final:
+                later.append(lines[failure.key])
+            else:
+                self._fail(failure)
+        return later
+
+    def _without_targets(self, schema: ModelSchema, valid: dict[bytes, _ValidRecord]) -> Flow[list[_Waiting]]:
+        """Remove the records whose targets are neither stored nor among these records, and return them.
+
+        The write would refuse them too, but one by one, each with another attempt of the batch.
+        """
+        _, live = yield from writable_collection(self._context, schema)
+        named = {
+            pk: {one.records + target: one for one in live.references if (target := one.pk_in(record.item.document))}
+            for pk, record in valid.items()
+        }
+        wanted = sorted({key for targets in named.values() for key in targets})
+        rows = yield from read_all(self._context.limits, [point(key) for key in wanted])
+        absent = {key for key, present in zip(wanted, rows or (), strict=True) if not present}
+        waiting: list[_Waiting] = []
+        while True:
+            missing = absent - {one.dumped.key for one in valid.values()}
+            left_out = {pk: key for pk in valid for key in named[pk] if key in missing}
+            if not left_out:
+                return waiting
+            waiting += [_Waiting(valid.pop(pk), named[pk][key], key) for pk, key in left_out.items()]
+
+    def _fail(self, failure: BulkFailure) -> None:
+        """List a record that cannot be stored, or raise its error."""
+        error = failure.error
+        assert error is not None, "the batch was written by this run"
+        if isinstance(error, IntegrityError):
+            error.position, error.committed = None, self._written
+            if self._on_conflict == "ignore":
+                self._failures += 1
+                if len(self._failed) < LISTED_AT_MOST:
+                    self._failed.append(failure)
+                return
+        error.add_note(f"kvmodels: {self._written} records and keys of the dump were stored before this was raised")
+        raise error
+
+    # -- keys of no model
+
+    def _store_keys(self, keys: Sequence[Set]) -> Flow[None]:
+        batch: list[Set] = []
+        size = 0
+        largest = min(BYTES_AT_ONCE, self._context.limits.max_operation_bytes // 2)
+        for one in keys:
+            added = 2 * len(one.key) + len(one.value)
+            if batch and (len(batch) == KEYS_AT_ONCE or size + added > largest):
+                yield from self._store_batch(batch)
+                batch, size = [], 0
+            batch.append(one)
+            size += added
+        if batch:
+            yield from self._store_batch(batch)
+
+    def _store_batch(self, batch: Sequence[Set]) -> Flow[None]:
+        now_ms = yield from now()
+        wanted = {one.key: one for one in batch if one.expire_at is None or one.expire_at > now_ms}
+        if self._on_conflict == "update":
+            yield from commit(AtomicWrite((), tuple(wanted.values())))
+        else:
+            wanted = yield from self._store_missing(wanted)
+        self._written += len(wanted)
+        self._skipped += len(batch) - len(wanted)
+        self._tell()
+
+    def _store_missing(self, wanted: dict[bytes, Set]) -> Flow[dict[bytes, Set]]:
+        """Store the keys that do not exist, and return them."""
+        while True:
+            missing = yield from self._missing(wanted)
+            if not missing:
+                return missing
+            checks = tuple([Check(key, None) for key in missing])
+            if isinstance((yield from commit(AtomicWrite(checks, tuple(missing.values())))), Committed):
+                return missing
+
+    def _missing(self, wanted: dict[bytes, Set]) -> Flow[dict[bytes, Set]]:
+        """Return those keys that do not exist. Raises LoadConflictError with ``"error"`` if one does."""
+        rows = yield from read_all(self._context.limits, [point(key) for key in wanted])
+        existing = {key for key, present in zip(wanted, rows or (), strict=True) if present}
+        if existing and self._on_conflict == "error":
+            error = load_conflict([decode_key(key) for key in sorted(existing)[:NAMED_AT_MOST]], len(existing))
+            error.committed = self._written
+            raise error
+        return {key: one for key, one in wanted.items() if key not in existing}
+
+
+def load_conflict(keys: Iterable[Key], count: int) -> LoadConflictError:
+    """Return the error for keys of a dump that exist in the store."""
+    return LoadConflictError("the store has keys of the dump already", keys=tuple(keys), count=count, committed=0)
+
+
+def _schema_of(found: DumpedRecord | Set) -> ModelSchema | None:
+    return found.schema if isinstance(found, DumpedRecord) else None
+
+
+class _StoreDumped:
+    """Store records of a dump as they are, with their deadlines."""
+
+    holds_objects = False
+    reads = True
+
+    def __init__(self, context: Context, schema: ModelSchema, on_conflict: OnConflict) -> None:
+        self.schema = schema
+        self._on_conflict = on_conflict
+        self._layout = context.layouts[schema.collection]
+        self._writer = ChangeBuilder(context, schema, KEEP)
+        self._writer.life = None  # neither hooks nor new values of time fields
+
+    def pk_of(self, item: _ValidRecord) -> bytes:
+        """Return the packed primary key."""
+        return item.item.pk
+
+    def position_of(self, _: _ValidRecord, /) -> int | None:
+        """Return None: a record of a dump has no position in a list of the caller."""
+        return None
+
+    def step(self, seen: AttemptState, item: _ValidRecord) -> PlannedChange | None:
+        """Return the change that stores the record; None if it exists and is kept. Raises AlreadyExistsError."""
+        key = item.dumped.key
+        if seen.live_row(key) is not None and self._on_conflict != "update":
+            if self._on_conflict == "ignore":
+                return None
+            raise AlreadyExistsError(
+                "a record with this primary key exists",
+                model=self.schema.name,
+                key=shown_key(item.item.key_values),
+                hint='Another writer has stored it since the load began. Load with on_conflict="ignore" or "update".',
+            )
+        step = self._writer.store(item.item, seen, seen.row(key))
+        return step._replace(change=step.change._replace(expire_at=item.dumped.expire_at))
+
+
+show_public_path(LoadResult)
