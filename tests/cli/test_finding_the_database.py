@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -132,5 +133,7 @@ def test_settings_hold_every_argument_of_the_constructor():
         assert db.settings is not None
         assert (db.settings.url, db.settings.models) == ("sqlite://:memory:", ())
         assert given.items() <= db.settings.options.items()
+        named = {*inspect.signature(Database.__init__).parameters} - {"self", "url", "models", "engine_options"}
+        assert db.settings.options.keys() == {*named, "busy_timeout"}
         assert "memory" not in repr(db.settings)
         Database(db.settings.url, models=db.settings.models, **db.settings.options).close()

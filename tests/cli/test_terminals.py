@@ -18,6 +18,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from kvmodels import open_kv
 from kvmodels.cli.application import application
 from tests.cli.many_commands import MARK
 from tests.source_tree import REPOSITORY
@@ -166,10 +167,12 @@ def test_progress_is_shown_on_a_terminal_only(folder):
 
 def test_a_reader_that_stops_early_ends_the_command_quietly(folder):
     env = environment("shop.db")
-    fill = (
-        "from kvmodels import open_kv\nwith open_kv('kv.db') as kv:\n    for n in range(3_000): kv.set((n,), 'x' * 40)"
-    )
-    subprocess.run([sys.executable, "-c", fill], env=env, check=True)
+    with open_kv("kv.db") as kv:
+        for start in range(0, 3_000, 500):
+            operation = kv.atomic()
+            for number in range(start, start + 500):
+                operation.set((number,), "x" * 40)
+            operation.commit()
     process = subprocess.Popen(
         [sys.executable, "-m", "kvmodels", "keys", "--values", "-d", "kv.db"],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

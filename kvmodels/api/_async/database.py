@@ -123,7 +123,7 @@ class AsyncDatabase:
             "readonly": readonly,
             **engine_options,
         }
-        declared = {"codec": codec, "retry": retry, "require_current": require_current}
+        declared = {"codec": codec, "retry": retry, "require_current": require_current, "observer": observer}
         settings = DatabaseSettings(core.models, url, stored | declared)
         opening = kv_opening.Opening.of_url(url, **stored)
         if observer is not None:
