@@ -125,6 +125,8 @@ def _may_guess(context: Context, operation: LogicalWrite[R], view: HeaderView) -
         live = view.live[schema.collection]
         if live.refused is not None or live.read_only is not None:
             return False
+        if live.references:
+            return False  # a new record refers to others, which must be read before
         if operation.reads and record_writer(live, view.guard, context.codec) is None:
             return False  # the compiler needs more rows than that of the record
     return True
