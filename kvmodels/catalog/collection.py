@@ -19,8 +19,8 @@ from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefi
 from kvmodels.catalog.references import (
     IncomingReference,
     OutgoingReference,
-    incoming_references,
     not_enforced,
+    referrers_of,
     unenforced_references,
 )
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
@@ -221,7 +221,7 @@ def join(
         unbuilt=bool(unenforced or missing_builds),
         replaced=replaced,
         references=tuple(_outgoing_references(maintained)),
-        referrers=incoming_references(header, schema.collection),
+        referrers=referrers_of(header, schema.collection),
     )
 
 

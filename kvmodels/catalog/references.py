@@ -7,9 +7,17 @@ process that declares one of the two models enforces the key too.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Final
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header, StoredCollection, StoredIndex, index_definition, primary_key_columns
+from kvmodels.catalog.catalogue import (
+    Header,
+    IndexState,
+    StoredCollection,
+    StoredIndex,
+    index_definition,
+    primary_key_columns,
+)
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, reference_anchors, reference_guards
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import encode_key
@@ -17,6 +25,9 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Document, ModelSchema
+
+PLAIN_COLUMN: Final = 4
+"""The number of parts of the stored description of a column that is a plain field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +77,15 @@ class IncomingReference:
 
     Attributes:
         collection: the referring collection.
-        layout: the layout of the entries.
+        layout: the layout of the entries of the foreign key.
         records: the key layout of the referring records.
+        entries: the layout of the entries that name the referring records; another index only as in ``referrers_of``.
     """
 
     collection: str
     layout: EntryLayout
     records: RecordLayout
+    entries: EntryLayout
 
     @property
     def field(self) -> str:
@@ -92,12 +105,12 @@ class IncomingReference:
 
     def span(self, pk: bytes, limit: int) -> ReadRange:
         """Return the range of the entries that refer to the record with this packed primary key."""
-        start = self.layout.prefix + pk
+        start = self.entries.prefix + pk
         return ReadRange(start, after_prefix(start), limit)
 
     def pk_of(self, codec: ValueCodec, entry: Row) -> bytes:
         """Return the packed primary key of the record of an entry."""
-        pk = self.layout.pk_in(entry.key)
+        pk = self.entries.pk_in(entry.key)
         return pk or encode_key(tuple(codec.decode(entry.value, entry.encoding, entry.key)))
 
 
@@ -107,12 +120,42 @@ def incoming_references(header: Header, collection: str) -> tuple[IncomingRefere
     Raises:
         SchemaMismatchError: the store has a column type that this release does not know.
     """
-    return tuple(_incoming(one, index) for one, index in header.referring_to(collection))
+    return tuple(_incoming(one, index, index) for one, index in header.referring_to(collection))
 
 
-def _incoming(collection: StoredCollection, index: StoredIndex) -> IncomingReference:
-    layout = EntryLayout(collection.name, index_definition(index), index.generation)
-    return IncomingReference(collection.name, layout, RecordLayout(collection.name, primary_key_columns(collection)))
+def referrers_of(header: Header, collection: str) -> tuple[IncomingReference, ...]:
+    """Return the foreign keys that refer to a collection, with the entries that a removal reads.
+
+    While the index of a foreign key is under construction, these are the entries of a READABLE index that begins with
+    the same field, if there is one: it has the records that the build has not reached.
+
+    Raises:
+        SchemaMismatchError: the store has a column type that this release does not know.
+    """
+    return tuple(_incoming(one, index, complete_index(one, index)) for one, index in header.referring_to(collection))
+
+
+def complete_index(collection: StoredCollection, index: StoredIndex) -> StoredIndex:
+    """Return an index that begins with a foreign key and has every record; that of the key itself if there is none."""
+    if index.state is IndexState.READABLE:
+        return index
+    first = index.signature["columns"][0]
+    others = (one for one in collection.indexes if one.state is IndexState.READABLE and _has_every_record(one))
+    return next((one for one in others if one.signature["columns"][0] == first), index)
+
+
+def _has_every_record(index: StoredIndex) -> bool:
+    """Return whether each record has one entry in an index, which ends with its primary key."""
+    signature = index.signature
+    if index.is_aggregate or signature["unique"] or signature["nulls"] == "skip" or "where" in signature:
+        return False
+    return all(len(column) == PLAIN_COLUMN for column in index.described_columns())
+
+
+def _incoming(collection: StoredCollection, index: StoredIndex, complete: StoredIndex) -> IncomingReference:
+    layout, entries = (EntryLayout(collection.name, index_definition(one), one.generation) for one in (index, complete))
+    records = RecordLayout(collection.name, primary_key_columns(collection))
+    return IncomingReference(collection.name, layout, records, layout if complete is index else entries)
 
 
 def unenforced_references(schema: ModelSchema, stored: StoredCollection) -> list[str]:

@@ -35,6 +35,7 @@ from tests.interleaving.late_references import (
     Poet,
     enforced_indexes,
     late_reference_faults,
+    stray_guards,
 )
 from tests.interleaving.soaking import faults
 
@@ -117,22 +118,24 @@ def crowd(seed: int, rates: FaultRates) -> tuple[list[str], History]:
     """Run a crowd; what is wrong, and the story."""
     chance = random.Random(f"late {seed}")
     test = Interleaving(seed, faults=rates, retry=PATIENT)
-    old = [test.process(*OLDER) for _ in range(2)]
+    older = chance.choice(OLDER)
+    old = [test.process(*older) for _ in range(2)]
     for poet in POETS[:2]:
         test.at_once(old[0][Poet].create(id=poet))
-    for model in OLDER[1:]:
+    for model in older[1:]:
         for name in NAMES[: chance.randint(1, 3)]:
             test.at_once(old[0][model].create(id=name, poet=chance.choice(POETS)))
     new = [test.process(*NEWER) for _ in range(5)]
-    releases = [Release(old[1], OLDER), *(Release(process, NEWER) for process in new[:2])]
+    releases = [Release(old[1], older), *(Release(process, NEWER) for process in new[:2])]
     for number, release in enumerate(releases):
         test.add(f"client{number}", _client(release, f"{seed}-{number}"))
     test.add("poets", _client(Release(old[0], (Poet, OldPoem)), f"{seed}-poets"))
     for number, process in enumerate(new[2:4]):
         test.add(f"build{number}", _builder(process))
-    test.add("resolve", (_dropper if chance.random() < 0.3 else _resolver)(new[4]))
+    drops = chance.random() < 0.3
+    test.add("resolve", (_dropper if drops else _resolver)(new[4]))
     history = test.run()
-    found = [*late_reference_faults(test.engine)]
+    found = [*late_reference_faults(test.engine), *(() if drops else stray_guards(test.engine))]
     found += [
         f"{name} raised {one.error!r}" for name, one in history.outcomes.items() if isinstance(one.error, KvModelsError)
     ]
@@ -151,7 +154,8 @@ def _end(test: Interleaving, process: Process) -> Iterable[str]:
     for name, index in enforced_indexes(test.engine).items():
         if index.state != "readable":
             yield f"{name} ends as {index.state}"
-    report = test.at_once(process.check())
+    report = test.at_once(process.check(repair=True))
+    yield from stray_guards(test.engine)
     yield from (f"the check reports {one}" for one in report.dangling_references)
 
 

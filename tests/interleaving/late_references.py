@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
-from kvmodels import CASCADE, SET_NULL, Field, ForeignKey, KvModel, PrimaryKey
+from kvmodels import CASCADE, SET_NULL, Field, ForeignKey, Indexed, KvModel, PrimaryKey
 from kvmodels.catalog.catalogue import Header, IndexState, StoredIndex
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.codecs.msgpack import MsgpackCodec
@@ -46,6 +46,13 @@ class OldVerse(KvModel, collection="verses"):
     poet: str
 
 
+class IndexedVerse(KvModel, collection="verses"):
+    """The same, with an index that has every verse."""
+
+    id: PrimaryKey[str]
+    poet: Indexed[str]
+
+
 class Verse(KvModel, collection="verses"):
     """One that goes with its poet."""
 
@@ -67,7 +74,7 @@ class Echo(KvModel, collection="echoes"):
     poet: Annotated[ForeignKey[str | None, Poet], SET_NULL] = Field(default=None)
 
 
-OLDER = (Poet, OldPoem, OldVerse, OldEcho)
+OLDER: tuple[tuple[type[Any], ...], ...] = ((Poet, OldPoem, OldVerse, OldEcho), (Poet, OldPoem, IndexedVerse, OldEcho))
 NEWER = (Poet, Poem, Verse, Echo)
 WORKS = (Poem, Verse, Echo)
 COLLECTIONS = ("poems", "verses", "echoes")
@@ -109,7 +116,7 @@ def enforced_indexes(engine: MemoryEngine) -> dict[str, StoredIndex]:
         name: index
         for name in COLLECTIONS
         for index in (collections[name].indexes if name in collections else ())
-        if index.state.maintained
+        if index.state.maintained and index.reference is not None
     }
 
 
@@ -136,6 +143,11 @@ def late_reference_faults(engine: MemoryEngine) -> Iterator[str]:
                 yield f"{name} {pk!r} is listed by an index that is readable"
         for entry in found:
             yield f"the entry {entry} is of no record"
+
+
+def stray_guards(engine: MemoryEngine) -> Iterator[str]:
+    """Yield every guard or anchor without its record; one may stay if its foreign key was dropped before the record."""
+    rows = _rows(engine)
     for key in rows.kept:
         if (key[2], key[4]) not in rows.records:
             yield f"{key} is kept without its record"

@@ -441,6 +441,11 @@ REFERENCE_MUTANTS = (
         "a removal does not look at indexes under construction",
         mutants_of_references.indexes_under_construction_do_not_refer,
     ),
+    Mutant(
+        "complete-index",
+        "a removal reads only the index under construction, although another one has every record",
+        mutants_of_references.removals_read_only_the_index_of_the_key,
+    ),
 )
 BY_NAME = {
     mutant.name: mutant

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.catalog import collection
+from kvmodels.catalog import collection, references
 from kvmodels.catalog.catalogue import Header, IndexState
 from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.keys import encode_key
@@ -132,3 +132,7 @@ def a_cascade_takes_what_its_entries_name(patch: Patch) -> None:
 
 def anchors_are_set_again(patch: Patch) -> None:
     patch.setattr(rules, "anchor_check", lambda key: None)
+
+
+def removals_read_only_the_index_of_the_key(patch: Patch) -> None:
+    patch.setattr(references, "complete_index", lambda collection, index: index)

@@ -9,7 +9,17 @@ from kvmodels.flows.evolution.violations import resolve
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History
-from tests.interleaving.late_references import Echo, OldEcho, OldPoem, OldVerse, Poem, Poet, Verse
+from tests.interleaving.late_references import (
+    Echo,
+    IndexedVerse,
+    OldEcho,
+    OldPoem,
+    OldVerse,
+    Poem,
+    Poet,
+    Verse,
+    stray_guards,
+)
 from tests.interleaving.late_references import late_reference_faults as faults_of
 from tests.interleaving.scenes import Judge, Scene, build, nothing_more
 
@@ -22,7 +32,7 @@ class LateReferenceScene(Scene):
         test = Interleaving(schedule=self.schedule)
         judge = self.play(test)
         history = test.run()
-        return [*faults_of(test.engine), *judge(history)], history
+        return [*faults_of(test.engine), *stray_guards(test.engine), *judge(history)], history
 
 
 class Stage(NamedTuple):
@@ -176,6 +186,20 @@ def a_poet_is_removed_with_the_verses_that_are_indexed(test: Interleaving) -> Ju
     return succeeded("bob")
 
 
+def a_poet_is_removed_with_verses_that_another_index_has(test: Interleaving) -> Judge:
+    """The build has not reached them, but the index of the older release has them."""
+    stage = prepare(test, "w", kinds=(IndexedVerse, Verse), a="w", b="w")
+    test.add("build", build(stage.builder, "poet", Verse))
+    test.add("bob", stage.bob[Poet].remove("w"))
+
+    def judge(history: History) -> Iterator[str]:
+        yield from succeeded("bob")(history)
+        left = test.at_once(stage.ada[Verse].all().allow_scan().to_list())
+        yield from (f"{verse} is left" for verse in left)
+
+    return judge
+
+
 def a_poet_is_removed_from_the_echoes_that_are_indexed(test: Interleaving) -> Judge:
     """The same, where the works stay."""
     stage = prepare(test, "w", kinds=(OldEcho, Echo), a="v", b="w")
@@ -265,6 +289,7 @@ LATE_REFERENCE_SCENES = (
         LateReferenceScene(mutant, INSIDE_REMOVAL_BESIDE_RESOLVE, a_poet_is_removed_while_a_listed_poem_is_resolved)
         for mutant in ("reference-mark", "guard-check")
     ),
+    LateReferenceScene("complete-index", (*BEGUN, "bob end"), a_poet_is_removed_with_verses_that_another_index_has),
     LateReferenceScene("referrers", INSIDE_SCAN, a_poet_is_removed_beside_the_build),
     LateReferenceScene("referrers", INSIDE_SCAN, a_poet_is_removed_with_the_verses_that_are_indexed),
     *(

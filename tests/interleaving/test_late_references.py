@@ -12,7 +12,7 @@ from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates
 from tests.interleaving.crowd_of_late_references import crowd
-from tests.interleaving.late_references import OldPoem, Poem, Poet, late_reference_faults
+from tests.interleaving.late_references import OldPoem, Poem, Poet, late_reference_faults, stray_guards
 from tests.interleaving.libraries import Novel, Writer, reference_faults
 from tests.interleaving.scenes import build
 from tests.interleaving.scenes_of_transactions import transact
@@ -61,7 +61,7 @@ def test_a_build_stopped_at_any_request_beside_writers_is_finished_by_another():
         assert history.outcomes["writer"].error is None, str(history)
         report = history.outcomes["second"].returned
         assert [(one.key, one.kind) for one in report.violations] == [("c", "no_target")], str(history)
-        assert [*late_reference_faults(test.engine)] == [], str(history)
+        assert [*late_reference_faults(test.engine), *stray_guards(test.engine)] == [], str(history)
         stopped_at += 1
     assert stopped_at > 10
 
@@ -83,7 +83,7 @@ def test_an_answer_to_any_commit_of_a_build_may_be_lost_or_come_late(fault):
         test = story([*["build"] * position, f"build commit {fault}"], alone=False)
         history = test.run()
         assert history.outcomes["build"].returned.state == "pending", str(history)
-        assert [*late_reference_faults(test.engine)] == [], str(history)
+        assert [*late_reference_faults(test.engine), *stray_guards(test.engine)] == [], str(history)
 
 
 def test_two_builders_side_by_side_share_the_work():
@@ -96,7 +96,7 @@ def test_two_builders_side_by_side_share_the_work():
         history = test.run()
         states = {history.outcomes[name].returned.state for name in ("one", "other")}
         assert states == {"pending"}, str(history)
-        assert [*late_reference_faults(test.engine)] == [], str(history)
+        assert [*late_reference_faults(test.engine), *stray_guards(test.engine)] == [], str(history)
 
 
 async def renamed(process: Process) -> None:

@@ -336,6 +336,17 @@ def test_effects_of_a_removal_reach_indexed_records_during_a_build(path: Path):
         assert [one.id for one in db[CascadingBook].all().allow_scan()] == [2]
 
 
+def test_effects_of_a_removal_reach_listed_records_by_an_index_that_has_them(path: Path):
+    fill(path, IndexedBook, 1, b1=1, b2=7, b3=8)
+    with Database(path, models=[Author, CascadingBook]) as db:
+        assert [step.rule for step in db.plan().steps] == ["reference_added"]
+        assert [one.key for one in db.apply().builds[0].violations] == [2, 3]
+        db[Author].create(id=7)
+        assert db[Author].remove(7)
+        assert [one.key for one in db.violations(CascadingBook)] == [3]
+        assert [one.id for one in db[CascadingBook].all().allow_scan()] == [1, 3]
+
+
 def test_effects_of_a_removal_in_a_transaction_follow_its_own_writes_during_a_build(path: Path):
     fill(path, OldBook, 1, 2, b1=1, b2=7)
     with Database(path, models=[Author, CascadingBook]) as db:

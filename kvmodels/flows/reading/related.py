@@ -88,7 +88,9 @@ def fetch_referrers(
     keys = [*dict.fromkeys(schema.primary_key_of(instance) for instance in objects)]
     while True:
         view, index = yield from planned(context, referring, lambda live: _index_of(live, reference))
-        incoming = IncomingReference(referring.collection, index.layout, context.layouts[referring.collection])
+        incoming = IncomingReference(
+            referring.collection, index.layout, context.layouts[referring.collection], index.layout
+        )
         ranges: list[ReadRange] = [incoming.span(target.pack(values), limit) for values in keys]
         found = yield from read_all(context.limits, ranges, view.guard)
         if found is not None:
