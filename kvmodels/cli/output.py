@@ -94,14 +94,11 @@ class Output:
 
     def json(self, value: object) -> None:
         """Print one JSON value, indented."""
-        _print_line(sys.stdout, json.dumps(value, indent=2, ensure_ascii=False))
+        self.text(_indented(value))
 
     def report(self, text: str, value: object) -> None:
         """Print a result as text, or with ``--json`` its JSON form."""
-        if self.as_json:
-            self.json(value)
-        else:
-            self.text(redacted(text))
+        self.text(redacted(_indented(value) if self.as_json else text))
 
     def listing(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
         """Print a short list as an aligned table, or with ``--json`` as an array of objects.
@@ -194,6 +191,10 @@ def cell(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _indented(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _print_json_lines(lines: Iterator[str], *, is_array: bool) -> None:

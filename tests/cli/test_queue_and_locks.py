@@ -5,6 +5,12 @@ from __future__ import annotations
 import json
 
 from kvmodels import open_kv
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening
+from kvmodels.engines.url import open_engine
+from kvmodels.runtime.sync import run as run_flow
+from tests.kv.stores import Clock
+from tests.locks.claims import FORM, claim_of
 
 
 def test_messages_are_listed_without_being_taken(folder, run):
@@ -41,3 +47,19 @@ def test_locks_are_listed_with_those_who_wait(folder, run):
         assert kv.lock("report", ttl=60).acquire()  # a program that ends without releasing it
     [row] = json.loads(run("locks", "--json", "-d", "kv.db").stdout)
     assert (row["name"], row["held"], row["waiting"]) == ("report", True, 0)
+
+
+def test_waiters_are_counted_and_ended_leases_left_out():
+    clock = Clock()
+    engine = open_engine("memory://", clock=clock)
+    kv = Kv(Opening.done(engine), FORM)
+    assert run_flow(engine, claim_of("holder", 1000).acquire(engine.limits, 0))
+    run_flow(engine, claim_of("waiter", 1000)._stand_in_line(clock.ms))
+    assert run_flow(engine, claim_of("holder", 5000, name="b").acquire(engine.limits, 0))
+
+    first, second = kv.locks()
+    assert (first.name, first.held, first.expires_at, first.waiting) == ("a", True, clock.ms + 1000, 1)
+    assert (second.name, second.held, second.expires_at, second.waiting) == ("b", True, clock.ms + 5000, 0)
+    clock.ms += 1000
+    assert [(one.name, one.held) for one in kv.locks()] == [("b", True)]
+    engine.close()

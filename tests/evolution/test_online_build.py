@@ -22,7 +22,9 @@ from kvmodels import (
     KvModel,
     Limits,
     PrimaryKey,
+    SchemaProgress,
     UniqueViolationError,
+    UnknownFieldError,
 )
 from tests.engines.processes import ROOT
 from tests.evolution.releases import Compound, First, UniqueName, WithPlan, user
@@ -337,3 +339,34 @@ def test_the_fence_and_the_progress_of_a_finished_build_are_gone(opened):
     db.build_indexes()
     kinds = {entry.key[1] for entry in db.kv.list(prefix=("__kvmodels__",))}
     assert kinds == {"header"}
+
+
+class TwoIndexes(KvModel, collection="members"):
+    id: PrimaryKey[int]
+    name: Indexed[str]
+    city: Indexed[str]
+
+
+def test_one_index_is_built_and_dropped_without_the_others(url_of):
+    url = url_of("sqlite", "members")
+    seen: list[SchemaProgress] = []
+    with Database(url, models=[TwoIndexes]) as db:
+        db[TwoIndexes].bulk_create([TwoIndexes(id=n, name=str(n), city="Bern") for n in range(600)])
+        assert db.drop_index(TwoIndexes, "name")
+        assert db.drop_index("members", "city", progress=seen.append)
+        assert [(one.step, one.index, one.scanned) for one in seen] == [("drop", "city", 400), ("drop", "city", 600)]
+        assert not db.drop_index("members", "city")
+        assert not db.drop_index("strangers", "city")
+
+        report = db.build_index(TwoIndexes, "city", progress=seen.append)
+        assert (report.index, report.scanned) == ("city", 600)
+        assert {(one.step, one.index) for one in seen[2:]} == {("build", "city")}
+        assert db.build_index(TwoIndexes, "city").scanned == 0
+        assert db[TwoIndexes].filter(city="Bern").count() == 600
+        with pytest.raises(IndexNotReadyError):
+            db[TwoIndexes].filter(name="7").count()
+        with pytest.raises(UnknownFieldError):
+            db.build_index(TwoIndexes, "nothing")
+    with Database(url) as other:  # declares no model
+        assert other.drop_index("members", "city")
+        assert other.indexes() == ()

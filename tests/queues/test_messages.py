@@ -298,3 +298,22 @@ def test_with_lost_late_and_repeated_answers_no_message_is_lost(faults, failures
     assert waiting(engine) == 0
     assert handled or stored(engine) or not enqueued
     engine.close()
+
+
+def test_messages_are_listed_in_the_order_of_delivery_with_their_owners(engine, clock):
+    kv = Kv(Opening.done(engine), FORM)
+    kv.enqueue("later", delay=5, backoff_schedule=(), keys_if_undelivered=[("failed", b"\xff")])
+    kv.enqueue("now", backoff_schedule=(1, 2))
+    taken(engine)
+
+    later, now = kv.messages()
+    assert (later.value, later.taken, later.redeliveries) == ("later", False, 0)
+    assert later.keys_if_undelivered == (("failed", b"\xff"),)
+    assert later.ready_at == clock.ms + 5_000
+    assert (now.value, now.taken, now.ready_at, now.redeliveries) == ("now", True, clock.ms + LEASE_MS, 2)
+    assert kv.messages(limit=1) == [later]
+    assert kv.namespace("other").kv.messages() == []
+    for limit in (0, True, 1.5):
+        with pytest.raises(InvalidArgumentError, match="positive whole number"):
+            kv.messages(limit=limit)  # type: ignore[arg-type]
+    assert waiting(engine) == 2

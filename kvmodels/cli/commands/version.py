@@ -14,7 +14,10 @@ from kvmodels.cli.command_line import CommandLine
 
 
 def version(line: CommandLine) -> None:
-    """Print the version, or with --json the versions of what it runs on."""
+    """Print the version of kvmodels.
+
+    With --json, the versions of Python, SQLite, pydantic and the stored format are printed too.
+    """
     found = {
         "kvmodels": version_of("kvmodels"),
         "python": platform.python_version(),
