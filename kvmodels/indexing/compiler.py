@@ -75,6 +75,7 @@ def compile_write(
     now_ms: int,
     max_key_bytes: int,
     found: Entries = NO_ENTRIES,
+    loaded: Mapping[bytes, bytes] | None = None,
 ) -> CompiledWrite | NeedRows | Refusal:
     """Compile all record changes of one commit.
 
@@ -89,6 +90,7 @@ def compile_write(
         now_ms: the time by the clock of the engine, which decides whether a row has expired.
         max_key_bytes: what the engine takes; a longer entry was never written.
         found: the rows of ``NeedRows.spans``, by the first keys of the ranges.
+        loaded: versionstamps by key of records that the caller has read before, without a deadline.
 
     Returns:
         CompiledWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
@@ -102,7 +104,7 @@ def compile_write(
         return CompiledWrite(compiled)
     judged: ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers = NO_REFERENCES
     if are_concerned(changes):
-        judged = judge(changes, rows, found, codec=codec, now_ms=now_ms)
+        judged = judge(changes, rows, found, codec=codec, now_ms=now_ms, loaded=loaded)
     full = compile_in_full(
         changes,
         rows,

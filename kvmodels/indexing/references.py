@@ -84,6 +84,7 @@ def judge(
     *,
     codec: ValueCodec,
     now_ms: int,
+    loaded: Mapping[bytes, bytes] | None = None,
 ) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
     """Return the checks and mutations for the foreign keys of a commit, what must be read first, or what is refused.
 
@@ -93,11 +94,12 @@ def judge(
         found: the entries of removed targets, read in the snapshot of the rows or in a later one.
         codec: decodes entries of unique indexes.
         now_ms: the time by the clock of the engine.
+        loaded: versionstamps by key of records that were read before, without a deadline.
 
     Raises:
         InvalidArgumentError: a record that may be referred to would get a deadline.
     """
-    return _Judgement(changes, rows, found, codec, now_ms).result()
+    return _Judgement(changes, rows, found, codec, now_ms, loaded=loaded or {}).result()
 
 
 class _Judgement:
@@ -108,17 +110,22 @@ class _Judgement:
         found: Entries,
         codec: ValueCodec,
         now_ms: int,
+        *,
+        loaded: Mapping[bytes, bytes],
     ) -> None:
         self._changes = changes
         self._final = {change.key: change for change in changes if change.only is None}
         self._rows = rows
         self._found = found
+        self._loaded = loaded
         self._codec = codec
         self._now_ms = now_ms
         self._checks: dict[bytes, Check] = {}
         self._mutations: dict[bytes, Mutation] = {}
         self._listed: dict[tuple[bytes, bytes], Misfit] = {}
         self._keys: set[bytes] = set()
+        self._unread: set[bytes] = set()
+        """The keys that a loaded target spares, unless others are read anyway."""
         self._spans: dict[bytes, ReadRange] = {}
 
     def result(self) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
@@ -129,7 +136,7 @@ class _Judgement:
             if refused is not None:
                 return refused
         if self._keys or self._spans:
-            return NeedEntries(frozenset(self._keys), self._spans)
+            return NeedEntries(frozenset(self._keys | self._unread), self._spans)
         return ReferenceChecks(self._checks, self._mutations, self._listed)
 
     # --- new references ---------------------------------------------------------------------------------------
@@ -173,6 +180,10 @@ class _Judgement:
                 return "missing"
             return None if own.expire_at is None else "expires"
         rows = self._rows
+        if rows is None and key in self._loaded:
+            self._unread.update((key, anchor_key))
+            self._check(Row(key, b"", 0, self._loaded[key], None), None)
+            return None
         if rows is None or key not in rows or anchor_key not in rows:
             self._keys.update((key, anchor_key))
             return None
@@ -181,10 +192,13 @@ class _Judgement:
             return "missing"
         if row.expire_at is not None:
             return "expires"
+        self._check(row, anchor)
+        return None
+
+    def _check(self, row: Row, anchor: Row | None) -> None:
         check = rules.target_check(row, anchor)
         if check is not None:
             self._checks[check.key] = check
-        return None
 
     # --- removals of targets ----------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ def books(numbers: range, author: int) -> list[Book]:
 
 CALLS: dict[str, Callable[[Database], object]] = {
     "books.create(author_id=1)": lambda db: db[Book].create(id=1000, title="", author_id=1),
+    "books.create(author_id=author), loaded": lambda db: db[Book].create(id=1000, title="", author_id=LOADED[0]),
     "books.create(author_id=1, editor_id=2)": lambda db: db[Book].create(id=1000, title="", author_id=1, editor_id=2),
     "books.bulk_create(100 objects of one author)": lambda db: db[Book].bulk_create(books(range(1000, 1100), 1)),
     "books.patch(1, title=…)": lambda db: db[Book].patch(1, title=""),
@@ -90,6 +91,9 @@ CALLS: dict[str, Callable[[Database], object]] = {
 }
 
 
+LOADED: list[Author] = []
+
+
 def refused(call: Callable[[], object]) -> None:
     try:
         call()
@@ -102,6 +106,7 @@ def cost_of(call: Callable[[Database], object]) -> Cost:
     engine = MeasuredEngine(MemoryEngine())
     with Database.from_engine(engine, DatabaseCore([Author, Book, Album, Track, Review])) as db:
         filled(db)
+        LOADED[:] = [db[Author].get(1)]
         engine.take()
         call(db)
         return engine.take()

@@ -47,6 +47,15 @@ def a_novel_is_inserted_beside_the_removal_of_its_writer(test: Interleaving) -> 
     return nothing_more
 
 
+def a_novel_is_inserted_with_a_loaded_writer_who_was_removed(test: Interleaving) -> Judge:
+    """Ada reads nothing: the version of her writer is checked."""
+    ada, bob = prepare(test, "w")
+    writer = test.at_once(ada[Writer].get("w"))
+    test.add("ada", ada[Novel].create(id="n", writer=writer))
+    test.add("bob", bob[Writer].remove("w"))
+    return nothing_more
+
+
 def a_process_that_declares_the_target_alone_removes_it(test: Interleaving) -> Judge:
     """Bob's program knows nothing of novels: what refers to his collection is in the catalogue."""
     ada, _ = prepare(test, "w")
@@ -237,6 +246,7 @@ REFERENCE_SCENES = (
     ReferenceScene("still-refers", BEFORE_BATCH, a_house_is_given_away_during_a_cascade_in_batches),
     ReferenceScene("anchor-once", BESIDE_ANCHOR, an_anchor_is_set_at_the_beginning_of_a_cascade_in_batches),
     ReferenceScene("target-check", INSIDE_INSERT, a_novel_is_inserted_beside_the_removal_of_its_writer),
+    ReferenceScene("target-check", ("bob end",), a_novel_is_inserted_with_a_loaded_writer_who_was_removed),
     ReferenceScene("target-check", INSIDE_INSERT, a_process_that_declares_the_target_alone_removes_it),
     ReferenceScene("target-check", INSIDE_INSERT, a_writer_is_renamed_beside_an_insert),
     ReferenceScene("target-check", INSIDE_INSERT, many_novels_are_inserted_beside_a_removal),

@@ -23,7 +23,7 @@ from kvmodels.flows.bulk import remove_cascade as cascading
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.writing import records, removals, upsert
-from kvmodels.flows.writing.changes import KEEP, Keep, created_object, deadline_of
+from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import partial_model
 from kvmodels.schema.compile.model import KvModel
@@ -242,7 +242,8 @@ class Repository(QuerySet[M], Generic[M]):
                 class has ``extra="allow"``, an ``__init__``, or a model validator that sees the input first.
 
         Returns:
-            The stored object. Cost: as for ``insert``.
+            The stored object. Cost: as for ``insert``. If a loaded object is given for a foreign key, its record is not
+            read again, unless it has changed since.
 
         Raises:
             UnknownFieldError: the constructor would ignore a name.
@@ -253,7 +254,9 @@ class Repository(QuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
         refuse_positional("create", _, "Store an object with save(obj) or insert(obj); create() takes field=value.")
-        return self.insert(created_object(self._runner.schema, fields, expire_in), expire_in=expire_in)
+        flow = records.create(self._runner.context, self._runner.schema, fields, expire_in)
+        created: M = self._runner.run("insert", flow)
+        return created
 
     def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:
         """Store an object as a new record: one commit, without a read unless the key or a unique value is taken.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from pydantic import BaseModel
+
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Guard, ReadRange, Row, Set, point
 from kvmodels.errors import CommitUnknownError
@@ -18,9 +20,29 @@ from kvmodels.indexing import rules
 from kvmodels.indexing.entries import NOTHING_HELD
 from kvmodels.indexing.references import Entries
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.targets import collection_of
+from kvmodels.schema.instances import PendingStamp, state_of
 
 ANCHOR_ATTEMPTS: Final = 10
 """How often setting an anchor is attempted while the record is written, before the write itself is retried."""
+
+
+def loaded_targets(context: Context, schema: ModelSchema, values: Iterable[object]) -> dict[bytes, bytes] | None:
+    """Return the versionstamps by key of the records among some values that were loaded; None if there are none.
+
+    A record with a deadline cannot be referred to, and one that a transaction has stored is read again.
+    """
+    if not schema.references:
+        return None
+    found: dict[bytes, bytes] = {}
+    for value in values:
+        state = state_of(value) if isinstance(value, BaseModel) else None
+        layout = None if state is None else context.layouts.get(collection_of(type(value)) or "")
+        if state is None or layout is None or state.expire_at is not None:
+            continue
+        if not isinstance(state.versionstamp, PendingStamp):
+            found[layout.key(layout.pack(state.key))] = state.versionstamp
+    return found or None
 
 
 def read_entries(context: Context, spans: Mapping[bytes, ReadRange], guard: Guard | None) -> Flow[Entries | None]:

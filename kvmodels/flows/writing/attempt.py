@@ -185,6 +185,7 @@ def _compiled(
         now_ms=seen.now_ms,
         max_key_bytes=context.limits.max_key_bytes,
         found=found,
+        loaded=operation.targets if seen.rows is None else None,
     )
     if isinstance(compiled, NeedRows):
         return compiled
@@ -433,7 +434,8 @@ class _Run(Generic[R]):
     def _refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
         """Learn from the checks that did not hold."""
         self._failed = failed
-        self._busy.note(self._operation.schemas, failed, self._operation.keys)
+        if self._attempts > 1 or not self._operation.targets:  # a loaded target may only be an old version
+            self._busy.note(self._operation.schemas, failed, self._operation.keys)
         if self.token is not None and (self.token.key in self._failed or not self._failed):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
             # may be reported before the token was looked at.

@@ -102,6 +102,11 @@ class LogicalWrite(Protocol[R]):
         ...
 
     @property
+    def targets(self) -> Mapping[bytes, bytes] | None:
+        """Versionstamps by key of records that the caller has loaded, to which a first attempt may refer unread."""
+        ...
+
+    @property
     def keys(self) -> Callable[[HeaderView], Sequence[bytes]]:
         """Returns the keys whose rows ``propose`` uses, under a header."""
         ...
@@ -140,6 +145,7 @@ class Operation(Generic[R]):
     guesses: bool = False
     compile: Callable[[HeaderView], CompiledWrite[R] | None] | None = None
     cascade_failed: Callable[[RecordChange, Exception], None] | None = None
+    targets: Mapping[bytes, bytes] | None = None
 
     def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
         """Return what ``compile`` returns."""

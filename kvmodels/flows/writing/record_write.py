@@ -5,7 +5,7 @@ Rules of this module: a decision to refuse is taken on what was read; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kvmodels.core.operations import Row, format_versionstamp
@@ -36,6 +36,7 @@ class RecordWrite:
     reads: bool = True
     guesses: bool = False
     attempts: int | None = None
+    targets: Mapping[bytes, bytes] | None = None
     cascade_failed: Callable[[RecordChange, Exception], None] | None = None
     refused = staticmethod(refused)
 

@@ -9,6 +9,7 @@ Rules of this module: a decision to refuse is taken in ``propose``, on what was 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from inspect import iscoroutine
 from typing import Any, Final, TypeVar, cast
@@ -24,6 +25,7 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
+from kvmodels.flows.references.targets import loaded_targets
 from kvmodels.flows.writing.changes import (
     KEEP,
     ChangeBuilder,
@@ -31,6 +33,8 @@ from kvmodels.flows.writing.changes import (
     EncodedObject,
     Keep,
     PlannedChange,
+    created_object,
+    deadline_of,
     encoded,
     needs_clock,
     state_after,
@@ -61,17 +65,31 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way. Raises AlreadyExistsError,
     UniqueViolationError: nothing was written.
     """
-    return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance)
+    return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance, None)
+
+
+def create(
+    context: Context, schema: ModelSchema, fields: Mapping[str, Any], expire_in: float | timedelta | Keep | None
+) -> Flow[Any]:
+    """Make an object of values, and store it as a new record.
+
+    Cost: as ``insert``; a target of a foreign key is not read if its loaded object is given. Raises as ``insert`` and
+    ``created_object``.
+    """
+    instance = created_object(schema, fields, expire_in)
+    writer = ChangeBuilder(context, schema, deadline_of(expire_in))
+    return flow_of(writer, _InsertObject, instance, loaded_targets(context, schema, fields.values()))
 
 
 class _InsertObject(RecordWrite):
     """Store a new record."""
 
-    __slots__ = ("_item",)
+    __slots__ = ("_item", "targets")
 
     reads = False
 
-    def __init__(self, writer: ChangeBuilder, instance: Any) -> None:
+    def __init__(self, writer: ChangeBuilder, instance: Any, targets: Mapping[bytes, bytes] | None) -> None:
+        self.targets = targets
         item = self._item = writer.first(instance)
         super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
 

@@ -26,7 +26,7 @@ def key_given(schema: ModelSchema, field: str, value: Any) -> Any:
     if not isinstance(value, BaseModel):
         return value
     reference = schema.references[field]
-    if _collection_of(type(value)) != schema.indexes[reference.index_name].reference:
+    if collection_of(type(value)) != schema.indexes[reference.index_name].reference:
         raise InvalidValueError(
             "a foreign key is given an object of another model than its target",
             model=schema.name,
@@ -37,7 +37,7 @@ def key_given(schema: ModelSchema, field: str, value: Any) -> Any:
     return getattr(value, "pk")  # noqa: B009 - every class of a target has it, which type checkers cannot see
 
 
-def _collection_of(model: type[Any]) -> str | None:
+def collection_of(model: type[Any]) -> str | None:
     """Return the collection that stores the objects of a class.
 
     A class may derive from the target of a foreign key and have a collection of its own, with other records.
