@@ -35,6 +35,7 @@ SUITES: dict[str, Limits] = {
     "tests.query.test_unions": BARE_READS,
     "tests.queues.test_messages": UNTOLD,
     "tests.references.test_cascades_at_random": MANY_CHECKS,
+    "tests.references.test_existing_records": FEW,
     "tests.transactions.test_checks": FEW,
     "tests.transactions.test_objects": UNTOLD,
     "tests.transactions.test_raw_keys": UNTOLD,

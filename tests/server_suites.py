@@ -43,6 +43,7 @@ SUITES = frozenset(
         "tests.queues.test_listeners",
         "tests.queues.test_messages",
         "tests.references.test_cascades_at_random",
+        "tests.references.test_existing_records",
         "tests.references.test_on_delete",
         "tests.references.test_reading",
         "tests.references.test_remove_cascade",

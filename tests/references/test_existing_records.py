@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -22,6 +21,7 @@ from kvmodels import (
     SchemaChangeRefusedError,
     SchemaMismatchError,
     Unique,
+    open_kv,
 )
 
 
@@ -78,22 +78,25 @@ class TwiceReferringBook(KvModel, collection="books"):
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
+def url(url_of: Callable[[str], str]) -> Iterator[str]:
+    """A store in memory, which stays while releases open and close it."""
+    url = url_of("memory")
+    with open_kv(url):
+        yield url
 
 
-def fill(path: Path, model: type[Any], *authors: int, **books: int) -> None:
+def fill(url: str, model: type[Any], *authors: int, **books: int) -> None:
     """Store authors, and books by their authors: ``b1=7`` is the book 1 of the author 7."""
-    with Database(path, models=[Author, Press, model]) as db:
+    with Database(url, models=[Author, Press, model]) as db:
         db[Author].bulk_create([Author(id=key) for key in authors])
         db[model].bulk_create([model(id=int(name[1:]), author_id=author) for name, author in books.items()])
 
 
 @pytest.fixture
-def pending(path: Path) -> Iterator[Database]:
+def pending(url: str) -> Iterator[Database]:
     """A store with the author 1, whose book 1 refers to her, and books 2 and 3 that refer to nobody; after a build."""
-    fill(path, OldBook, 1, b1=1, b2=7, b3=8)
-    with Database(path, models=[Author, Book]) as db:
+    fill(url, OldBook, 1, b1=1, b2=7, b3=8)
+    with Database(url, models=[Author, Book]) as db:
         report = db.apply()
         assert not report.complete
         assert [(one.key, one.kind, one.reason) for one in report.builds[0].violations] == [
@@ -109,9 +112,9 @@ def listed(db: Database) -> list[int]:
 
 
 @pytest.mark.parametrize("before", [OldBook, IndexedBook])
-def test_it_is_built_next_to_older_releases(path: Path, before: type[Any]):
-    fill(path, before, 1, b1=1, b2=1)
-    with Database(path, models=[Author, before]) as old, Database(path, models=[Author, Book]) as db:
+def test_it_is_built_next_to_older_releases(url: str, before: type[Any]):
+    fill(url, before, 1, b1=1, b2=1)
+    with Database(url, models=[Author, before]) as old, Database(url, models=[Author, Book]) as db:
         with pytest.raises(SchemaMismatchError, match=r"does not enforce yet.*db\.apply\(\)"):
             db[Book].create(id=3, author_id=1)
         assert [(step.rule, step.kind) for step in db.plan().steps] == [("reference_added", "NEEDS_REBUILD")]
@@ -128,10 +131,10 @@ def test_it_is_built_next_to_older_releases(path: Path, before: type[Any]):
         assert db.check().ok
 
 
-def test_a_collection_listed_with_records_gets_it_in_a_build(path: Path):
-    with Database(path, models=[Author]) as db:
+def test_a_collection_listed_with_records_gets_it_in_a_build(url: str):
+    with Database(url, models=[Author]) as db:
         db.kv.set(("books", 1), {"id": 1, "author_id": 7})
-    with Database(path, models=[Author, Book]) as db:
+    with Database(url, models=[Author, Book]) as db:
         with pytest.raises(SchemaMismatchError):
             db[Book].create(id=2, author_id=7)
         db.apply()
@@ -183,8 +186,8 @@ def test_a_target_is_protected_by_indexed_records_only_while_there_are_violation
     assert listed(pending) == [2, 3]
 
 
-def test_a_program_that_declares_the_target_alone_keeps_the_foreign_key(path: Path, pending: Database):
-    with Database(path, models=[Author]) as alone:
+def test_a_program_that_declares_the_target_alone_keeps_the_foreign_key(url: str, pending: Database):
+    with Database(url, models=[Author]) as alone:
         with pytest.raises(ProtectedError) as caught:
             alone[Author].remove(1)
         assert (caught.value.referrer, caught.value.keys) == ("books", (1,))
@@ -195,8 +198,8 @@ def test_a_program_that_declares_the_target_alone_keeps_the_foreign_key(path: Pa
             alone[Author].rename(7, 9)
 
 
-def test_an_older_release_only_reads_from_the_first_commit_of_the_build(path: Path, pending: Database):
-    with Database(path, models=[Author, OldBook]) as old:
+def test_an_older_release_only_reads_from_the_first_commit_of_the_build(url: str, pending: Database):
+    with Database(url, models=[Author, OldBook]) as old:
         for write in (
             lambda: old[OldBook].create(id=4, author_id=9),
             lambda: old[OldBook].patch(2, title="Emma"),
@@ -228,27 +231,27 @@ def test_bulk_writes_keep_the_list(pending: Database):
     assert books.filter(author_id=1).count() == 3
 
 
-def test_a_target_with_a_deadline_is_none(path: Path):
-    fill(path, OldBook, b1=1)
-    with Database(path, models=[Author, OldBook]) as old:
+def test_a_target_with_a_deadline_is_none(url: str):
+    fill(url, OldBook, b1=1)
+    with Database(url, models=[Author, OldBook]) as old:
         old[Author].create(id=1, expire_in=1e6)
-    with Database(path, models=[Author, Book]) as db:
+    with Database(url, models=[Author, Book]) as db:
         assert [(one.kind, one.reason) for one in db.apply().builds[0].violations] == [("no_target", "expires")]
         db[Author].patch(1, expire_in=None)
         assert [report.state for report in db.resolve(Book)] == ["readable"]
 
 
-def test_several_foreign_keys_are_built_with_one_apply(path: Path):
-    fill(path, OldBook, 1, b1=1)
-    with Database(path, models=[Author, Press, TwiceReferringBook]) as db:
+def test_several_foreign_keys_are_built_with_one_apply(url: str):
+    fill(url, OldBook, 1, b1=1)
+    with Database(url, models=[Author, Press, TwiceReferringBook]) as db:
         assert db.apply().complete
         with pytest.raises(ReferenceViolationError):
             db[TwiceReferringBook].patch(1, press_id=5)
 
 
-def test_dropping_it_ends_the_protection(path: Path):
-    fill(path, Book, 7, b1=7)
-    with Database(path, models=[Author, IndexedBook]) as db:
+def test_dropping_it_ends_the_protection(url: str):
+    fill(url, Book, 7, b1=7)
+    with Database(url, models=[Author, IndexedBook]) as db:
         with pytest.raises(SchemaChangeRefusedError, match="reference_changed"):
             db.apply()
         with pytest.raises(SchemaMismatchError, match="drop_index"):
@@ -263,17 +266,17 @@ def test_dropping_it_ends_the_protection(path: Path):
         assert not db.check().stray_guards
 
 
-def test_dropping_its_index_by_name_ends_it_too(path: Path):
-    fill(path, Book, 7, b1=7)
-    with Database(path, models=[Author, OldBook]) as db:
+def test_dropping_its_index_by_name_ends_it_too(url: str):
+    fill(url, Book, 7, b1=7)
+    with Database(url, models=[Author, OldBook]) as db:
         db.drop_index(OldBook, "author_id")
         assert db[Author].remove(7)
         assert db.plan().is_current
 
 
-def test_another_target_is_a_drop_and_a_build(path: Path):
-    fill(path, Book, 1, 2, b1=1, b2=2)
-    with Database(path, models=[Author, Press, PressBook]) as db:
+def test_another_target_is_a_drop_and_a_build(url: str):
+    fill(url, Book, 1, 2, b1=1, b2=2)
+    with Database(url, models=[Author, Press, PressBook]) as db:
         assert [step.rule for step in db.plan().refused] == ["reference_changed"]
         db[Press].create(id=1)
         with pytest.raises(SchemaMismatchError):
@@ -289,9 +292,9 @@ def test_another_target_is_a_drop_and_a_build(path: Path):
             db[Press].remove(1)
 
 
-def test_another_type_of_index_never_ends_the_protection(path: Path):
-    fill(path, Book, 1, 2, b1=1, b2=2, b3=2)
-    with Database(path, models=[Author, Book]) as old, Database(path, models=[Author, UniqueBook]) as db:
+def test_another_type_of_index_never_ends_the_protection(url: str):
+    fill(url, Book, 1, 2, b1=1, b2=2, b3=2)
+    with Database(url, models=[Author, Book]) as old, Database(url, models=[Author, UniqueBook]) as db:
         assert [step.rule for step in db.plan().steps] == ["index_changed"]
         with pytest.raises(ReferenceViolationError):
             db[UniqueBook].create(id=4, author_id=7)
@@ -310,9 +313,9 @@ def test_another_type_of_index_never_ends_the_protection(path: Path):
             old[Book].create(id=4, author_id=2)
 
 
-def test_a_duplicate_whose_target_is_removed_stays_listed_for_that(path: Path):
-    fill(path, OldBook, 7, b1=7, b2=7)
-    with Database(path, models=[Author, UniqueBook]) as db:
+def test_a_duplicate_whose_target_is_removed_stays_listed_for_that(url: str):
+    fill(url, OldBook, 7, b1=7, b2=7)
+    with Database(url, models=[Author, UniqueBook]) as db:
         assert [one.kind for one in db.apply().builds[0].violations] == ["duplicate"]
         (holder,) = {1, 2} - {one.key for one in db.violations(UniqueBook)}
         db[UniqueBook].remove(holder)
@@ -325,20 +328,20 @@ def test_a_duplicate_whose_target_is_removed_stays_listed_for_that(path: Path):
             db[Author].remove(7)
 
 
-def test_effects_of_a_removal_reach_indexed_records_during_a_build(path: Path):
-    fill(path, OldBook, 1, b1=1, b2=7)
-    with Database(path, models=[Author, CascadingBook]) as db:
+def test_effects_of_a_removal_reach_indexed_records_during_a_build(url: str):
+    fill(url, OldBook, 1, b1=1, b2=7)
+    with Database(url, models=[Author, CascadingBook]) as db:
         assert [step.rule for step in db.plan().steps] == ["reference_added"]
         assert db.apply().builds[0].state == "pending"
-        with Database(path, models=[Author]) as alone, pytest.raises(SchemaMismatchError):
+        with Database(url, models=[Author]) as alone, pytest.raises(SchemaMismatchError):
             alone[Author].remove(1)
         assert db[Author].remove(1)
         assert [one.id for one in db[CascadingBook].all().allow_scan()] == [2]
 
 
-def test_effects_of_a_removal_reach_listed_records_by_an_index_that_has_them(path: Path):
-    fill(path, IndexedBook, 1, b1=1, b2=7, b3=8)
-    with Database(path, models=[Author, CascadingBook]) as db:
+def test_effects_of_a_removal_reach_listed_records_by_an_index_that_has_them(url: str):
+    fill(url, IndexedBook, 1, b1=1, b2=7, b3=8)
+    with Database(url, models=[Author, CascadingBook]) as db:
         assert [step.rule for step in db.plan().steps] == ["reference_added"]
         assert [one.key for one in db.apply().builds[0].violations] == [2, 3]
         db[Author].create(id=7)
@@ -347,9 +350,9 @@ def test_effects_of_a_removal_reach_listed_records_by_an_index_that_has_them(pat
         assert [one.id for one in db[CascadingBook].all().allow_scan()] == [1, 3]
 
 
-def test_effects_of_a_removal_in_a_transaction_follow_its_own_writes_during_a_build(path: Path):
-    fill(path, OldBook, 1, 2, b1=1, b2=7)
-    with Database(path, models=[Author, CascadingBook]) as db:
+def test_effects_of_a_removal_in_a_transaction_follow_its_own_writes_during_a_build(url: str):
+    fill(url, OldBook, 1, 2, b1=1, b2=7)
+    with Database(url, models=[Author, CascadingBook]) as db:
         assert db.apply().builds[0].state == "pending"
         with db.transaction() as tx:
             tx[CascadingBook].patch(1, author_id=2)
@@ -359,11 +362,11 @@ def test_effects_of_a_removal_in_a_transaction_follow_its_own_writes_during_a_bu
 
 
 @pytest.mark.parametrize("before", [OldBook, IndexedBook])
-def test_a_collection_without_records_gets_it_when_it_is_opened(path: Path, before: type[KvModel]):
-    with Database(path, models=[Author, before]) as old:
+def test_a_collection_without_records_gets_it_when_it_is_opened(url: str, before: type[KvModel]):
+    with Database(url, models=[Author, before]) as old:
         old[before].create(id=1, author_id=7)
         old[before].remove(1)
-        with Database(path, models=[Author, Book]) as db:
+        with Database(url, models=[Author, Book]) as db:
             with pytest.raises(ReferenceViolationError):
                 db[Book].create(id=1, author_id=7)
             db[Author].create(id=7)
@@ -377,13 +380,13 @@ def test_a_collection_without_records_gets_it_when_it_is_opened(path: Path, befo
             old[before].create(id=2, author_id=8)
 
 
-def test_an_older_release_does_not_take_a_dropped_foreign_key_up_again(path: Path):
-    fill(path, Book, 7)
-    with Database(path, models=[Author, IndexedBook]) as db:
+def test_an_older_release_does_not_take_a_dropped_foreign_key_up_again(url: str):
+    fill(url, Book, 7)
+    with Database(url, models=[Author, IndexedBook]) as db:
         db.apply(allow=["drop_index"])
-    with Database(path, models=[Author, Book]) as old:
+    with Database(url, models=[Author, Book]) as old:
         assert [step.rule for step in old.plan().refused] == ["index_superseded"]
         with pytest.raises(SchemaMismatchError):
             old[Book].create(id=1, author_id=7)
-    with Database(path, models=[Author, IndexedBook]) as db:
+    with Database(url, models=[Author, IndexedBook]) as db:
         db[IndexedBook].create(id=1, author_id=9)
