@@ -6,7 +6,7 @@ Rules of this module: it only registers. A module of ``kvmodels/cli/commands/`` 
 from __future__ import annotations
 
 from kvmodels.cli.command_line import CommandLine
-from kvmodels.cli.commands import checking, indexes, raw_keys, schema, shell, version, waiting
+from kvmodels.cli.commands import checking, copying, indexes, raw_keys, schema, shell, version, waiting
 from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
 
 application = new_group()
@@ -29,6 +29,12 @@ for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, s
 _indexes = add_group(application, indexes.indexes, section="Schema and indexes")
 add_command(_indexes, indexes.build)
 add_command(_indexes, indexes.drop)
+
+add_command(application, copying.dump, section="Copies")
+add_command(application, copying.load, section="Copies")
+add_command(application, copying.backup, section="Copies")
+add_command(application, copying.restore, section="Copies")
+add_command(application, copying.copy, section="Copies")
 
 add_command(application, raw_keys.keys, section="Raw keys")
 add_command(application, raw_keys.get, section="Raw keys")

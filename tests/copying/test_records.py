@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from kvmodels import (
     AggregateIndex,
@@ -221,9 +220,9 @@ def test_a_bad_file_is_refused_before_anything_is_written(shop, damage):
     with Database(models=MODELS) as db:
         before = state(db)
         text = "".join(damage(dumped(shop).splitlines(keepends=True)))
-        with pytest.raises((DecodeError, ValidationError)) as caught:
+        with pytest.raises(DecodeError) as caught:
             load(db, text, on_conflict="ignore")
-        assert "line " in " ".join([str(getattr(caught.value, "reason", "")), *getattr(caught.value, "__notes__", ())])
+        assert str(caught.value.reason).startswith("line ")
         assert state(db) == before
 
 

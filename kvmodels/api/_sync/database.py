@@ -815,9 +815,8 @@ class Database:
 
         Raises:
             LoadConflictError: with ``"error"``: keys of the dump exist; nothing was written.
-            DecodeError: a line is damaged or missing; nothing was written.
-            pydantic.ValidationError, InvalidValueError, LimitExceededError: the store cannot hold a record; nothing was
-                written.
+            DecodeError: a line is damaged or missing, or the model rejects a record; nothing was written.
+            InvalidValueError, LimitExceededError: the store cannot hold a record; nothing was written.
             SchemaMismatchError: a collection has no declared model, or this process must not write to it.
             ReservedKeyError: a key belongs to a model that was not declared.
             UniqueViolationError, ReferenceViolationError: a record violates a constraint; earlier batches are stored,

@@ -22,7 +22,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.references import OutgoingReference
 from kvmodels.core.keys import Key, decode_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
-from kvmodels.errors import AlreadyExistsError, IntegrityError, LoadConflictError, ReferenceViolationError
+from kvmodels.errors import AlreadyExistsError, DecodeError, IntegrityError, LoadConflictError, ReferenceViolationError
 from kvmodels.flows.arguments import require_no_counters, require_told_deadlines
 from kvmodels.flows.bulk.batches import BulkRun, ListSource, failure_of
 from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkOptions, OnConflict
@@ -119,7 +119,7 @@ class RecordLoading:
 
         Raises:
             DecodeError: a line is damaged, or a record is not valid for its model.
-            pydantic.ValidationError, InvalidValueError, LimitExceededError: the store cannot hold a record.
+            InvalidValueError, LimitExceededError: the store cannot hold a record.
             SchemaMismatchError: a collection has no declared model, or this process must not write to it.
             ReservedKeyError: a key belongs to a model that is not declared.
         """
@@ -153,6 +153,10 @@ class RecordLoading:
         try:
             row = Row(dumped.key, *context.codec.encode_document(dumped.document), b"", dumped.expire_at)
             item = pending(context, schema, object_of(context, live, row))
+        except DecodeError as error:
+            error.reason = f"line {dumped.number}: {error.reason}"
+            error.hint = "The model does not accept a record of the dump: change the record, or the model."
+            raise
         except Exception as error:  # validators of users may raise anything
             error.add_note(f"line {dumped.number} of the dump")
             raise
