@@ -15,9 +15,10 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels._support.suggest import get_close_matches
 from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
-from kvmodels.api._sync.kv import Kv
+from kvmodels.api._sync.kv import Kv, open_kv
 from kvmodels.cli.failures import CommandError
 from kvmodels.cli.location import find_database, import_database, is_import_path
+from kvmodels.errors import DecodeError, EngineError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
@@ -88,11 +89,25 @@ def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool
     if is_import_path(text):
         db = _opened(import_database(text, folder), readonly=not writes, must_be_readonly=readonly)
     else:
-        if writes and not creates:
-            Database(text, readonly=True).close()  # raises if there is no store, which the next line would create
-        db = Database(text, readonly=not writes)
+        db = Database(text, codec=_codec_of(text, may_be_absent=creates), readonly=not writes)
     with db:
         yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
+
+
+def _codec_of(url: str, *, may_be_absent: bool) -> str:
+    """Return the codec that the first value of a store was written with.
+
+    It opens the store read-only, so it raises an EngineError if there is none, which an engine would create.
+    """
+    try:
+        with open_kv(url, readonly=True) as kv:
+            next(kv.list((), limit=1), None)
+    except DecodeError as error:
+        return "v8" if str(error.reason).startswith("encoding ") else "msgpack"
+    except EngineError:
+        if not may_be_absent:
+            raise
+    return "msgpack"
 
 
 def _opened(database: Database | AsyncDatabase, *, readonly: bool, must_be_readonly: bool) -> Database:

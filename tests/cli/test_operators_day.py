@@ -59,9 +59,9 @@ def records(request, folder):
         (folder / f"{name}.py").write_text(PROGRAM.replace("{more}", more))
     with opened("morning_app") as db:
         book: Any = db.models[0]
-        db[book].bulk_create(
-            book(isbn=n, title=f"title {n}", genre=f"genre {n % 50}", price=n % 100) for n in range(request.param)
-        )
+        books = [book(isbn=n, title=f"title {n}", genre=f"genre {n % 50}", price=n % 100) for n in range(request.param)]
+        for start in range(0, request.param, 10_000):
+            db[book].bulk_create(books[start : start + 10_000])
     return request.param
 
 

@@ -138,3 +138,12 @@ def test_a_locked_file_is_an_error_of_the_store(url, folder, run):
     assert result.exit_code == 3
     assert "locked" in result.stderr or "busy" in result.stderr
     assert entries_in(url) == before
+
+
+def test_a_store_of_another_codec_is_read_and_written_in_it(folder, run):
+    with open_kv("deno.db", codec="v8") as kv:
+        kv.set(("a",), {"b": 1})
+    assert run("set", "c", '["d"]', "-d", "deno.db").exit_code == 0
+    assert run("keys", "--values", "-d", "deno.db").stdout == '["a"]\t{"b": 1}\n["c"]\t["d"]\n'
+    with open_kv("deno.db", codec="v8") as kv:
+        assert kv.get(("c",)).value == ["d"]
