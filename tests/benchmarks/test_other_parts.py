@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import concurrency, growth, imports
+from benchmarks import concurrency, growth, imports, observers
 from benchmarks.__main__ import chosen, installed
 from benchmarks.columns.registry import COLUMNS
 from benchmarks.measuring import folder_bytes, resident_bytes
@@ -35,6 +35,12 @@ def test_an_import_finds_its_bytecode_compiled_where_nothing_may_be_written(monk
     imports.import_ms("import kvmodels.errors", str(tmp_path))
     compiled = {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")}
     assert {"errors", "lazy_modules"} <= compiled
+
+
+def test_every_observer_is_measured_on_every_engine():
+    rows = observers.measure(rounds=1, calls=3)
+    assert {row[:2] for row in rows} == {(engine, name) for engine in ("memory", "sqlite") for name in observers.OBSERVERS}
+    assert all(get > 0 and insert > 0 for *_, get, insert in rows)
 
 
 def test_growth_measures_the_same_rows_at_every_size():
