@@ -39,7 +39,9 @@ def test_an_import_finds_its_bytecode_compiled_where_nothing_may_be_written(monk
 
 def test_every_observer_is_measured_on_every_engine():
     rows = observers.measure(rounds=1, calls=3)
-    assert {row[:2] for row in rows} == {(engine, name) for engine in ("memory", "sqlite") for name in observers.OBSERVERS}
+    assert {row[:2] for row in rows} == {
+        (engine, name) for engine in ("memory", "sqlite") for name in observers.OBSERVERS
+    }
     assert all(get > 0 and insert > 0 for *_, get, insert in rows)
 
 
