@@ -50,12 +50,14 @@ class CommandLine:
         """Ask before data is destroyed; the answer is read from the terminal, and ``--yes`` gives it in advance.
 
         Raises:
-            CommandError: the answer was not yes, or nobody can be asked because stdin is not a terminal.
+            CommandError: the answer was not yes, or stdin is not a terminal.
         """
         if yes:
             return
         if not typer.get_text_stream("stdin").isatty():
-            raise CommandError(f"{question} Nobody can be asked", hint="Answer with --yes.", exit_code=FOUND)
+            raise CommandError(
+                "stdin is not a terminal, so --yes is required", hint=f"The question is: {question}", exit_code=FOUND
+            )
         if not typer.confirm(question, err=True):
             raise CommandError("nothing was changed", exit_code=FOUND)
 
