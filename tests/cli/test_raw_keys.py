@@ -147,3 +147,14 @@ def test_a_store_of_another_codec_is_read_and_written_in_it(folder, run):
     assert run("keys", "--values", "-d", "deno.db").stdout == '["a"]\t{"b": 1}\n["c"]\t["d"]\n'
     with open_kv("deno.db", codec="v8") as kv:
         assert kv.get(("c",)).value == ["d"]
+
+
+@pytest.mark.servers
+def test_a_server_is_opened_by_its_url(folder, run, databases):
+    url = databases.url()
+    with open_kv(url) as kv:
+        kv.set(("a",), 1)
+    assert run("set", "b", "2", "-d", url).exit_code == 0
+    assert run("keys", "--values", "-d", url).stdout == '["a"]\t1\n["b"]\t2\n'
+    assert run("delete", "a", "--readonly", "-d", url).exit_code == 2
+    assert run("check", "-d", url).exit_code == 0
