@@ -6,7 +6,7 @@ Rules of this module: it only registers. A module of ``kvmodels/cli/commands/`` 
 from __future__ import annotations
 
 from kvmodels.cli.command_line import CommandLine
-from kvmodels.cli.commands import checking, copying, indexes, raw_keys, schema, shell, version, waiting
+from kvmodels.cli.commands import checking, copying, indexes, inside, raw_keys, records, schema, shell, version, waiting
 from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
 
 application = new_group()
@@ -22,6 +22,16 @@ def kvmodels(line: CommandLine) -> None:
 
 
 application.callback(no_args_is_help=True, help=kvmodels.__doc__)(with_common_options(kvmodels))
+
+add_command(application, inside.info, section="Look inside")
+add_command(application, inside.stats, section="Look inside")
+add_command(application, inside.inspect, section="Look inside")
+
+add_command(application, records.rows, section="Records")
+add_command(application, records.count, section="Records")
+add_command(application, records.explain, section="Records")
+add_command(application, records.insert, section="Records")
+add_command(application, records.export, section="Records")
 
 for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve, checking.check):
     add_command(application, _command, section="Schema and indexes")

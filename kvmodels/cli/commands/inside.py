@@ -1,0 +1,115 @@
+"""``info``, ``stats`` and ``inspect``: what a store holds.
+
+Rules of this module: the catalogue of the store is enough; no model classes are needed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.cli.command_line import CommandLine
+from kvmodels.cli.commands.schema import Throttle, as_data
+from kvmodels.cli.model_source import model_source
+from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.store import OpenStore
+from kvmodels.flows.describe.stats import RowStats, StoreStats
+
+_HEADER = ("__kvmodels__", "header")
+
+
+def info(line: CommandLine) -> None:
+    """Show the collections of the store, and which indexes are not ready.
+
+    Nothing is counted; see kvmodels stats.
+    """
+    with line.open() as store:
+        found = _info(store)
+        if line.output.as_json:
+            line.output.json(found)
+            return
+        line.output.message(f"stored format: {found['format'] or 'none'}")
+        line.output.listing(
+            ("collection", "model", "schema_version", "fields", "indexes", "not_ready"),
+            ({**one, "not_ready": ", ".join(one["not_ready"]) or None} for one in found["collections"]),
+            none="the store has no collections",
+        )
+
+
+def _info(store: OpenStore) -> dict[str, Any]:
+    header = store.kv.get(_HEADER).value
+    indexes = store.db.indexes()
+    collections = [
+        {
+            "collection": one.name,
+            "model": one.model,
+            "schema_version": one.schema_version,
+            "oldest_version": one.oldest_version,
+            "primary_key": [column.name for column in one.primary_key],
+            "fields": len(one.fields),
+            "indexes": sum(index.collection == one.name for index in indexes),
+            "not_ready": [
+                index.index.name
+                for index in indexes
+                if index.collection == one.name and index.state is not IndexState.READABLE
+            ],
+        }
+        for one in store.db.collections()
+    ]
+    return {"format": None if header is None else header["format"], "collections": collections}
+
+
+def stats(
+    line: CommandLine,
+    *,
+    exact: Annotated[bool, typer.Option("--exact", help="Read every row instead of a sample.")] = False,
+    throttle: Throttle = None,
+) -> None:
+    """Count rows and bytes by collection and index.
+
+    Rows are counted, and their sizes estimated from a sample; --exact reads all of them.
+    """
+    with line.open() as store:
+        with line.output.progress() as progress:
+            found = store.db.stats(exact=exact, progress=of_schema_change(progress), throttle=throttle)
+        if line.output.as_json:
+            line.output.json({"exact": found.exact, **as_data(found)})
+            return
+        line.output.listing(("part", "rows", "bytes", "expiring"), _lines(found), none="")
+        if not found.exact:
+            line.output.message("bytes and expiring are estimates; --exact reads every row")
+
+
+def _lines(found: StoreStats) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for collection in found.collections:
+        lines.append(_line(collection.name, collection.records))
+        for index in collection.indexes:
+            generation = "" if index.generation == 1 else f" (generation {index.generation})"
+            lines.append(_line(f"{collection.name}.{index.name}{generation}", index.entries))
+    lines += [
+        {"part": "queue: ready", "rows": found.queue_ready},
+        {"part": "queue: later", "rows": found.queue_later},
+        {"part": "locks: held", "rows": found.locks_held},
+        {"part": "locks: waiting", "rows": found.lock_waiters},
+        _line("namespaces", found.namespaces),
+        _line("library", found.library),
+        _line("other keys", found.other),
+    ]
+    return lines + [{"part": path, "bytes": size} for path, size in found.files.items()]
+
+
+def _line(part: str, rows: RowStats) -> dict[str, Any]:
+    return {"part": part, "rows": rows.rows, "bytes": rows.bytes, "expiring": rows.expiring or None}
+
+
+def inspect(line: CommandLine) -> None:
+    """Print model classes for the store as a Python module.
+
+    They are made from the catalogue: nested models become dicts, and functions of computed columns are not known.
+    Indexes that cannot be declared without them are listed as comments. Open the store with models=MODELS.
+    """
+    with line.open() as store:
+        line.output.text(model_source(store.db.collections(), [one for one in store.db.indexes() if one.generation]))

@@ -1,0 +1,235 @@
+"""``rows``, ``count``, ``explain``, ``insert`` and ``export``: the records of a model.
+
+Rules of this module: conditions are text for ``parse_lookups``. A database that is given as a URL has no classes: its
+records are then printed as they are stored, without conditions and orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from kvmodels.api._sync.queryset import QuerySet
+from kvmodels.cli.command_line import CommandLine
+from kvmodels.cli.commands.schema import Model, as_data
+from kvmodels.cli.failures import CommandError
+from kvmodels.cli.output import Format
+from kvmodels.cli.record_files import checked_records
+from kvmodels.cli.store import OpenStore
+from kvmodels.codecs.typed_json import value_to_json
+from kvmodels.errors import AlreadyExistsError, IntegrityError
+from kvmodels.query.text_lookups import ORDER, parse_lookups
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.definition.values import RESERVED_FIELD
+
+Conditions = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FIELD[__LOOKUP]=VALUE", help="Conditions, such as age__gte=18.", show_default=False),
+]
+Orders = Annotated[
+    list[str] | None, typer.Option("--order", "-o", metavar="[-]FIELD", help="Order by a field, - for descending.")
+]
+Scan = Annotated[bool, typer.Option("--scan", help="Allow a query that no index serves.")]
+AsTable = Annotated[bool, typer.Option("--table", help="Print a table.")]
+AsLines = Annotated[bool, typer.Option("--nl", help="Print one JSON object a line.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+
+BATCH = 500
+
+
+def rows(
+    line: CommandLine,
+    *,
+    model: Model,
+    conditions: Conditions = None,
+    order: Orders = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Print at most this many.")] = 20,
+    after: Annotated[str | None, typer.Option("--after", metavar="CURSOR", help="Continue after a page.")] = None,
+    scan: Scan = False,
+    table: AsTable = False,
+    nl: AsLines = False,
+    csv: AsCsv = False,
+) -> None:
+    """Print records, one page at a time.
+
+    The cursor of the next page is printed on stderr. On a terminal the format is a table, in a pipe JSON.
+    """
+    form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv))
+    with line.open() as store:
+        if store.models:
+            chosen = store.model(model)
+            page = _query(store, chosen, conditions, order, scan=scan).page(size=limit, after=after)
+            found, cursor = [_record(one) for one in page.items], page.next_cursor
+        else:
+            found, cursor = _stored_page(store, _collection(store, model, conditions, order), limit, after)
+        line.output.rows(_columns(store, model, found), found, form)
+        if cursor is not None:
+            line.output.message(f"more: --after {cursor}")
+
+
+def count(line: CommandLine, *, model: Model, conditions: Conditions = None, scan: Scan = False) -> None:
+    """Print the number of records."""
+    with line.open() as store:
+        if store.models:
+            number = _query(store, store.model(model), conditions, None, scan=scan).count()
+        else:
+            number = store.kv.count((_collection(store, model, conditions, None),))
+        line.output.report(str(number), number)
+
+
+def explain(
+    line: CommandLine,
+    *,
+    model: Model,
+    conditions: Conditions = None,
+    order: Orders = None,
+    scan: Scan = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Run the query, and show what it read.")] = False,
+) -> None:
+    """Show which indexes a query reads."""
+    with line.open() as store:
+        plan = _query(store, store.model(model), conditions, order, scan=scan).explain(analyze=analyze)
+        line.output.report(str(plan), as_data(plan))
+
+
+def export(
+    line: CommandLine,
+    *,
+    model: Model,
+    conditions: Conditions = None,
+    order: Orders = None,
+    scan: Scan = False,
+    table: AsTable = False,
+    nl: AsLines = False,
+    csv: AsCsv = False,
+) -> None:
+    """Print all records, by default one JSON object a line.
+
+    Records are printed as they are read. The command insert reads the lines, JSON or CSV again.
+    """
+    form = _format(line, table=table, nl=nl, csv=csv) or "nl"
+    with line.open() as store:
+        if store.models:
+            query = _query(store, store.model(model), conditions, order, scan=scan)
+            found: Iterator[dict[str, Any]] = (_record(one) for one in query.iterator(batch_size=BATCH))
+        else:
+            found = _stored(store, _collection(store, model, conditions, order))
+        line.output.rows(_columns(store, model, ()), found, form)
+
+
+def insert(
+    line: CommandLine,
+    *,
+    model: Model,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON, JSON lines or CSV; - is stdin.")],
+    csv: Annotated[bool, typer.Option("--csv", help="The file is CSV.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite records with the same primary key.")] = False,
+) -> None:
+    """Insert records from a file.
+
+    The whole file is validated before the first record is written. Records are written in batches of 500, each of which
+    is one commit. Exit code 1: a record exists already, or breaks a unique index.
+    """
+    written = 0
+    with line.open(writes=True) as store:
+        chosen = store.model(model)
+        with checked_records(file, chosen, is_csv=csv) as records, line.output.progress() as progress:
+            for batch in _batches(records):
+                try:
+                    store.db[chosen].bulk_create(batch, on_conflict="update" if replace else "error")
+                except IntegrityError as error:
+                    line.output.message(f"{written} records of earlier batches were written")
+                    if isinstance(error, AlreadyExistsError):
+                        error.hint = "Use --replace to overwrite records."
+                    raise
+                written += len(batch)
+                progress(f"insert {model}", written, None)
+        line.output.message(f"{written} record{'' if written == 1 else 's'} written")
+
+
+def _format(line: CommandLine, *, table: bool, nl: bool, csv: bool) -> Format | None:
+    options: dict[Format, bool] = {"table": table, "nl": nl, "csv": csv, "json": line.output.as_json}
+    chosen: list[Format] = [name for name, given in options.items() if given]
+    if len(chosen) > 1:
+        raise CommandError("more than one format was given", hint="Choose one of --table, --json, --nl and --csv.")
+    return chosen[0] if chosen else None
+
+
+def _query(
+    store: OpenStore, model: type[KvModel], conditions: Iterable[str] | None, order: Iterable[str] | None, *, scan: bool
+) -> QuerySet[Any]:
+    parameters = [_condition(word) for word in conditions or ()]
+    parsed = parse_lookups(model, [*parameters, *((ORDER, column) for column in order or ())])
+    query = store.db[model].filter(parsed.where)
+    query = query.order_by(*parsed.order_by) if parsed.order_by else query
+    return query.allow_scan().sort_in_memory() if scan else query
+
+
+def _condition(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise CommandError(
+            f"{word!r} is not a condition", hint="Write FIELD=VALUE, such as genre=essay or age__gte=18."
+        )
+    if name == ORDER:
+        raise CommandError("an order is not a condition", hint="Write -o FIELD.")
+    return name, value
+
+
+def _record(record: KvModel) -> dict[str, Any]:
+    return record.model_dump(mode="json")
+
+
+def _columns(store: OpenStore, model: str, found: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the fields in the order of the class or catalogue, then others that records on the page have."""
+    if store.models:
+        fields = list(store.model(model).model_fields)
+    else:
+        fields = [name for one in store.db.collections() if one.name == model for name in one.fields]
+    return list(dict.fromkeys([*fields, *(name for record in found for name in record)]))
+
+
+# --- without classes --------------------------------------------------------------------------------------------
+
+
+def _collection(store: OpenStore, name: str, conditions: object, order: object) -> str:
+    """Return the name of a collection in the catalogue; conditions and orders need its class."""
+    if conditions or order:
+        store.require_models()
+    known = [one.name for one in store.db.collections()]
+    if name not in known:
+        there = f"There are: {', '.join(known)}." if known else "The store has no collections."
+        raise CommandError(f"no collection is called {name!r}", hint=there)
+    return name
+
+
+def _stored_page(
+    store: OpenStore, collection: str, limit: int, after: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    listing = store.kv.list((collection,), limit=limit, cursor=after)
+    found = [_document(entry.value) for entry in listing]
+    if len(found) < limit:
+        return found, None
+    is_last = next(iter(store.kv.list((collection,), limit=1, cursor=listing.cursor, keys_only=True)), None) is None
+    return found, None if is_last else listing.cursor
+
+
+def _stored(store: OpenStore, collection: str) -> Iterator[dict[str, Any]]:
+    return (_document(entry.value) for entry in store.kv.list((collection,)))
+
+
+def _document(value: Any) -> dict[str, Any]:
+    return {name: value_to_json(one) for name, one in value.items() if name != RESERVED_FIELD}
+
+
+def _batches(records: Iterator[KvModel]) -> Iterator[list[KvModel]]:
+    batch: list[KvModel] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,168 @@
+"""The source of model classes for the collections of a store.
+
+Rules of this module: the text is a module that can be imported. Whatever the catalogue does not say becomes a comment,
+never a guess that changes stored data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from keyword import iskeyword
+from typing import Final
+
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
+from kvmodels.schema.declare.on_write import VERB_KEYWORDS
+from kvmodels.schema.describe.conditions import UNKNOWN_SPAN
+from kvmodels.schema.describe.descriptions import ColumnDescription, IndexDescription
+
+_HEAD: Final = '''"""Models of a store, printed by kvmodels inspect."""
+
+import datetime
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import IPvAnyAddress
+
+from kvmodels import (
+    CASCADE,
+    SET_NULL,
+    ULID,
+    AggregateIndex,
+    ForeignKey,
+    Index,
+    KeyNumber,
+    KvModel,
+    PrimaryKey,
+    Q,
+    Unique,
+    UniqueConstraint,
+)
+'''
+
+_TYPES: Final[Mapping[str, str]] = {
+    **{name: name for name in ("bool", "int", "float", "str", "bytes", "None", "list", "set", "frozenset")},
+    **{name: name for name in ("dict", "tuple")},
+    "number": "Annotated[int, KeyNumber()]",
+    "uuid": "UUID",
+    "ulid": "ULID",
+    "date": "datetime.date",
+    "datetime": "datetime.datetime",
+    "time": "datetime.time",
+    "timedelta": "datetime.timedelta",
+    "decimal": "Decimal",
+    "ip4": "IPv4Address",
+    "ip6": "IPv6Address",
+    "ip": "IPvAnyAddress",
+}
+_ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+def model_source(collections: Sequence[CollectionDescription], indexes: Sequence[IndexStatus]) -> str:
+    """Return a module with a class for each collection, and all of them in ``MODELS``."""
+    names = _class_names([one.name for one in collections])
+    classes = [
+        "\n".join(_class(one, names, [index for index in indexes if index.collection == one.name]))
+        for one in collections
+    ]
+    return "\n\n\n".join([_HEAD.rstrip(), *classes, f"MODELS = [{', '.join(names[one.name] for one in collections)}]"])
+
+
+def _class_names(collections: Iterable[str]) -> dict[str, str]:
+    """Return a class name for each collection: ``order_lines`` is ``OrderLines``."""
+    found: dict[str, str] = {}
+    for collection in collections:
+        name = "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", collection))
+        name = name if name[:1].isalpha() and not iskeyword(name) else f"Collection{name}"
+        taken = {*found.values(), *_WORD.findall(_HEAD)}
+        found[collection] = next(one for one in _numbered(name) if one not in taken)
+    return found
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}{number}" for number in count(2))
+
+
+def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequence[IndexStatus]) -> Iterator[str]:
+    usable = [index.index for index in indexes if index.state not in (IndexState.DISABLED, IndexState.DROPPING)]
+    types = {column.name: column for index in usable for column in index.columns if _is_plain(column)}
+    keys = {index.columns[0].name: index for index in usable if index.references is not None}
+    yield f'class {names[one.name]}(KvModel, collection="{one.name}"):'
+    for column in one.primary_key:
+        yield f"    {column.name}: PrimaryKey[{_TYPES.get(column.type, 'Any')}]"
+    for name, stored in one.fields.items():
+        if name in {column.name for column in one.primary_key}:
+            continue
+        if not name.isidentifier() or iskeyword(name) or name.startswith("_") or name in VERB_KEYWORDS:
+            yield f"    # the field {name!r} cannot be declared"
+            continue
+        declared = _column_type(types[name]) if name in types else _type(stored)
+        yield f"    {name}: {_foreign_key(keys[name], declared, names) if name in keys else declared}"
+    yield from _meta(one, usable)
+
+
+def _is_plain(column: ColumnDescription) -> bool:
+    return not column.many and not column.computed and "." not in column.name
+
+
+def _column_type(column: ColumnDescription) -> str:
+    return _TYPES.get(column.type, "Any") + (" | None" if column.nullable else "")
+
+
+def _type(stored: str) -> str:
+    """Return the annotation for a type in the catalogue; nested models and unknown types are Any."""
+    return _WORD.sub(lambda word: _TYPES.get(word[0], "Any"), stored)
+
+
+def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str]) -> str:
+    target = names.get(index.references or "")
+    if target is None:
+        return declared
+    key = f'ForeignKey[{declared}, "{target}"]'
+    action = _ON_DELETE.get(index.on_delete or "")
+    marks = [action] if action is not None else []
+    marks += [f"Unique(name={index.name!r}, nulls={index.nulls!r})"] if index.unique else []
+    return f"Annotated[{', '.join([key, *marks])}]" if marks else key
+
+
+def _meta(one: CollectionDescription, indexes: Sequence[IndexDescription]) -> Iterator[str]:
+    declared = [index for index in indexes if index.references is None]
+    expressible = [index for index in declared if _is_expressible(index)]
+    for index in declared:
+        if index not in expressible:
+            yield f"    # not declared here: {index}"
+    if not expressible and one.schema_version == 1:
+        return
+    yield ""
+    yield "    class Meta:"
+    if one.schema_version != 1:
+        yield f"        schema_version = {one.schema_version}"
+    if expressible:
+        yield "        indexes = ("
+        yield from (f"            {_declaration(index)}," for index in expressible)
+        yield "        )"
+
+
+def _is_expressible(index: IndexDescription) -> bool:
+    columns = all(not column.computed and "." not in column.name for column in index.columns)
+    known = all(column.type in _TYPES for column in index.columns)
+    condition = index.condition or ""
+    return columns and known and f"={UNKNOWN_SPAN}" not in condition
+
+
+def _declaration(index: IndexDescription) -> str:
+    kind = "AggregateIndex" if index.kind == "aggregate" else "UniqueConstraint" if index.unique else "Index"
+    columns = [f"-{column.name}" if column.descending else column.name for column in index.columns]
+    arguments = [*map(repr, columns), f"name={index.name!r}"]
+    arguments += [f"sums={index.sums!r}"] if index.sums else []
+    arguments += [f"nulls={index.nulls!r}"] if index.nulls != "distinct" else []
+    arguments += ['store="record"'] if index.stores_record else []
+    arguments += [f"include={index.included!r}"] if index.included else []
+    arguments += [f"where={index.condition}"] if index.condition is not None else []
+    return f"{kind}({', '.join(arguments)})"

@@ -1,0 +1,87 @@
+"""``info``, ``stats`` and ``inspect``: a store without the classes of its program."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+import pytest
+
+from kvmodels import Database
+from tests.cli.airports import PROGRAM
+from tests.cli.conftest import entries_in
+
+
+@pytest.fixture(params=["airports.db", "lmdb:///airports.lmdb"])
+def url(request: pytest.FixtureRequest, folder, monkeypatch: pytest.MonkeyPatch, run) -> str:
+    """The URL of a filled store."""
+    del run  # it lets the folder's programs be imported again
+    (folder / "airports_app.py").write_text(PROGRAM)
+    monkeypatch.setenv("AIRPORTS", request.param)
+    monkeypatch.syspath_prepend(str(folder))
+    vars(import_module("airports_app"))["fill"]()
+    return request.param
+
+
+def test_info_lists_collections_and_indexes_that_are_not_ready(url, run):
+    result = run("info", "-d", url)
+    assert result.stderr == "stored format: 2\n"
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["collection", "model", "schema_version", "fields", "indexes", "not_ready"],
+        ["airports", "1", "9", "7"],
+        ["countries", "1", "2", "1"],
+    ]
+    found = json.loads(run("info", "-d", "airports_app:db", "--json").stdout)
+    assert [one["model"] for one in found["collections"]] == ["Airport", "Country"]
+    assert found["collections"][0]["primary_key"] == ["icao"]
+
+
+def test_stats_counts_rows_and_bytes(url, run):
+    lines = [line.split() for line in run("stats", "-d", url).stdout.splitlines()]
+    counts = {line[0]: int(line[1]) for line in lines if line[0].startswith(("airports", "countries"))}
+    assert counts["airports"] == counts["airports.highest"] == 4
+    assert counts["airports.modern"] == 1
+    assert counts["airports.services"] == 3
+    exact = json.loads(run("stats", "-d", url, "--exact", "--json").stdout)
+    assert exact["exact"]
+    assert exact["other"]["rows"] == 1
+    assert len(exact["files"]) >= 1
+
+
+def test_the_printed_module_opens_the_store(url, run, folder):
+    result = run("inspect", "-d", url)
+    assert result.exit_code == 0
+    assert "    # not declared here: index city (city)\n" in result.stdout
+    (folder / "printed_app.py").write_text(result.stdout)
+    module = vars(import_module("printed_app"))
+    assert [model.__name__ for model in module["MODELS"]] == ["Airports", "Countries"]
+    airports, countries = module["MODELS"]
+    with Database(url, models=[airports, countries]) as db:
+        assert {one.index.name for one in db.indexes() if not one.declared} == {"city"}
+        assert next(iter(db[airports].filter(country="CH").order_by("-elevation"))).icao == "LSZB"
+        assert db[airports].filter(size="large").count() == 2
+        assert db[airports].filter(services__contains="rail").count() == 2
+        assert db[airports].get("BIRK").opened.year == 1940
+        db[countries].create(code="IT", name="Italia")  # every index of this collection is declared
+
+
+def test_a_store_without_models_has_nothing_to_list(folder, run):
+    with Database("plain.db") as db:
+        db.kv.set(("a",), 1)
+    before = entries_in("plain.db")
+    assert run("info", "-d", "plain.db").stderr.splitlines()[-1] == "the store has no collections"
+    assert "MODELS = []" in run("inspect", "-d", "plain.db").stdout
+    assert run("stats", "-d", "plain.db").exit_code == 0
+    assert entries_in("plain.db") == before
+
+
+@pytest.mark.parametrize("command", ["info", "stats", "inspect"])
+def test_files_that_are_no_stores_are_refused(folder, run, command):
+    (folder / "notes.db").write_bytes(b"no database" * 100)
+    for name in ("missing.db", "notes.db"):
+        result = run(command, "-d", name)
+        assert result.exit_code == 3
+        assert result.stderr.startswith("Error: [KV9")
+        assert result.stdout == ""
+    assert (folder / "notes.db").read_bytes() == b"no database" * 100
+    assert not (folder / "missing.db").exists()
