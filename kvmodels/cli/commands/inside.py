@@ -5,6 +5,7 @@ Rules of this module: the catalogue of the store is enough; no model classes are
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -98,7 +99,7 @@ def _lines(found: StoreStats) -> list[dict[str, Any]]:
         _line("library", found.library),
         _line("other keys", found.other),
     ]
-    return lines + [{"part": path, "bytes": size} for path, size in found.files.items()]
+    return lines + [{"part": f"file {Path(path).name}", "bytes": size} for path, size in found.files.items()]
 
 
 def _line(part: str, rows: RowStats) -> dict[str, Any]:
