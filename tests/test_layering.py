@@ -54,7 +54,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "cli": (
         ("output",),
         ("failures",),
-        ("location", "operands"),
+        ("location", "model_source", "operands", "record_files"),
         ("store",),
         ("command_line",),
         ("registration",),

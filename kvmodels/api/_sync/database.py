@@ -729,7 +729,7 @@ class Database:
             ...     _ = db[Tree].create(id=7, kind="oak")
             ...     trees = db.stats().collections[0]
             ...     str(trees.records), trees.indexes[0].name, trees.indexes[0].entries.rows
-            ('1 rows, 23 bytes', 'kind', 1)
+            ('1 row, 23 bytes', 'kind', 1)
         """
         arguments.require_flag("exact", exact)
         found = self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))

@@ -61,7 +61,7 @@ class RowStats:
     def __str__(self) -> str:
         about = "" if self.exact else "about "
         expiring = f", {about}{self.expiring:,} expiring" if self.expiring else ""
-        return f"{self.rows:,} rows, {about}{self.bytes:,} bytes{expiring}"
+        return f"{self.rows:,} row{'' if self.rows == 1 else 's'}, {about}{self.bytes:,} bytes{expiring}"
 
 
 @dataclass(frozen=True, slots=True)
