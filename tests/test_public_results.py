@@ -46,6 +46,7 @@ from kvmodels import (
 )
 from kvmodels.catalog.evolution import RefusedRecord
 from kvmodels.core.operations import Entry
+from kvmodels.flows.transfer.load import LoadResult
 from kvmodels.query.plans import KeyRange
 
 ARGUMENTS = {
@@ -168,6 +169,7 @@ def of_members() -> Iterator[object]:
 OF_OTHER_KINDS = (
     BulkProgress(2, 1, 1),
     Limits.DENO,
+    LoadResult(2, 1),
     MigrationReport("members", 1, True, 2, 2, (IndexViolation(1, "duplicate"),)),
     RefusedRecord(1, "name: missing"),
     RetryPolicy(),
