@@ -19,6 +19,7 @@ from kvmodels import (
     Field,
     Indexed,
     KvModel,
+    Partial,
     PrimaryKey,
     Transaction,
     TransactionConflictError,
@@ -56,7 +57,7 @@ class Guest(KvModel, collection="guests"):
             raise ValueError(f"the account of {self.email} may not be overdrawn")
 
 
-GuestPatch = Guest.partial()  # a model whose every field may be left out, for the body of a PATCH request
+GuestPatch = Partial[Guest]  # a model whose every field may be left out, for the body of a PATCH request
 
 
 class Seat(KvModel, collection="seats"):

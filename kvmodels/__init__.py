@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from kvmodels.flows.evolution.migrate import MigrationReport
     from kvmodels.flows.evolution.throttle import SchemaProgress
     from kvmodels.flows.evolution.violations import RecordViolation
+    from kvmodels.flows.kv.record_watch import ChangedRecord
     from kvmodels.flows.retry_policy import RetryPolicy
     from kvmodels.flows.transfer.load import LoadResult
     from kvmodels.limits import Limits
@@ -104,6 +105,8 @@ if TYPE_CHECKING:
     from kvmodels.runtime.observing.logs import QueryLog, SlowLog
     from kvmodels.runtime.observing.operation import FinishedOperation, Observer
     from kvmodels.schema.compile.model import KvModel
+    from kvmodels.schema.compile.request_bodies import Creation, Partial
+    from kvmodels.schema.declare.automatic_key import AUTO
     from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col
     from kvmodels.schema.declare.foreign_keys import CASCADE, PROTECT, SET_NULL, ForeignKey
     from kvmodels.schema.declare.markers import (
@@ -129,6 +132,7 @@ if TYPE_CHECKING:
     from kvmodels.schema.filters.changes import F
 
 __all__ = [
+    "AUTO",
     "CASCADE",
     "COMMIT_VERSIONSTAMP",
     "PROTECT",
@@ -150,6 +154,7 @@ __all__ = [
     "BulkItem",
     "BulkProgress",
     "BulkResult",
+    "ChangedRecord",
     "CheckReport",
     "ClosedError",
     "CollectionDescription",
@@ -158,6 +163,7 @@ __all__ = [
     "CommitUnknownError",
     "ConcurrencyError",
     "Count",
+    "Creation",
     "DanglingReferenceError",
     "Database",
     "DatabaseSettings",
@@ -217,6 +223,7 @@ __all__ = [
     "OperationTooLargeError",
     "Page",
     "ParsedLookups",
+    "Partial",
     "PlanStep",
     "PrimaryKey",
     "PrimaryKeyChangedError",
@@ -310,6 +317,7 @@ _NAMES_OF = {
     "flows.evolution.migrate": "MigrationReport",
     "flows.evolution.throttle": "SchemaProgress",
     "flows.evolution.violations": "RecordViolation",
+    "flows.kv.record_watch": "ChangedRecord",
     "flows.retry_policy": "RetryPolicy",
     "flows.transfer.load": "LoadResult",
     "limits": "Limits",
@@ -321,6 +329,8 @@ _NAMES_OF = {
     "runtime.observing.logs": "QueryLog SlowLog",
     "runtime.observing.operation": "FinishedOperation Observer",
     "schema.compile.model": "KvModel",
+    "schema.compile.request_bodies": "Creation Partial",
+    "schema.declare.automatic_key": "AUTO",
     "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
     "schema.declare.foreign_keys": "CASCADE ForeignKey PROTECT SET_NULL",
     "schema.declare.markers": (

@@ -220,7 +220,7 @@ class _Audit:
                 index.violations.add((entry.key[5], encode_key(entry.key[6:])))
             elif kind == "counter" and index and index.spec.sums is not None:
                 self._counters.append((index, entry))
-            elif kind not in ("header", "token", "guard", "share", "bulk") and not (
+            elif kind not in ("header", "token", "guard", "share", "bulk", "keys") and not (
                 state == "dropping" and kind in ("fence", "build", "drop")
             ):
                 self._fault("foreign", LIBRARY, entry.key)

@@ -14,6 +14,7 @@ from tests.source_tree import PACKAGE, parse, python_files
 from tests.test_layering import imports_for_checkers
 
 PUBLIC = [
+    "AUTO",
     "AggregateIndex",
     "AlreadyExistsError",
     "AsyncDatabase",
@@ -31,6 +32,7 @@ PUBLIC = [
     "BulkResult",
     "CASCADE",
     "COMMIT_VERSIONSTAMP",
+    "ChangedRecord",
     "CheckReport",
     "ClosedError",
     "CollectionDescription",
@@ -39,6 +41,7 @@ PUBLIC = [
     "CommitUnknownError",
     "ConcurrencyError",
     "Count",
+    "Creation",
     "DanglingReferenceError",
     "Database",
     "DatabaseSettings",
@@ -99,6 +102,7 @@ PUBLIC = [
     "PROTECT",
     "Page",
     "ParsedLookups",
+    "Partial",
     "PlanStep",
     "PrimaryKey",
     "PrimaryKeyChangedError",
@@ -214,6 +218,7 @@ WITH_LISTS = {
     "keys.py",
     "limits.py",
     "schema/declare/markers.py",
+    "ext/fastapi/__init__.py",
     "testing/__init__.py",
 }
 """The modules that users import from, and two that pass names on."""

@@ -25,6 +25,7 @@ from kvmodels import (
     AggregateIndex,
     BulkFailure,
     BulkProgress,
+    ChangedRecord,
     Count,
     Database,
     FinishedOperation,
@@ -168,6 +169,7 @@ def of_members() -> Iterator[object]:
 
 OF_OTHER_KINDS = (
     BulkProgress(2, 1, 1),
+    ChangedRecord(1, None, None),
     Limits.DENO,
     LoadResult(2, 1),
     MigrationReport("members", 1, True, 2, 2, (IndexViolation(1, "duplicate"),)),

@@ -78,7 +78,7 @@ def repositories(db: Database, books: Repository[Book]) -> None:
     Database(models=[Card])  # mypy: list-item / pyright: reportArgumentType
     db[Card]  # mypy: type-var / pyright: reportArgumentType
     db[Book(isbn="1", name="x", year=1)]  # mypy: index / pyright: reportArgumentType
-    db.repository("books")  # mypy: arg-type / pyright: reportArgumentType
+    db.repository("books")  # mypy: call-overload / pyright: reportArgumentType
     wrong: Repository[Loan] = db[Book]  # mypy: index / pyright: reportAssignmentType
     cards: Repository[Card] | None = None  # mypy: type-var / pyright: reportInvalidTypeArguments
     asynchronous_one: AsyncRepository[Book] = db[Book]  # mypy: assignment / pyright: reportAssignmentType

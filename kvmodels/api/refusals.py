@@ -21,6 +21,17 @@ def refuse_positional(method: str, given: tuple[Any, ...], hint: str) -> None:
         )
 
 
+def require_subclass(base: type[Any], kind: object) -> None:
+    """Refuse what is not a class of repositories. Raises InvalidArgumentError."""
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise InvalidArgumentError(
+            "this is not a class of repositories",
+            argument="kind",
+            value=getattr(kind, "__name__", type(kind).__name__),
+            hint=f"Derive it: class Users({base.__name__}[User]).",
+        )
+
+
 def refuse_other_with(*facades: type[Any]) -> None:
     """Make the wrong kind of ``with`` statement raise an error that names the right one.
 

@@ -33,7 +33,14 @@ from kvmodels.codecs.columns.base import descending, nullable
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
-from kvmodels.schema.definition.definition import Aggregates, Column, IndexDefinition, ModelSchema, Partial, SpanTest
+from kvmodels.schema.definition.definition import (
+    Aggregates,
+    Column,
+    IndexDefinition,
+    ModelSchema,
+    PartialCondition,
+    SpanTest,
+)
 
 LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
@@ -371,7 +378,7 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
 
     where = None
     if "where" in signature:
-        where = Partial(
+        where = PartialCondition(
             tuple(
                 tuple(
                     SpanTest(column, tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in spans))

@@ -16,6 +16,7 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "bulk", resume_id)                   progress, then result, of a bulk write that can be resumed
     ("__kvmodels__", "bulk", resume_id, run, "key", *pk)  a record that it has still to deal with
     ("__kvmodels__", "bulk", resume_id, run, "failed", *pk)  a record that it could not write
+    ("__kvmodels__", "keys", collection)                  the next primary key to give out
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
     ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
@@ -35,7 +36,7 @@ from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import STR
 from kvmodels.core.keys import decode_key, encode_key, skip_parts
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
-from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, Partial, SpanTest
+from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, PartialCondition, SpanTest
 from kvmodels.schema.definition.values import Reader, reader, reader_of
 from kvmodels.schema.filters.operands import takes_as_given
 
@@ -180,6 +181,11 @@ def bulk_prefix(resume_id: str, run: str, kind: str) -> bytes:
     ``kind`` is ``"key"``, ``"failed"`` or ``"item"``.
     """
     return encode_key((RESERVED, "bulk", resume_id, run, kind))
+
+
+def key_counter(collection: str) -> bytes:
+    """Return the key with the next primary key to give out; processes reserve ranges by raising it."""
+    return encode_key((RESERVED, "keys", collection))
 
 
 def token_key(token: str) -> bytes:
@@ -518,7 +524,7 @@ def _needed(definition: IndexDefinition) -> Iterator[Reader]:
         yield reader((name,), many=False)
 
 
-def _holds(where: Partial) -> Callable[[Document], bool]:
+def _holds(where: PartialCondition) -> Callable[[Document], bool]:
     """Return whether the condition of a partial index holds for a stored document."""
     alternatives = [[_passes(test) for test in tests] for tests in where.alternatives]
     return lambda document: any(all(passes(document) for passes in tests) for tests in alternatives)

@@ -21,6 +21,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError
 from kvmodels.flows.effects import Flow, read_all, read_row
+from kvmodels.flows.key_pool import KeyPool
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.limits import Limits, Traits
@@ -71,6 +72,7 @@ class Context:
         removes: whether the engine reads the row that it removes; see ``Remove``.
         turns: the turns of the store, shared by its handles in this process.
         reserves_writes: whether the engine answers ``ReserveWrites``.
+        key_pools: reserved primary keys by collection, shared with the transactions of the handle.
     """
 
     codec: ValueCodec
@@ -88,6 +90,7 @@ class Context:
     removes: bool = False
     turns: Turns = field(default_factory=Turns)
     reserves_writes: bool = False
+    key_pools: dict[str, KeyPool] = field(default_factory=dict[str, KeyPool])
 
 
 def header_view(context: Context) -> Flow[HeaderView]:

@@ -71,6 +71,18 @@ class ReadToChange(Read):
     __slots__ = ()
 
 
+class ReadPresent(Read):
+    """Read the present state, in a transaction too: not its snapshot, and its commit checks nothing of it."""
+
+    __slots__ = ()
+
+
+class CommitApart(NamedTuple):
+    """Apply one atomic operation at once in a transaction, whatever becomes of it; answered like ``Commit``."""
+
+    write: AtomicWrite
+
+
 class CountRows(NamedTuple):
     """Count the rows of all ranges in one snapshot; answered like ``Engine.count``."""
 
@@ -127,7 +139,19 @@ class ReadChanges(NamedTuple):
     after: bytes
 
 
-Request = Read | CountRows | Commit | Remove | Sleep | ReserveWrites | TakeTurn | Now | WaitForCommit | ReadChanges
+Request = (
+    Read
+    | CountRows
+    | Commit
+    | CommitApart
+    | Remove
+    | Sleep
+    | ReserveWrites
+    | TakeTurn
+    | Now
+    | WaitForCommit
+    | ReadChanges
+)
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
@@ -173,6 +197,12 @@ def read_row(key: bytes) -> Flow[Row | None]:
     return rows[0] if rows else None
 
 
+def read_present(ranges: Sequence[ReadRange]) -> Flow[ReadResult]:
+    """Read all ranges in their present state, also in a transaction; one request."""
+    answer: ReadResult = yield ReadPresent(ranges)
+    return answer
+
+
 def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:
     """Count the live rows of all ranges in one snapshot, without reading them; one request.
 
@@ -186,6 +216,12 @@ def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[
 def commit(write: AtomicWrite) -> Flow[Committed | Conflict]:
     """Apply one atomic operation; one request, never sent again. Raises CommitUnknownError."""
     answer: Committed | Conflict = yield Commit(write)
+    return answer
+
+
+def commit_apart(write: AtomicWrite) -> Flow[Committed | Conflict]:
+    """Apply one atomic operation at once in a transaction, whatever becomes of it. Raises CommitUnknownError."""
+    answer: Committed | Conflict = yield CommitApart(write)
     return answer
 
 

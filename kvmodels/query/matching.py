@@ -19,6 +19,7 @@ from kvmodels.schema.definition.definition import Column, ColumnSource, Document
 from kvmodels.schema.definition.values import field_reader, reader
 from kvmodels.schema.filters.operands import PRIMARY_KEY, folded_whole
 from kvmodels.schema.filters.predicate import (
+    TEXT_TESTS,
     AllOf,
     AnyOf,
     Condition,
@@ -141,8 +142,8 @@ def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Te
 
 def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) -> ValueTest:
     """Return the test of one stored value, or of one element."""
-    if condition.lookup == "contains":
-        return _part_of_text(condition.operand)
+    if condition.lookup in TEXT_TESTS:
+        return _text_test(condition.lookup, condition.operand)
     column = ascending_column(source, is_nullable=not source.many)
     test = _in_spans(parts_of(condition, column), column.codec.pack_stored)
     if condition.lookup == "exact" and source.codec.name in _EQUAL_AS_STORED:
@@ -180,16 +181,28 @@ def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTes
     return lambda value: value == stored if type(value) is kind else otherwise(value)
 
 
-def _part_of_text(part: Any) -> ValueTest:
-    wanted: Any = part.value if isinstance(part, Enum) else part
+_TEXT_TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "contains": lambda text, wanted: wanted in text,
+    "icontains": lambda text, wanted: wanted in text.casefold(),
+    "endswith": lambda text, wanted: text.endswith(wanted),
+    "iexact": lambda text, wanted: wanted == text.casefold(),
+}
+"""The tests of a stored text; the operand of those in any case is folded once."""
+
+
+def _text_test(lookup: str, operand: Any) -> ValueTest:
+    wanted: Any = operand.value if isinstance(operand, Enum) else operand
+    if lookup in ("icontains", "iexact"):
+        wanted = wanted.casefold()
     kind: Any = bytes if isinstance(wanted, bytes) else str
+    test = _TEXT_TESTS[lookup]
 
     def holds(value: Any) -> bool:
         if not isinstance(value, kind):
             if value is None:
                 return False
             raise TypeError(f"expected {kind.__name__}")
-        return wanted in value
+        return test(value, wanted)
 
     return holds
 

@@ -37,9 +37,10 @@ from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.operands import PRIMARY_KEY
-from kvmodels.schema.filters.predicate import AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
+from kvmodels.schema.filters.predicate import TEXT_TESTS, AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
 
-_SYMBOLS: Final = {"exact": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "startswith": "startswith"}
+_SYMBOLS: Final = {"exact": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_IN_ANY_CASE: Final = ("", " in any case")
 _SHOWN_VALUES: Final = 5
 _SHOWN_OPERAND: Final = 60
 
@@ -80,8 +81,10 @@ def _described(condition: Condition) -> str:
     name = f"any {name}" if element else name
     if lookup == "isnull":
         return f"{name} is None" if operand else f"{name} is not None"
-    if lookup == "contains":
-        return f"{_shown(operand)} in {name}"
+    if lookup in ("contains", "icontains"):
+        return f"{_shown(operand)} in {name}{_IN_ANY_CASE[lookup == 'icontains']}"
+    if lookup == "iexact":
+        return f"{name} = {_shown(operand)}{_IN_ANY_CASE[True]}"
     if lookup == "exact" and element:
         return f"{_shown(operand)} in {condition.field}"
     if lookup == "range":
@@ -92,7 +95,7 @@ def _described(condition: Condition) -> str:
         more = ", …" if len(operand) > _SHOWN_VALUES else ""
         values = ", ".join(_shown(value) for value in operand[:_SHOWN_VALUES])
         return f"{name} {'in' if lookup == 'in' else 'not in'} ({values}{more})"
-    return f"{name} {_SYMBOLS[lookup]} {_shown(operand)}"
+    return f"{name} {_SYMBOLS.get(lookup, lookup)} {_shown(operand)}"
 
 
 def _shown(value: Any) -> str:
@@ -104,7 +107,7 @@ def _operand(schema: ModelSchema, condition: Condition) -> Any:
     name, lookup, operand, _, _ = condition
     if name == PRIMARY_KEY:
         return sorted(packed_key(schema, values) for values in operand)
-    if lookup in ("isnull", "contains"):
+    if lookup == "isnull" or lookup in TEXT_TESTS:
         return operand
     column = comparison_column(schema, name)
     if column is not None and has_spans(condition, column):

@@ -37,6 +37,7 @@ from kvmodels.flows.effects import (
     OneRequest,
     Read,
     ReadChanges,
+    ReadPresent,
     ReadToChange,
     Remove,
     Request,
@@ -166,7 +167,7 @@ async def _perform_natively(
     """Carry out one request through the asynchronous form of an engine, which handles cancellation."""
     if isinstance(request, Read):
         ranges, guard, include_expired, follow = request
-        if snapshot is not None:
+        if snapshot is not None and type(request) is not ReadPresent:
             return await snapshot.read(ranges, include_expired=include_expired, follow=follow)
         return await native.read(ranges, guard, include_expired=include_expired, follow=follow)
     if type(request) is Commit:
@@ -367,6 +368,7 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 
 async def _perform_beside(engine: Engine, threads: EngineThreads, request: Request, snapshot: Snapshot | None) -> Any:
     """Carry out a request that may block, without blocking the event loop."""
+    snapshot = None if type(request) is ReadPresent else snapshot
     if isinstance(request, Commit | Remove | ReserveWrites):
         return await _commit_in_thread(threads, engine, request)
     at_once = engine.capabilities.at_once

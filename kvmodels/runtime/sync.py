@@ -27,6 +27,7 @@ from kvmodels.flows.effects import (
     OneRequest,
     Read,
     ReadChanges,
+    ReadPresent,
     ReadRow,
     Remove,
     Request,
@@ -172,7 +173,7 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
     """Carry out one request in this thread; raises the errors of the engine."""
     if isinstance(request, Read):
         ranges, guard, include_expired, follow = request
-        if snapshot is not None:
+        if snapshot is not None and type(request) is not ReadPresent:
             return snapshot.read(ranges, include_expired=include_expired, follow=follow)
         if type(request) is ReadRow and (alone := _row_alone(engine, ranges[0][0])) is not None:
             return alone

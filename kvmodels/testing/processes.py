@@ -28,7 +28,7 @@ from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.flows.check.findings import CheckReport
 from kvmodels.flows.check.scrub import Repair
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, Request, serve, sleep, steps_of
+from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, ReadPresent, Request, serve, sleep, steps_of
 from kvmodels.flows.evolution.apply import SchemaReport
 from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport
@@ -70,7 +70,8 @@ class InterleavedSession(AsyncSession):
 def _read_in(engine: Engine, snapshot: Snapshot, request: Request) -> Flow[Any]:
     """Yield a request as one step, and answer a read from a snapshot."""
     answer = yield request
-    return perform(engine, request, snapshot) if isinstance(request, Read | CountRows) else answer
+    is_of_snapshot = isinstance(request, Read | CountRows) and not isinstance(request, ReadPresent)
+    return perform(engine, request, snapshot) if is_of_snapshot else answer
 
 
 class InterleavedTransactions(AsyncTransactions):
@@ -91,6 +92,7 @@ class InterleavedTransactions(AsyncTransactions):
 
 
 M = TypeVar("M", bound=KvModel)
+K = TypeVar("K", bound=AsyncRepository[Any])
 
 
 class World(NamedTuple):
@@ -168,6 +170,10 @@ class Process:
         if model not in self._repositories:
             self._repositories[model] = AsyncRepository(_StepRunner(self._core.context, self._core.view_for(model)))
         return self._repositories[model]
+
+    def repository(self, model: type[M], kind: type[K]) -> K:
+        """Return the repository of a model as one of a derived class."""
+        return kind(_StepRunner(self._core.context, self._core.view_for(model)))
 
     async def run(self, flow: AnyFlow[T]) -> T:
         """Run any flow of the library."""

@@ -22,6 +22,7 @@ from kvmodels.flows.effects import (
     Now,
     Read,
     ReadChanges,
+    ReadPresent,
     ReadRow,
     ReadToChange,
     Request,
@@ -93,6 +94,7 @@ _FAULTS: frozenset[str] = frozenset(get_args(Fault))
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KIND_OF: Mapping[type[Any], Kind] = {
     Read: "read",
+    ReadPresent: "read",
     ReadRow: "read",
     ReadToChange: "read",
     CountRows: "read",

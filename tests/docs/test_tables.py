@@ -126,6 +126,7 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.build_key("collection", "index", 2),
         keyspace.drop_key("collection", "index", 2),
         keyspace.violation_key(keyspace.violation_prefix("collection", "index", 2), encode_key(("slot",)), pk),
+        keyspace.key_counter("collection"),
         keyspace.bulk_key("resume_id"),
         keyspace.bulk_prefix("resume_id", "run", "key") + pk,
         keyspace.bulk_prefix("resume_id", "run", "failed") + pk,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvmodels import Field, Index, Indexed, KvModel, PrimaryKey, Unique, UniqueConstraint
+from kvmodels import AUTO, Field, Index, Indexed, KvModel, PrimaryKey, Unique, UniqueConstraint
 
 
 class PersonFields(KvModel, abstract=True):
@@ -34,3 +34,9 @@ class Person(PersonFields, collection="people"):
             UniqueConstraint("phone"),
             Index("city", "-score", name="ranking", store="record"),
         )
+
+
+class Numbered(KvModel, collection="numbered"):
+    """A record whose primary key the store gives out."""
+
+    id: PrimaryKey[int] = Field(default=AUTO)

@@ -10,13 +10,13 @@ import pytest
 
 from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.core.keys import encode_key
-from kvmodels.core.operations import AtomicWrite
+from kvmodels.core.operations import AtomicWrite, Check
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.effects import Flow, Read, steps_of
 from kvmodels.flows.evolution import build
 from kvmodels.flows.transaction import transaction
 from kvmodels.flows.writing import attempt as retry
-from kvmodels.flows.writing import records, tokens
+from kvmodels.flows.writing import given_keys, records, tokens
 from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
@@ -48,6 +48,10 @@ def _no_record_check(patch: Patch) -> None:
 
 def _no_version_check(patch: Patch) -> None:
     patch.setattr(records, "require_version", lambda *_: None)
+
+
+def _no_counter_check(patch: Patch) -> None:
+    patch.setattr(given_keys, "counter_check", lambda key, row: Check(key + b"?", None))
 
 
 def _no_header_check(patch: Patch) -> None:
@@ -246,6 +250,7 @@ MUTANTS = (
     Mutant("R1", "a slot that was read is not checked", _no_slot_check),
     Mutant("R2", "a record that was read is not checked", _no_record_check),
     Mutant("if-version", "a repeated change does not check the version that was asked for", _no_version_check),
+    Mutant("key-range", "a range of keys is reserved without a look at the counter", _no_counter_check),
     Mutant("R3", "writes do not check the header", _no_header_check),
     Mutant("R4", "a build rewrites records without the other indexes", _touch_beside_the_compiler),
     Mutant("R5-record", "an insert does not check that the record is absent", _no_absence_check),

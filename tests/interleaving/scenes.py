@@ -16,8 +16,8 @@ from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History
 from tests.interleaving.exchange import exchange
-from tests.interleaving.models import OldPerson, Person
-from tests.interleaving.verdict import OLD_SPEC, SPEC, records_of, store_faults
+from tests.interleaving.models import Numbered, OldPerson, Person
+from tests.interleaving.verdict import NUMBERED_SPEC, OLD_SPEC, SPEC, records_of, store_faults
 
 Judge = Callable[[History], Iterator[str]]
 
@@ -110,6 +110,20 @@ def two_patches_of_one_version(test: Interleaving) -> Judge:
     def judge(history: History) -> Iterator[str]:
         if all(history.outcomes[name].error is None for name in ("ada", "bob")):
             yield "both changed the same version"
+
+    return judge
+
+
+def two_processes_reserve_keys(test: Interleaving) -> Judge:
+    """Both have read the counter of the collection: only one may take the keys that begin there."""
+    ada, bob = test.process(Numbered), test.process(Numbered)
+    test.add("ada", ada[Numbered].create())
+    test.add("bob", bob[Numbered].create())
+
+    def judge(history: History) -> Iterator[str]:
+        keys = [getattr(history.outcomes[name].returned, "id", None) for name in ("ada", "bob")]
+        if None in keys or len(set(keys)) < 2:
+            yield f"two records were given the keys {keys}"
 
     return judge
 
@@ -281,6 +295,7 @@ SCENES = (
     ),
     Scene("R2", ("ada read", "bob read", "ada commit", "bob commit"), two_writers_move_one_record, OLD_SPEC),
     Scene("if-version", ("ada read", "bob read", "ada commit", "bob commit"), two_patches_of_one_version, OLD_SPEC),
+    Scene("key-range", ("ada read", "bob read", "ada commit", "bob commit"), two_processes_reserve_keys, NUMBERED_SPEC),
     Scene("R3", ("build end", "ada commit"), a_writer_has_not_heard_of_the_new_index),
     Scene(
         "R4",

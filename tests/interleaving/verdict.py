@@ -16,11 +16,12 @@ from kvmodels.core.operations import Committed, Set
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KvModelsError, RetriesExhaustedError, UniqueViolationError
 from kvmodels.testing.schedules import History, Landing
-from tests.interleaving.models import OldPerson, Person
+from tests.interleaving.models import Numbered, OldPerson, Person
 from tests.oracle import audit, read_engine, spec_of
 
 SPEC = spec_of(Person)
 OLD_SPEC = spec_of(OldPerson)
+NUMBERED_SPEC = spec_of(Numbered)
 CODEC = MsgpackCodec()
 
 

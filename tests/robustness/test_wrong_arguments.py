@@ -300,7 +300,7 @@ def test_an_object_given_to_create_and_a_size_by_position_are_refused_with_the_r
     with pytest.raises(InvalidArgumentError) as caught:
         call: Any = db[Part].create
         call(Part(id=9, number="nine"))
-    assert (caught.value.argument, caught.value.value) == ("create()", "Part")
+    assert (caught.value.argument, caught.value.value) == ("body", "Part")
     assert "save(obj) or insert(obj)" in str(caught.value.hint)
     with pytest.raises(InvalidArgumentError) as caught:
         call = db[Part].page

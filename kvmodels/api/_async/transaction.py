@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from kvmodels._support.callers import calling_frame
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async.kv_transaction import AsyncTransactionKv
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_other_with, require_subclass
 from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
@@ -36,6 +36,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
 M = TypeVar("M", bound=KvModel)
+K = TypeVar("K", bound="AsyncRepository[Any]")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -172,19 +173,27 @@ class AsyncTransaction:
         self._repositories[model] = made
         return made
 
-    def repository(self, model: type[M]) -> AsyncRepository[M]:
-        """Return the repository of a model in this transaction; the same as ``tx[model]``.
+    @overload
+    def repository(self, model: type[M]) -> AsyncRepository[M]: ...
+    @overload
+    def repository(self, model: type[M], kind: type[K]) -> K: ...
+    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
+        """Return the repository of a model in this transaction, as ``tx[model]`` does, or one of your own class.
 
         Args:
             model: one of the models that the database was opened with.
+            kind: a class that is derived from ``AsyncRepository``; None for ``AsyncRepository`` itself.
 
         Returns:
             The repository, with every method.
 
         Raises:
-            InvalidArgumentError: the database was opened without this model.
+            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
         """
-        return self[model]
+        if kind is None:
+            return self[model]
+        require_subclass(AsyncRepository, kind)
+        return kind(_TransactionRunner(self._session, self._session.store.schema_for(model)))
 
     @property
     def kv(self) -> AsyncTransactionKv:

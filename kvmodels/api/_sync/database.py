@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api import core as database_core
@@ -24,7 +24,7 @@ from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
 from kvmodels.api.file_sizes import file_sizes
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.catalog import evolution
 from kvmodels.core.keys import Key
@@ -52,6 +52,7 @@ from kvmodels.runtime.observing import operation as operations
 from kvmodels.schema.compile.model import KvModel
 
 M = TypeVar("M", bound=KvModel)
+K = TypeVar("K", bound="repositories.Repository[Any]")
 T = TypeVar("T")
 
 
@@ -197,19 +198,44 @@ class Database:
         self._repositories[model] = made
         return made
 
-    def repository(self, model: type[M]) -> repositories.Repository[M]:
-        """Return the repository of a model; the same as ``db[model]``.
+    @overload
+    def repository(self, model: type[M]) -> repositories.Repository[M]: ...
+    @overload
+    def repository(self, model: type[M], kind: type[K]) -> K: ...
+    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
+        """Return the repository of a model, as ``db[model]`` does, or one of a class with methods of your own.
 
         Args:
             model: one of the models that the database was opened with.
+            kind: a class that is derived from ``Repository``; None for ``Repository`` itself.
 
         Returns:
-            Its repository. Cost: none.
+            The repository. Cost: none.
 
         Raises:
-            InvalidArgumentError: the database was opened without this model.
+            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
+
+        Examples:
+            >>> from kvmodels import QuerySet, Repository, Field, Indexed, KvModel, PrimaryKey
+            >>> class Task(KvModel, collection="tasks"):
+            ...     id: PrimaryKey[int]
+            ...     done: Indexed[bool] = Field(default=False)
+            >>> class Tasks(Repository[Task]):
+            ...     def open(self) -> QuerySet[Task]:
+            ...         return self.filter(done=False)
+            ...     def finish(self, key: int) -> Task:
+            ...         return self.patch(key, done=True)
+            >>> with Database("memory://", models=[Task]) as db:
+            ...     tasks = db.repository(Task, Tasks)
+            ...     _ = tasks.bulk_create([Task(id=1), Task(id=2)])
+            ...     _ = tasks.finish(1)
+            ...     tasks.open().count()
+            1
         """
-        return self[model]
+        if kind is None:
+            return self[model]
+        require_subclass(repositories.Repository, kind)
+        return kind(worlds.ModelRunner(self._opening, self._core, self._core.view_for(model)))
 
     @property
     def kv(self) -> key_value.Kv:

@@ -291,7 +291,7 @@ class KvWatchIterator(Iterator[list[Entry]]):
 
     __slots__ = ("_opening", "_watch")
 
-    def __init__(self, opening: Opening, watch: watch_flows.Watch) -> None:
+    def __init__(self, opening: Opening, watch: watch_flows.Watch[Entry]) -> None:
         self._opening = opening
         self._watch = watch
 

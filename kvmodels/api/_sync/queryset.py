@@ -138,8 +138,8 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         Args:
             expressions: such as ``User.age >= 18``.
             lookups: such as ``age__gte=18``. Lookups are exact, ne, gt, gte, lt, lte, in, not_in, range, startswith,
-                contains and isnull; for fields with several values contains, contains_any, contains_all, and ``any__``
-                before another lookup.
+                endswith, contains, icontains, iexact and isnull; for fields with several values contains, contains_any,
+                contains_all, and ``any__`` before another lookup.
 
         Returns:
             A new query set. Cost: none, nothing is read.

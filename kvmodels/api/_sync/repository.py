@@ -7,6 +7,7 @@ repository is the query set of all records.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, Never, NoReturn, TypeVar, overload
@@ -14,18 +15,20 @@ from typing import Any, Generic, Never, NoReturn, TypeVar, overload
 from pydantic import BaseModel
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._sync import record_watch as record_watches
 from kvmodels.api._sync.queryset import QuerySet, Runner
 from kvmodels.api.refusals import refuse_positional
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
+from kvmodels.flows.kv import record_watch
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.writing import records, removals, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
 from kvmodels.query.query import Query
-from kvmodels.schema.compile import partial_model
+from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
 from kvmodels.schema.filters.operands import key_values
@@ -34,9 +37,17 @@ M = TypeVar("M", bound=KvModel)
 R = TypeVar("R", bound=KvModel)
 T = TypeVar("T")
 
+_CREATE_HINT = (
+    "Store an object with save(obj) or insert(obj); create() takes field=value, or an object of Creation[User]."
+)
+_PATCH_HINT = "Give the changes as keywords, patch(key, **changes), or an object of the model's Partial."
+
 
 class Repository(QuerySet[M], Generic[M]):
     """The records of one model; created by ``db[User]``.
+
+    Derive a class from it to give the repository of a model methods of its own: ``class Users(Repository[User])``,
+    created by ``db.repository(User, Users)``. Methods read and write with ``self``; the class needs no constructor.
 
     Safe to share between threads, or between tasks of one event loop. Every write is one atomic operation. A conflict
     is retried according to the ``RetryPolicy`` of the database, and nothing is written if an error is raised.
@@ -190,6 +201,48 @@ class Repository(QuerySet[M], Generic[M]):
         found: dict[Any, list[R]] = self._runner.run("fetch_referrers", flow)
         return found
 
+    def watch(self, *, since: str | None = None, timeout: float | None = None) -> record_watches.RecordWatchIterator[M]:
+        """Watch the records of the model: the latest version of each record that changes, or its removal.
+
+        The database must keep a change log: ``Database(url, change_log=3600)``. Without ``since``, the watch first
+        delivers the present records in batches of 500. After that, and with ``since`` from the start, it delivers the
+        records that change, in commit order. Several changes of a record may be delivered as one. A record may be
+        delivered twice in the same version, but never in an older one. If several classes share the collection, a
+        changed record of another class is delivered as a removal, because it may have been of this class before.
+
+        Args:
+            since: resume after this versionstamp, such as ``watch.versionstamp`` of an earlier watch.
+            timeout: end the iteration after this many seconds without a change; None for no timeout.
+
+        Returns:
+            An iterator of lists of ``ChangedRecord(key, record, versionstamp)``; it ends when the database is closed.
+            Cost: one read of the change log for each delivery, and nothing while it waits.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid; at the first item: in a transaction.
+            UnsupportedError: at the first item: the store keeps no change log.
+            ResumeExpiredError: at an item: the change log no longer reaches back.
+            DecodeError: at an item: a record cannot be read as an object; its changes are delivered again.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Light(KvModel, collection="lights"):
+            ...     id: PrimaryKey[int]
+            ...     on: bool = False
+            >>> with Database("memory://", models=[Light], change_log=60) as db:
+            ...     _ = db[Light].create(id=1)
+            ...     watch = db[Light].watch(timeout=0)
+            ...     present = next(watch)
+            ...     _ = db[Light].patch(1, on=True)
+            ...     _ = db[Light].remove(1)
+            ...     changed = next(watch)
+            >>> [(one.key, one.record) for one in present], [(one.key, one.record) for one in changed]
+            ([(1, Light(id=1, on=False))], [(1, None)])
+        """
+        context, schema = self._runner.context, self._runner.schema
+        watch = record_watch.watch_records(context, schema, time.monotonic, since=since, timeout=timeout)
+        return record_watches.RecordWatchIterator(self._runner, watch)
+
     def refresh(self, obj: M) -> M:
         """Read a record again and copy its values into the object.
 
@@ -232,14 +285,24 @@ class Repository(QuerySet[M], Generic[M]):
 
     # --- writing one record -----------------------------------------------------------------------------------
 
-    def create(self, /, *_: Never, expire_in: float | timedelta | Keep | None = KEEP, **fields: Any) -> M:
+    def create(
+        self,
+        body: request_bodies.Creation[M] | None = None,
+        /,
+        *_: Never,
+        expire_in: float | timedelta | Keep | None = KEEP,
+        **fields: Any,
+    ) -> M:
         """Create an object and insert it.
 
         Args:
+            body: fields as an object of ``Creation[User]``; fields that were not set in it get the defaults of the
+                model.
             _: not allowed; store an object with ``save`` or ``insert``.
             expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
-            fields: values of the model's fields, by the names that its constructor takes. Any name is allowed if the
-                class has ``extra="allow"``, an ``__init__``, or a model validator that sees the input first.
+            fields: values of the model's fields, by the names that its constructor takes; they take precedence over
+                ``body``. Any name is allowed if the class has ``extra="allow"``, an ``__init__``, or a model validator
+                that sees the input first.
 
         Returns:
             The stored object. Cost: as for ``insert``. If a loaded object is given for a foreign key, its record is not
@@ -253,8 +316,12 @@ class Repository(QuerySet[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
-        refuse_positional("create", _, "Store an object with save(obj) or insert(obj); create() takes field=value.")
-        flow = records.create(self._runner.context, self._runner.schema, fields, expire_in)
+        refuse_positional("create", _, _CREATE_HINT)
+        sent: Mapping[str, Any] = fields
+        if body is not None:
+            sent = request_bodies.sent_values(body, fields, kind=request_bodies.Creation, hint=_CREATE_HINT)
+        context, schema = self._runner.context, self._runner.schema
+        flow = records.create(context, schema, sent, expire_in, by_fields=body is not None)
         created: M = self._runner.run("insert", flow)
         return created
 
@@ -316,7 +383,7 @@ class Repository(QuerySet[M], Generic[M]):
 
         Args:
             key: the primary key, a tuple if it is composite.
-            body: changes as an object of ``User.partial()`` or another pydantic model; fields that were not set in it
+            body: changes as an object of ``Partial[User]`` or another pydantic model; fields that were not set in it
                 stay unchanged.
             if_version: change only this version, the ``versionstamp`` of an object that was read or stored; None: any.
             expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
@@ -334,7 +401,10 @@ class Repository(QuerySet[M], Generic[M]):
             UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
                 was written.
         """
-        sent, lifetime = partial_model.sent_values(body, changes), deadline_of(expire_in)
+        sent, lifetime = (
+            request_bodies.sent_values(body, changes, kind=BaseModel, hint=_PATCH_HINT),
+            deadline_of(expire_in),
+        )
         patched: M = self._runner.run(
             "patch",
             records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version),

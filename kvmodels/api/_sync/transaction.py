@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from kvmodels._support.callers import calling_frame
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.kv_transaction import TransactionKv
 from kvmodels.api._sync.repository import Repository
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_other_with, require_subclass
 from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
@@ -37,6 +37,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
 M = TypeVar("M", bound=KvModel)
+K = TypeVar("K", bound="Repository[Any]")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -171,19 +172,27 @@ class Transaction:
         self._repositories[model] = made
         return made
 
-    def repository(self, model: type[M]) -> Repository[M]:
-        """Return the repository of a model in this transaction; the same as ``tx[model]``.
+    @overload
+    def repository(self, model: type[M]) -> Repository[M]: ...
+    @overload
+    def repository(self, model: type[M], kind: type[K]) -> K: ...
+    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
+        """Return the repository of a model in this transaction, as ``tx[model]`` does, or one of your own class.
 
         Args:
             model: one of the models that the database was opened with.
+            kind: a class that is derived from ``Repository``; None for ``Repository`` itself.
 
         Returns:
             The repository, with every method.
 
         Raises:
-            InvalidArgumentError: the database was opened without this model.
+            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
         """
-        return self[model]
+        if kind is None:
+            return self[model]
+        require_subclass(Repository, kind)
+        return kind(_TransactionRunner(self._session, self._session.store.schema_for(model)))
 
     @property
     def kv(self) -> TransactionKv:

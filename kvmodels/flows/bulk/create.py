@@ -59,6 +59,7 @@ from kvmodels.flows.writing.changes import (
     stored,
     writing,
 )
+from kvmodels.flows.writing.given_keys import after_keys, without_key
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.compiler import WriteRefusal
@@ -111,7 +112,19 @@ def bulk_create(
     require_resume_id(context, resume_id)
     objects = items_of("objs", instances, "Give objects of the model in a list.")
     options = _Options(size, on_conflict, progress, resume_id)
-    return writing(context, schema, expire_in, partial(_create, objects, options))
+    unset = without_key(schema, objects)
+    if not unset:
+        return writing(context, schema, expire_in, partial(_create, objects, options))
+    if resume_id is not None:
+        raise InvalidArgumentError(
+            "a write that is resumed needs objects with the same primary keys in every run",
+            argument="resume_id",
+            value=resume_id,
+            hint="Give the objects keys of your own, or leave resume_id out.",
+        )
+    return after_keys(
+        context, schema, unset, lambda: writing(context, schema, expire_in, partial(_create, objects, options))
+    )
 
 
 class _Options(NamedTuple):

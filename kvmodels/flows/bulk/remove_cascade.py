@@ -38,13 +38,13 @@ from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, OnE
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, read, read_all
-from kvmodels.flows.hydration.rows import document_of, shown_key
+from kvmodels.flows.hydration.rows import document_of, own_row, shown_key
 from kvmodels.flows.references.refusals import refused_reference
 from kvmodels.flows.references.targets import anchor
 from kvmodels.flows.writing.cascade import cascaded_change
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, writing
 from kvmodels.flows.writing.operation import AttemptState
-from kvmodels.flows.writing.record_write import packed_key, row_of
+from kvmodels.flows.writing.record_write import packed_key
 from kvmodels.indexing.cascades import acting, require_same_effect
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.indexing.references import SPARE_ENTRIES, RemainingReferrers
@@ -179,7 +179,7 @@ class _ReferrerChange:
         writer = self._writer
         row = seen.live_row(item.key)
         if item.reference is None:
-            row = row_of(writer.context, writer.schema, row)
+            row = own_row(writer.context, writer.schema, row)
         elif row is not None and not self._refers(item, seen.view, document_of(writer.context, row)):
             row = None
         return None if row is None else cascaded_change(writer, row, self._fields, seen)
@@ -253,7 +253,7 @@ class _RemoveCascade:
         if live.referrers:
             yield from anchor({root.key: self._progress.same_key}, view.guard)
         found = (yield from read((point(root.key), point(self._progress.same_key)))).ranges
-        if row_of(context, self._schema, found[0][0] if found[0] else None) is None:
+        if own_row(context, self._schema, found[0][0] if found[0] else None) is None:
             return False
         if found[1]:
             yield from self._progress.begin("cascade", found[1][0].versionstamp)

@@ -68,6 +68,13 @@ def document_of(context: Context, row: Row) -> Document:
     return context.codec.decode_document(row.value, row.encoding, row.key)
 
 
+def own_row(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
+    """Return a row, None when it is one of another class that shares the collection; for the first class none is."""
+    if row is None or schema.variants is None or not schema.variants.where:
+        return row
+    return None if schema.variants.of_document(document_of(context, row)) is None else row
+
+
 def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | None = None) -> Any:
     """Return the object of a record row, or of an index entry that contains a copy of the record (pass its ``key``).
 

@@ -5,5 +5,5 @@ from __future__ import annotations
 from kvmodels._support.lazy_modules import deferred_modules
 
 __getattr__ = deferred_modules(
-    __name__, "deno_dump", "dump", "formats", "lock", "namespace", "operations", "queue", "watch"
+    __name__, "deno_dump", "dump", "formats", "lock", "namespace", "operations", "queue", "record_watch", "watch"
 )

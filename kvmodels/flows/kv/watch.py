@@ -8,24 +8,29 @@ no change is missed in between.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
 
 from kvmodels.core.keys import Key, key_range, key_successor
-from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, parse_versionstamp, point
+from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, point
 from kvmodels.errors import ClosedError, InvalidArgumentError, OperationTooLargeError
-from kvmodels.flows.arguments import KEYS_HINT, items_of
+from kvmodels.flows.arguments import KEYS_HINT, items_of, versionstamp_of
 from kvmodels.flows.effects import Flow, now, read, read_changes, sleep, wait_for_commit
 from kvmodels.flows.kv.leases import POLL_S, tells_of_changes
 from kvmodels.flows.kv.operations import check_read_size
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits, Traits
 
+T = TypeVar("T")
+
 BATCH: Final = 500
 """The minimum number of entries in a delivery, if there are so many; the changes of one commit are never split."""
 
 SLICE_S: Final = 1.0
 """The longest wait in seconds, after which a watch notices that another thread has closed it."""
+
+_LONGEST_S: Final = 1e9
+"""About 30 years, in place of a longer timeout, such as an int that is too large for a float."""
 
 SHORTEST_WAIT_S: Final = 0.002
 """If the system clock was set back, the engine's clock stands still, possibly just before a deadline."""
@@ -39,29 +44,21 @@ def watching(
     prefix: Key | None,
     since: str | None,
     timeout: float | None,
-) -> Watch:
+) -> Watch[Entry]:
     """Check the arguments of ``watch``, and return the new watch.
 
     Raises InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or not a versionstamp; a
     timeout that is not a number of seconds; InvalidKeyError: not a key.
     """
-    given: Any = timeout
-    if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
-        raise InvalidArgumentError(
-            "the timeout must be a number of seconds",
-            argument="timeout",
-            value=timeout,
-            hint="Give 0 or more seconds, or None to wait without a limit.",
-        )
+    seconds = timeout_of(timeout)
     if (keys is None) == (prefix is None):
         raise InvalidArgumentError(
             "a watch needs keys or a prefix, and not both",
             argument="keys" if keys is None else "prefix",
             hint="Write watch([key, ...]) or watch(prefix=(...)).",
         )
-    seconds = float("inf") if timeout is None else float(timeout)
     if prefix is not None:
-        return PrefixWatch(form, prefix, None if since is None else _position(since), (seconds, monotonic))
+        return PrefixWatch(form, prefix, position_of(since), (seconds, monotonic))
     assert keys is not None  # exactly one is given
     if since is not None:
         raise InvalidArgumentError(
@@ -73,29 +70,39 @@ def watching(
     return KeyWatch(form, keys, (seconds, monotonic))
 
 
-def _position(since: Any) -> bytes:
-    try:
-        return parse_versionstamp(since)
-    except (TypeError, ValueError):
+def timeout_of(timeout: object) -> float:
+    """Return a timeout in seconds; None is no limit. Raises InvalidArgumentError."""
+    if timeout is None:
+        return float("inf")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise InvalidArgumentError(
-            "not a versionstamp",
-            argument="since",
-            value=since,
-            expected="20 hexadecimal digits or None",
-            hint="Pass the versionstamp of a watch, a snapshot or a commit.",
-        ) from None
+            "the timeout must be a number of seconds",
+            argument="timeout",
+            value=timeout,
+            hint="Give 0 or more seconds, or None to wait without a limit.",
+        )
+    return min(timeout, _LONGEST_S)
 
 
-class Watch(ABC):
+def position_of(since: object) -> bytes | None:
+    """Return the versionstamp to resume after; None to begin with the present state. Raises InvalidArgumentError."""
+    if since is None:
+        return None
+    hint = "Pass the versionstamp of a watch, a snapshot or a commit."
+    return versionstamp_of("since", since, expected="20 hexadecimal digits or None", hint=hint)
+
+
+class Watch(ABC, Generic[T]):
     """Base class of both kinds of watch: how long they wait, and when they end.
 
-    ``timeout``: the seconds without a change after which the watch ends; measured by a monotonic clock.
+    ``limits_within``: returns the limits of its keys, given those of the engine. ``timeout``: the seconds without a
+    change after which the watch ends; measured by a monotonic clock.
     """
 
-    __slots__ = ("_begun", "_deadline", "_ended", "_form", "_monotonic", "_seen", "_timeout")
+    __slots__ = ("_begun", "_deadline", "_ended", "_limits_within", "_monotonic", "_seen", "_timeout")
 
-    def __init__(self, form: StoreFormat, timeout: tuple[float, Callable[[], float]]) -> None:
-        self._form = form
+    def __init__(self, limits_within: Callable[[Limits], Limits], timeout: tuple[float, Callable[[], float]]) -> None:
+        self._limits_within = limits_within
         self._timeout, self._monotonic = timeout
         self._begun = False
         self._ended = False
@@ -108,21 +115,21 @@ class Watch(ABC):
         """The commit up to which every change was delivered; None if it is not known."""
 
     @abstractmethod
-    def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
+    def _look(self, limits: Limits) -> Flow[list[T] | None]:
         """Return entries to deliver, or None if nothing has changed; sets ``_seen`` to the snapshot that was read."""
 
     def end(self) -> None:
         """End the deliveries."""
         self._ended = True
 
-    def following(self, engine_limits: Limits, traits: Traits) -> Flow[list[Entry] | None]:
+    def following(self, engine_limits: Limits, traits: Traits) -> Flow[list[T] | None]:
         """Return the next entries; None at the end: the store was closed, or nothing has changed within the timeout.
 
         If the engine does not report commits, it is read every ``POLL_S`` seconds. Raises UnsupportedError: the engine
         cannot report the changes of a prefix; ClosedError: the store was closed before the watch began, or the process
         was forked.
         """
-        limits = self._form.limits_within(engine_limits)
+        limits = self._limits_within(engine_limits)
         give_up = self._monotonic() + self._timeout
         try:
             while not self._ended:
@@ -158,13 +165,14 @@ class Watch(ABC):
                 return
 
 
-class KeyWatch(Watch):
+class KeyWatch(Watch[Entry]):
     """Delivers all keys whenever one of them was written, removed, or has expired."""
 
-    __slots__ = ("_delivered", "_keys", "_last")
+    __slots__ = ("_delivered", "_form", "_keys", "_last")
 
     def __init__(self, form: StoreFormat, keys: Iterable[Key], timeout: tuple[float, Callable[[], float]]) -> None:
-        super().__init__(form, timeout)
+        super().__init__(form.limits_within, timeout)
+        self._form = form
         self._keys = [form.pack_key(key) for key in items_of("keys", keys, KEYS_HINT)]
         self._last: list[bytes | None] | None = None
         self._delivered: bytes | None = None
@@ -206,8 +214,8 @@ class KeyWatch(Watch):
             )
 
 
-class PrefixWatch(Watch):
-    """Delivers the entries of a prefix, unless it resumes after a commit, and then the keys that change.
+class RangeWatch(Watch[T]):
+    """Delivers the rows of a range, unless it resumes after a commit, and then the keys that change.
 
     ``since``: deliver the changes after this commit; None to begin with the present state.
     """
@@ -215,11 +223,14 @@ class PrefixWatch(Watch):
     __slots__ = ("_end", "_listed_to", "_start")
 
     def __init__(
-        self, form: StoreFormat, prefix: Key, since: bytes | None, timeout: tuple[float, Callable[[], float]]
+        self,
+        ends: tuple[bytes, bytes],
+        since: bytes | None,
+        limits_within: Callable[[Limits], Limits],
+        timeout: tuple[float, Callable[[], float]],
     ) -> None:
-        super().__init__(form, timeout)
-        low, high = key_range(prefix=prefix, start=None, end=None)
-        self._start, self._end = form.root + low, form.root + high
+        super().__init__(limits_within, timeout)
+        self._start, self._end = ends
         self._listed_to: bytes | None = None if since is not None else self._start
         self._seen = since or b""
 
@@ -228,18 +239,25 @@ class PrefixWatch(Watch):
         """Where another watch can resume; None while the present state is still being delivered."""
         return format_versionstamp(self._seen) if self._listed_to is None else None
 
-    def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
+    @abstractmethod
+    def _listed(self, rows: Sequence[Row]) -> Flow[list[T]]:
+        """Return what is delivered for rows of the present state."""
+
+    @abstractmethod
+    def _changed(self, changes: Sequence[tuple[bytes, Row | None]]) -> Flow[list[T]]:
+        """Return what is delivered for keys that have changed, with their rows."""
+
+    def _look(self, limits: Limits) -> Flow[list[T] | None]:
         check_read_size(len(self._start), limits)
         batch = min(BATCH, limits.max_read_entries)
         if self._listed_to is not None:
             return (yield from self._list(self._listed_to, batch))
         found = yield from read_changes(ReadRange(self._start, self._end, batch), self._seen)
-        self._seen = found.through
-        if not found.changes:
-            return None
-        return [self._entry(change.key, change.row) for change in found.changes]
+        items = yield from self._changed([(change.key, change.row) for change in found.changes])
+        self._seen = found.through  # last: after an error, the changes are delivered again
+        return items if found.changes else None
 
-    def _list(self, start: bytes, batch: int) -> Flow[list[Entry]]:
+    def _list(self, start: bytes, batch: int) -> Flow[list[T]]:
         if not self._seen:
             # Changes during the initial listing are delivered afterwards, from this position. Reading the log first
             # also detects at once that there is none.
@@ -248,8 +266,28 @@ class PrefixWatch(Watch):
             self._seen = present
         found = yield from read([ReadRange(start, self._end, batch)])
         rows = found.ranges[0]
+        items = yield from self._listed(rows)
         self._listed_to = key_successor(rows[-1].key) if len(rows) == batch else None
+        return items
+
+
+class PrefixWatch(RangeWatch[Entry]):
+    """Delivers the entries of a prefix, unless it resumes after a commit, and then the keys that change."""
+
+    __slots__ = ("_form",)
+
+    def __init__(
+        self, form: StoreFormat, prefix: Key, since: bytes | None, timeout: tuple[float, Callable[[], float]]
+    ) -> None:
+        low, high = key_range(prefix=prefix, start=None, end=None)
+        super().__init__((form.root + low, form.root + high), since, form.limits_within, timeout)
+        self._form = form
+
+    def _listed(self, rows: Sequence[Row]) -> Flow[list[Entry]]:
+        yield from ()  # a flow, as for records, whose header is read
         return [self._form.entry(row) for row in rows]
 
-    def _entry(self, key: bytes, row: Row | None) -> Entry:
-        return Entry(self._form.unpack_key(key), None, None) if row is None else self._form.entry(row)
+    def _changed(self, changes: Sequence[tuple[bytes, Row | None]]) -> Flow[list[Entry]]:
+        yield from ()
+        unpack, entry = self._form.unpack_key, self._form.entry
+        return [Entry(unpack(key), None, None) if row is None else entry(row) for key, row in changes]

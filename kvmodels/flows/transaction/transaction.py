@@ -27,7 +27,21 @@ from kvmodels.errors import (
     TransactionConflictError,
 )
 from kvmodels.flows.context import Context, HeaderView, read_header
-from kvmodels.flows.effects import Flow, Now, Read, Sleep, fits_one_read, now, read, read_all, serve, split_ranges
+from kvmodels.flows.effects import (
+    Commit,
+    CommitApart,
+    Flow,
+    Now,
+    Read,
+    ReadPresent,
+    Sleep,
+    fits_one_read,
+    now,
+    read,
+    read_all,
+    serve,
+    split_ranges,
+)
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
@@ -121,6 +135,10 @@ class TransactionFlows:
         return (yield from serve(flow, self._answer))
 
     def _answer(self, request: Any) -> Flow[Any]:
+        if isinstance(request, ReadPresent):
+            return (yield request)
+        if isinstance(request, CommitApart):
+            return (yield Commit(request.write))
         if isinstance(request, Read):
             return (yield from self._read(request))
         if isinstance(request, Now):

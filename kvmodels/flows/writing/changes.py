@@ -67,13 +67,15 @@ def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
     return expire_in if expire_in is None or isinstance(expire_in, Keep) else lifetime_ms(expire_in)
 
 
-def created_object(schema: ModelSchema, fields: Mapping[str, Any], expire_in: object) -> Any:
+def created_object(
+    schema: ModelSchema, fields: Mapping[str, Any], expire_in: object, *, by_fields: bool = False
+) -> Any:
     """Return the object that ``create`` inserts.
 
     Raises InvalidArgumentError: ``expire_in`` is given, and it is the alias of a field too; UnknownFieldError,
     pydantic.ValidationError: as ``made_of``.
     """
-    made: BaseModel = made_of(schema, fields)
+    made: BaseModel = made_of(schema, fields, by_fields=by_fields)
     if not isinstance(expire_in, Keep) and "expire_in" in constructor_of(type(made)).takes:
         raise InvalidArgumentError(
             "expire_in is the lifetime of the record and the alias of a field",

@@ -12,7 +12,7 @@ from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.errors import InvalidValueError, StaleObjectError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.hydration.rows import document_of, shown_key
+from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import ChangeBuilder, attended, refused
 from kvmodels.flows.writing.operation import CompiledWrite, LogicalWrite
@@ -72,13 +72,6 @@ def packed_key(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple
             pass  # raised below with the name of the field
     values = key_values(schema, given)
     return values, layout.pack(values)
-
-
-def row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
-    """Return a row, None when it is one of another class that shares the collection; for the first class none is."""
-    if row is None or schema.variants is None or not schema.variants.where:
-        return row
-    return None if schema.variants.of_document(document_of(context, row)) is None else row
 
 
 def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:

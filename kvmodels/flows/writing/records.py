@@ -24,7 +24,7 @@ from kvmodels.flows.arguments import require_callable, require_flag, require_obj
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
-from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
+from kvmodels.flows.hydration.rows import absent, document_of, object_of, own_row, shown_key
 from kvmodels.flows.references.targets import loaded_targets
 from kvmodels.flows.writing.changes import (
     KEEP,
@@ -40,8 +40,9 @@ from kvmodels.flows.writing.changes import (
     state_after,
     stored,
 )
+from kvmodels.flows.writing.given_keys import after_keys, without_key
 from kvmodels.flows.writing.operation import AttemptState, Proposal, always
-from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, row_of, stale_error
+from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, stale_error
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -65,20 +66,33 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way. Raises AlreadyExistsError,
     UniqueViolationError: nothing was written.
     """
-    return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance, None)
+    return _insert(context, schema, instance, expire_in, None)
 
 
 def create(
-    context: Context, schema: ModelSchema, fields: Mapping[str, Any], expire_in: float | timedelta | Keep | None
+    context: Context,
+    schema: ModelSchema,
+    fields: Mapping[str, Any],
+    expire_in: float | timedelta | Keep | None,
+    *,
+    by_fields: bool = False,
 ) -> Flow[Any]:
     """Make an object of values, and store it as a new record.
 
     Cost: as ``insert``; a target of a foreign key is not read if its loaded object is given. Raises as ``insert`` and
     ``created_object``.
     """
-    instance = created_object(schema, fields, expire_in)
-    writer = ChangeBuilder(context, schema, deadline_of(expire_in))
-    return flow_of(writer, _InsertObject, instance, loaded_targets(context, schema, fields.values()))
+    instance = created_object(schema, fields, expire_in, by_fields=by_fields)
+    targets = loaded_targets(context, schema, fields.values())
+    return _insert(context, schema, instance, deadline_of(expire_in), targets)
+
+
+def _insert(
+    context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline, targets: Mapping[bytes, bytes] | None
+) -> Flow[Any]:
+    if schema.automatic_key is not None and (unset := without_key(schema, (instance,))):
+        return after_keys(context, schema, unset, lambda: _insert(context, schema, instance, expire_in, targets))
+    return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance, targets)
 
 
 class _InsertObject(RecordWrite):
@@ -138,7 +152,7 @@ def save(
     require_object(schema, instance)
     require_flag("force", force)
     state = state_of(instance)
-    if state is None and not force:
+    if state is None and (not force or without_key(schema, (instance,))):
         return insert(context, schema, instance, expire_in)
     return flow_of(ChangeBuilder(context, schema, expire_in), _SaveObject, instance, state, force)
 
@@ -253,7 +267,7 @@ class _ChangeRecord(RecordWrite):
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
         context, schema = writer.context, writer.schema
-        row = row_of(context, schema, seen.live_row(self._key))
+        row = own_row(context, schema, seen.live_row(self._key))
         require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
@@ -357,7 +371,7 @@ class _RenameRecord(RecordWrite):
         """Return the proposal that moves the record; DoesNotExist, or AlreadyExistsError."""
         writer, new_values = self._writer, self._new_values
         context, schema = writer.context, writer.schema
-        row = row_of(context, schema, seen.live_row(self._key))
+        row = own_row(context, schema, seen.live_row(self._key))
         if row is None:
             raise absent(schema, self._values)
         instance = object_of(context, seen.view.live[schema.collection], row)

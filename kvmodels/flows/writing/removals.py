@@ -14,9 +14,10 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import version_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
+from kvmodels.flows.hydration.rows import own_row
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder
 from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, Proposal, always
-from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, row_of, stale_error
+from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, stale_error
 from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState, drop_state, state_of
@@ -99,7 +100,7 @@ class _RemoveByKey(RecordWrite):
     def propose(self, seen: AttemptState, /) -> Proposal[bool]:
         """Return the proposal that removes the record; one without changes if there is none."""
         writer = self._writer
-        row = row_of(writer.context, writer.schema, seen.live_row(self._key))
+        row = own_row(writer.context, writer.schema, seen.live_row(self._key))
         require_version(writer.schema, self._values, self._expected, row)
         if row is None:
             return Proposal((), always(False))

@@ -30,7 +30,7 @@ from kvmodels.flows.writing.contention import Contention
 from kvmodels.flows.writing.records import insert, save
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
-from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema, Partial
+from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema, PartialCondition
 from kvmodels.schema.definition.variants import made_of, require_known_names
 from kvmodels.schema.filters.changes import Term, require_fields, require_terms
 from kvmodels.schema.filters.predicate import implies
@@ -233,14 +233,14 @@ def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any], others: Mapping
     )
 
 
-def _is_within(schema: ModelSchema, values: Mapping[str, Any], where: Partial) -> bool:
+def _is_within(schema: ModelSchema, values: Mapping[str, Any], where: PartialCondition) -> bool:
     """Return whether a partial index holds the record; for classes that share a collection, the class counts too."""
     tested = _tested(where)
     known = {name: value for name, value in values.items() if name in tested}
     return implies(schema, Query(schema).filtered((), known).where, where)
 
 
-def _tested(where: Partial) -> frozenset[str]:
+def _tested(where: PartialCondition) -> frozenset[str]:
     return frozenset(test.column.field for tests in where.alternatives for test in tests)
 
 

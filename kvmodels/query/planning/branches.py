@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, ModelSchema, Partial
+from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, ModelSchema, PartialCondition
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import (
     EVERYTHING,
@@ -497,7 +497,7 @@ def _guarantee(branch: Branch, definition: IndexDefinition, implicit: tuple[Part
     )
 
 
-def _guaranteed(term: ColumnTerm, partial: Partial) -> bool:
+def _guaranteed(term: ColumnTerm, partial: PartialCondition) -> bool:
     """Return whether every alternative of the condition is within the spans of a term."""
     column = ascending_column(term.source, is_nullable=True)
     wanted = [(span.start, span.end) for span in term.spans(column)]

@@ -29,7 +29,7 @@ from kvmodels.schema.definition.definition import (
     ColumnSource,
     IndexDefinition,
     ModelSchema,
-    Partial,
+    PartialCondition,
     SpanTest,
 )
 from kvmodels.schema.filters.parse import negate, parse
@@ -48,7 +48,7 @@ _LOWEST: Final = b"\x01\x00"
 _EVERYTHING: Final[Spans] = ((b"", b"\xff"),)
 
 
-def partial_of(schema: ModelSchema, where: Expression, index: str) -> Partial:
+def partial_of(schema: ModelSchema, where: Expression, index: str) -> PartialCondition:
     """Return the condition of a partial index as spans; ``index`` is the declaration, for errors.
 
     Raises ModelDefinitionError for an unknown name or operand, a comparison that spans cannot express, more than 100
@@ -75,7 +75,7 @@ def partial_of(schema: ModelSchema, where: Expression, index: str) -> Partial:
         tuple(SpanTest(dnf.columns[name], spans) for name, spans in sorted(alternative.items()))
         for alternative in alternatives
     ]
-    return Partial(tuple(sorted(tests, key=_sort_key)), repr(where))
+    return PartialCondition(tuple(sorted(tests, key=_sort_key)), repr(where))
 
 
 def _sort_key(tests: tuple[SpanTest, ...]) -> list[tuple[str, Spans]]:
@@ -342,7 +342,7 @@ class Declarations:
             max_fan_out=declared.max_fan_out or MAX_FAN_OUT,
         )
 
-    def _condition(self, declared: _Declared) -> Partial | None:
+    def _condition(self, declared: _Declared) -> PartialCondition | None:
         return None if declared.where is None else partial_of(self._schema, declared.where, declared.text)
 
     def _column(self, name: str, index: str, *, is_descending: bool) -> Column:

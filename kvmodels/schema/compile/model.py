@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
 from kvmodels.schema.compile import options
-from kvmodels.schema.compile import partial_model as partials
+from kvmodels.schema.compile import request_bodies as bodies
 from kvmodels.schema.compile import schema as compiling
 from kvmodels.schema.declare.expressions import FieldRef, ForeignKeyRef, MultiFieldRef, reference
 from kvmodels.schema.declare.markers import Field, refuse_marker_default
@@ -165,13 +165,12 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     @classmethod
     def partial(cls) -> type[Any]:
-        """Return the model with every field optional, for the body of a PATCH request; created once per class.
+        """Return ``Partial[User]``, the model with every field optional; created once per class.
 
-        It has the types, constraints, aliases and field validators of this class, and no defaults: a field that was not
-        set has no value. Fields that the library sets are left out. ``patch(key, body)`` accepts its objects.
+        A class of your own, ``class UserPatch(Partial[User])``, is also a type for type checkers.
 
         Returns:
-            A subclass of ``PartialModel`` named ``UserPatch`` for ``User``; type checkers do not know its fields.
+            A subclass of ``Partial`` named ``UserPatch`` for ``User``.
 
         Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey
@@ -188,7 +187,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             >>> heroes.patch(1, body)
             Hero(id=1, name='Eve', age=36)
         """
-        return partials.partial_model(cls)
+        return bodies.derived_body(bodies.Partial, cls)
 
     @no_hook
     def before_insert(self) -> None:

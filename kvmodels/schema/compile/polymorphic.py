@@ -32,7 +32,7 @@ from kvmodels.schema.definition.definition import (
     FieldStorage,
     IndexDefinition,
     ModelSchema,
-    Partial,
+    PartialCondition,
     SpanTest,
     Variants,
 )
@@ -161,7 +161,9 @@ class _Collection:
             found[self._discriminator] = Declarations(shaped, fields).of_meta(Index(self._discriminator), {})
         return found
 
-    def _only(self, shaped: ModelSchema, field: str, holders: list[ModelSchema], where: Partial | None) -> Partial:
+    def _only(
+        self, shaped: ModelSchema, field: str, holders: list[ModelSchema], where: PartialCondition | None
+    ) -> PartialCondition:
         """Return the condition of an index that only these classes have."""
         values = _values([one.model for one in holders], self._discriminator)
         kinds = partial_of(shaped, Q(**{f"{field}__in": values}), f"index of {holders[0].name}")
@@ -169,7 +171,9 @@ class _Collection:
         if where is None:
             return kinds
         # First, because documents of other classes lack the values of the other tests.
-        return Partial(tuple(_with_first(test, tests) for tests in where.alternatives), f"{kinds.text} & {where.text}")
+        return PartialCondition(
+            tuple(_with_first(test, tests) for tests in where.alternatives), f"{kinds.text} & {where.text}"
+        )
 
     def _check_columns(self, indexes: Iterable[IndexDefinition], sources: _Sources) -> None:
         """Refuse a column with different types in different classes: entries and the catalogue identify it by name."""

@@ -30,6 +30,7 @@ from kvmodels.schema.compile.indexes import Declarations
 from kvmodels.schema.compile.options import ModelOptions
 from kvmodels.schema.compile.record_codec import RecordCodec
 from kvmodels.schema.declare.annotations import Plain, has_validators, literal_values, plain, type_name
+from kvmodels.schema.declare.automatic_key import automatic_key
 from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
 from kvmodels.schema.declare.on_write import TimeField, model_hooks, time_fields
@@ -206,8 +207,7 @@ def _without_indexes(
     model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], builder: FormBuilder
 ) -> ModelSchema:
     """Return the schema without indexes, which is used to parse the conditions of indexes."""
-    options = _options_of(model, may_be_abstract=True)
-    upgrades = _upgrades_of(model, fields)
+    options, upgrades = _options_of(model, may_be_abstract=True), _upgrades_of(model, fields)
     records = RecordCodec(
         model,
         fields.forms,
@@ -238,6 +238,7 @@ def _without_indexes(
         accept=records.accept,
         hooks=model_hooks(model),
         time_fields=fields.time_fields(),
+        automatic_key=fields.automatic_key(),
         shape=fields.shape,
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
@@ -362,8 +363,15 @@ class _Fields:
 
     def time_fields(self) -> tuple[TimeField, ...]:
         """Return the fields that the library sets."""
+        return tuple(time_fields(self.shape, *self._types_and_keys()))
+
+    def automatic_key(self) -> str | None:
+        """Return the field of the primary key, if the store gives out its values."""
+        return automatic_key(self.shape, *self._types_and_keys())
+
+    def _types_and_keys(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         types = {name: inner.annotation for name, inner in self.plain.items()}
-        return tuple(time_fields(self.shape, types, tuple(column.field for column in self.primary_key)))
+        return types, tuple(column.field for column in self.primary_key)
 
     def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
         """Yield the markers that declare indexes, with their fields."""

@@ -125,13 +125,17 @@ Lookup = Literal[
     "startswith",
     "isnull",
     "contains",
+    "icontains",
+    "endswith",
+    "iexact",
     "contains_any",
     "contains_all",
 ]
 """The supported comparisons; the names are Django's keyword lookups where Django has one.
 
 ``contains`` on a str matches a part of it. On a field with several values it matches one of the values,
-``contains_any`` matches at least one of several, and ``contains_all`` all of several.
+``contains_any`` matches at least one of several, and ``contains_all`` all of several. ``icontains`` and ``iexact``
+compare case-folded text.
 """
 
 
@@ -381,6 +385,35 @@ class Comparable(Generic[T]):
             prefix: a value of the field's type; folded if the field is folded.
         """
         return self._compared("startswith", prefix)
+
+    def endswith(
+        self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
+        suffix: str | bytes,
+    ) -> Comparison:
+        """Match records whose str or bytes end with this suffix; no index serves it, so each record read is tested.
+
+        Args:
+            suffix: a value of the field's type; folded if the field is folded.
+        """
+        return self._compared("endswith", suffix)
+
+    def icontains(self: Comparable[str] | Comparable[str | None], part: str) -> Comparison:
+        """Match records whose str contains this part in any case; no index serves it, so each record read is tested.
+
+        Args:
+            part: the text, in any case.
+        """
+        return self._compared("icontains", part)
+
+    def iexact(self: Comparable[str] | Comparable[str | None], text: str) -> Comparison:
+        """Match records whose str equals this text in any case; no index serves it, so each record read is tested.
+
+        An index with ``key=str.casefold`` finds them with ``==``.
+
+        Args:
+            text: the text, in any case.
+        """
+        return self._compared("iexact", text)
 
 
 class FieldRef(Comparable[T]):

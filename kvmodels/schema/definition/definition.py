@@ -137,7 +137,7 @@ class SpanTest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
+class PartialCondition:
     """The condition of a partial index: a document must pass every test of at least one alternative.
 
     It holds packed spans instead of operands, so that a process can maintain the index from the catalogue alone. An
@@ -207,7 +207,7 @@ class IndexDefinition:
     unique: bool = False
     nulls: Nulls = "distinct"
     store: Store | None = None
-    where: Partial | None = None
+    where: PartialCondition | None = None
     include: tuple[str, ...] = ()
     aggregates: Aggregates | None = None
     max_fan_out: int = MAX_FAN_OUT
@@ -354,6 +354,7 @@ class ModelSchema:
         accept: copies the values of a ``PreparedObject`` to the object; call it after the write has succeeded.
         hooks: the methods of the class that run before and after a write; None if it has none.
         time_fields: the fields that the library sets at every write.
+        automatic_key: the field of the primary key, if the store gives out its values.
         shape: a pydantic model with the fields that queries may name: the class itself, unless it shares a collection.
         variants: the classes that objects may have; None: only ``model``.
         upgrade: converts a document and primary key values to a document of the declared version, the same document if
@@ -388,6 +389,7 @@ class ModelSchema:
     accept: Callable[[Any, Any], None]
     hooks: Hooks | None = None
     time_fields: tuple[TimeField, ...] = ()
+    automatic_key: str | None = None
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
     touched: Mapping[str, int] = field(default_factory=dict[str, int])
     upgrades_to: frozenset[int] = frozenset()

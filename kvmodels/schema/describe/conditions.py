@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.codecs.columns.base import PACKED_NONE
 from kvmodels.core.keys import decode_key
 from kvmodels.errors import DecodeError, InvalidKeyError
-from kvmodels.schema.definition.definition import Column, Partial, SpanTest
+from kvmodels.schema.definition.definition import Column, PartialCondition, SpanTest
 
 UNKNOWN_SPAN: Final = "..."
 """In the place of an operand, for spans without an expression."""
@@ -30,13 +30,14 @@ class _Edge(NamedTuple):
     after: bool
 
 
-def condition_text(where: Partial) -> str:
+def condition_text(where: PartialCondition) -> str:
     """Return the condition of a partial index as an expression, equal for a declared and for a stored index.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
         >>> plan = Column("plan", column_codec(str))
-        >>> condition_text(Partial(((SpanTest(plan, ((plan.codec.pack("pro"), plan.codec.pack("pro") + _END),)),),)))
+        >>> pro = plan.codec.pack("pro")
+        >>> condition_text(PartialCondition(((SpanTest(plan, ((pro, pro + _END),)),),)))
         "Q(plan='pro')"
     """
     alternatives = [" & ".join(_test_text(test) for test in tests) for tests in where.alternatives]

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from kvmodels._support import suggest as spelling
 from kvmodels.codecs.columns.base import ColumnCodec
-from kvmodels.codecs.columns.scalars import DECIMAL
+from kvmodels.codecs.columns.scalars import BYTES, DECIMAL
 from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.declare.expressions import (
     Comparable,
@@ -44,9 +44,8 @@ _LOOKUPS: Final[Mapping[str, Lookup]] = {lookup: lookup for lookup in get_args(L
 _KEY: Final = frozenset({"exact", "in", "not_in"})
 _WHOLE: Final = frozenset({"exact", "ne", "in", "not_in", "isnull"})
 _ELEMENT: Final = frozenset({"exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range"})
-_TEXT_ELEMENT: Final = _ELEMENT | {"startswith", "contains"}
-_VALUE: Final = _ELEMENT | {"isnull"}
-_TEXT: Final = _TEXT_ELEMENT | {"isnull"}
+_BYTES_ELEMENT: Final = _ELEMENT | {"startswith", "endswith", "contains"}
+_TEXT_ELEMENT: Final = _BYTES_ELEMENT | {"icontains", "iexact"}
 _SEVERAL: Final = frozenset({"contains", "contains_any", "contains_all", "isnull"})
 _SEVERAL_OF_FIELD: Final = _SEVERAL | _WHOLE
 
@@ -95,13 +94,13 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
         return _KEY
     if source is None:
         return _WHOLE
-    text = source.codec.pack_prefix is not None
-    if element:
-        return _TEXT_ELEMENT if text else _ELEMENT
-    if source.many:
+    if source.many and not element:
         # A path through a list collects values; there is no field with a single whole value.
         return _SEVERAL_OF_FIELD if name in schema.fields else _SEVERAL
-    return _TEXT if text else _VALUE
+    lookups = _ELEMENT
+    if source.codec.pack_prefix is not None:
+        lookups = _BYTES_ELEMENT if source.codec.name == BYTES.name else _TEXT_ELEMENT
+    return lookups if element else lookups | {"isnull"}
 
 
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
@@ -284,7 +283,7 @@ def comparable(value: Any) -> Any:
 
 
 def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the operand of ``startswith`` or ``contains``. Raises InvalidValueError if it has the wrong type."""
+    """Return the operand of ``startswith`` or a test of a text. Raises InvalidValueError if it has the wrong type."""
     check = source.codec.pack_prefix
     assert check is not None  # other columns have no such lookup
     _checked(schema, source.name, check, value)

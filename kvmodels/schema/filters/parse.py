@@ -2,10 +2,11 @@
 
 Comparisons with None:
 
-- ``field=None`` and ``field__exact=None`` are ``field__isnull=True``; ``field__ne=None`` is ``field__isnull=False``;
+- ``field=None``, ``field__exact=None`` and ``field__iexact=None`` are ``field__isnull=True``; ``field__ne=None`` is
+  ``field__isnull=False``;
 - None in the list of ``in`` matches None, as Python's ``in`` does;
-- ``gt``, ``gte``, ``lt``, ``lte``, ``range``, ``startswith`` and ``contains`` never match None and refuse it as an
-  operand;
+- ``gt``, ``gte``, ``lt``, ``lte``, ``range``, ``startswith``, ``endswith``, ``contains`` and ``icontains`` never match
+  None and refuse it as an operand;
 - ``ne``, ``not_in``, ``~`` and ``exclude()`` are plain negation: a record whose field is None is "not equal to 5" and
   is returned, as with Django's ``exclude()`` (SQL's ``<>`` would lose it silently).
 
@@ -50,6 +51,7 @@ from kvmodels.schema.filters.operands import (
 from kvmodels.schema.filters.predicate import (
     ALWAYS,
     NEVER,
+    TEXT_TESTS,
     AllOf,
     AnyOf,
     Condition,
@@ -195,8 +197,8 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
         return Condition(name, lookup, flag(schema, name, operand))
     if source is None or (source.many and not element):
         return _of_whole_field(schema, name, source, lookup, operand)
-    if operand is None and lookup in ("exact", "ne") and not element:
-        return Condition(name, "isnull", lookup == "exact")
+    if operand is None and lookup in ("exact", "ne", "iexact") and not element:
+        return Condition(name, "isnull", lookup != "ne")
     return _of_value(schema, source, lookup, operand, element=element)
 
 
@@ -208,7 +210,7 @@ def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand
         return _listed(source.name, lookup, values, element=element)
     if lookup == "range":
         operand = bounds_of(schema, source, operand)
-    elif lookup in ("startswith", "contains"):
+    elif lookup == "startswith" or lookup in TEXT_TESTS:
         operand = prefix_of(schema, source, operand)
     else:
         operand = value_of(schema, source, operand)

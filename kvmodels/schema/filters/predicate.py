@@ -26,10 +26,13 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import nullable
 from kvmodels.schema.declare.expressions import Lookup
 from kvmodels.schema.declare.subqueries import Subquery
-from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, Partial, SpanTest
+from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, PartialCondition, SpanTest
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
 V = TypeVar("V")
+
+TEXT_TESTS: Final = frozenset({"contains", "icontains", "endswith", "iexact"})
+"""Lookups that are tested on each text; no range of an index has exactly the texts that they match."""
 
 
 class Condition(NamedTuple):
@@ -212,10 +215,10 @@ def ascending_column(source: ColumnSource, *, is_nullable: bool) -> Column:
 def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
     """Return whether the matching parts of the column form spans.
 
-    They do not for a part of a str. For a column with several values, they do only if the condition is on any of them,
+    They do not for a test of a text. For a column with several values, they do only if the condition is on any of them,
     or on None instead of values.
     """
-    if condition.lookup == "contains":
+    if condition.lookup in TEXT_TESTS:
         return False
     if not column.many:
         return not condition.any
@@ -381,7 +384,7 @@ MOST_BRANCHES: Final = 1_000
 """The maximum number of combinations of "any of" parts of one filter that a proof tries before it fails."""
 
 
-def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -> bool:
+def implies(schema: ModelSchema, where: Iterable[Predicate], partial: PartialCondition) -> bool:
     """Return whether every record that a filter matches is in a partial index.
 
     The filter is expanded to alternatives. The conditions of each must contradict each other, or must leave nothing
@@ -396,7 +399,7 @@ def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -
 class _Proof:
     """One proof, with its remaining budget."""
 
-    def __init__(self, schema: ModelSchema, partial: Partial) -> None:
+    def __init__(self, schema: ModelSchema, partial: PartialCondition) -> None:
         self._schema = schema
         self._alternatives = partial.alternatives
         self._fields = {test.column.field for tests in partial.alternatives for test in tests}

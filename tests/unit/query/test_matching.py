@@ -192,7 +192,7 @@ def leaves(draw: st.DrawFn) -> Leaf:
     lookups = ["exact", "exact", "ne", "in", "not_in"]
     operands = column.operands if column.whole is None or not whole else column.whole
     if not whole:
-        lookups += ["gt", "gte", "lt", "lte", "range", *(["startswith", "contains"] if column.text else [])]
+        lookups += ["gt", "gte", "lt", "lte", "range", *(["startswith", "endswith", "contains"] if column.text else [])]
     if element and draw(st.booleans()):
         lookup = draw(st.sampled_from(["contains", "contains_any", "contains_all"]))
         return Leaf(name, lookup, draw(operands if lookup == "contains" else st.lists(operands, max_size=3)))
@@ -291,6 +291,7 @@ def compared(column: Column, value: Any, lookup: str, operand: Any) -> bool:
     if lookup == "startswith":
         return bool(value[: len(operand)] == operand)
     answers = {
+        "endswith": lambda: value.endswith(operand),
         "contains": lambda: operand in value,
         "gt": lambda: value > operand,
         "gte": lambda: value >= operand,

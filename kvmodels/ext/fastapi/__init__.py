@@ -1,0 +1,42 @@
+"""Parts of a FastAPI service, which the extra ``kvmodels[fastapi]`` installs FastAPI for.
+
+Rules of this package: each part is a dependency, a handler or a function of its own, and a service uses those that it
+wants. Nothing generates endpoints. No other module imports this one, so that the package works without FastAPI.
+"""
+
+from __future__ import annotations
+
+from kvmodels.errors import UnsupportedError
+
+try:
+    import fastapi as _fastapi
+except ModuleNotFoundError as missing:
+    if missing.name != "fastapi":
+        raise
+    raise UnsupportedError(
+        "the parts of a FastAPI service need a package that is not installed",
+        reason="fastapi",
+        hint="Install it: pip install 'kvmodels[fastapi]'.",
+    ) from missing
+
+from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
+from kvmodels.ext.fastapi.health import health
+from kvmodels.ext.fastapi.paging import Paging
+from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
+from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, add_error_handlers
+
+__all__ = [
+    "PROBLEM_STATUS",
+    "AsyncRepo",
+    "Paging",
+    "Precondition",
+    "Repo",
+    "RequiredPrecondition",
+    "add_error_handlers",
+    "database",
+    "health",
+    "lifespan",
+    "repository",
+]
+
+del _fastapi

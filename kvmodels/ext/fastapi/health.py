@@ -1,0 +1,44 @@
+"""The answer to a load balancer that asks whether this process can serve.
+
+Rules of this module: an answer names no model and no error, because anybody may ask.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Response
+from starlette.concurrency import run_in_threadpool
+
+from kvmodels.api._async.database import AsyncDatabase
+from kvmodels.catalog.evolution import SchemaPlan
+from kvmodels.errors import KvModelsError
+from kvmodels.ext.fastapi.databases import database
+
+
+async def health(db: Annotated[Any, Depends(database)], response: Response) -> dict[str, str]:
+    """Answer whether the store can be reached and is as the models declare it; an endpoint.
+
+    Write ``app.get("/health")(health)``. The answer is 200 with ``{"status": "ok"}``. It is 503 with ``"unreachable"``,
+    or with ``"outdated"`` if ``db.apply()`` has something to do. Cost: a few reads; no record is read.
+
+    Args:
+        db: the database of the application.
+        response: the response, whose status is set.
+
+    Returns:
+        The status.
+    """
+    try:
+        plan: SchemaPlan
+        if isinstance(db, AsyncDatabase):
+            plan = await db.plan(sample=0)
+        else:
+            plan = await run_in_threadpool(db.plan, sample=0)
+    except KvModelsError:
+        response.status_code = 503
+        return {"status": "unreachable"}
+    if not plan.is_current:
+        response.status_code = 503
+        return {"status": "outdated"}
+    return {"status": "ok"}

@@ -1,0 +1,67 @@
+"""Pages of a query by the parameters ``size``, ``after`` and ``before``, with links to the neighbours (RFC 8288).
+
+Rules of this module: cursors go to the client as they are; a forged one is refused by the query.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Query, Request, Response
+
+from kvmodels.query.query import Page
+
+T = TypeVar("T")
+
+
+class Paging:
+    """The page that a request asks for; a dependency: ``paging: Annotated[Paging, Depends()]``.
+
+    Write ``return paging.linked(await users.filter(...).page(**paging.window))``.
+
+    Args:
+        request: the request.
+        response: the response, whose header Link is set.
+        size: the most items of a page, 1 to 100.
+        after: ``next_cursor`` of another page.
+        before: ``previous_cursor`` of another page.
+
+    Attributes:
+        window: the arguments of ``page``.
+    """
+
+    __slots__ = ("_request", "_response", "window")
+
+    def __init__(
+        self,
+        request: Request,
+        response: Response,
+        size: Annotated[int, Query(ge=1, le=100)] = 20,
+        after: str | None = None,
+        before: str | None = None,
+    ) -> None:
+        self._request = request
+        self._response = response
+        self.window: dict[str, Any] = {"size": size, "after": after, "before": before}
+
+    def linked(self, page: Page[T]) -> Page[T]:
+        """Set the header Link of the response to the pages before and after this one.
+
+        Args:
+            page: the page that the response shows.
+
+        Returns:
+            The same page.
+        """
+        url = self._request.url
+        links: list[str] = []
+        if page.has_more and page.next_cursor is not None:
+            links.append(
+                f'<{url.remove_query_params("before").include_query_params(after=page.next_cursor)}>; rel="next"'
+            )
+        if page.has_previous and page.previous_cursor is not None:
+            previous = url.remove_query_params("after").include_query_params(before=page.previous_cursor)
+            links.append(f'<{previous}>; rel="prev"')
+        if links:
+            self._response.headers["Link"] = ", ".join(links)
+        return page

@@ -1,0 +1,252 @@
+"""The parts for FastAPI services: repositories, problems, conditions, pages and health, over HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
+
+from kvmodels import (
+    ULID,
+    AsyncDatabase,
+    AsyncRepository,
+    ClosedError,
+    Creation,
+    Database,
+    DecodeError,
+    Field,
+    Indexed,
+    KvModel,
+    KvModelsError,
+    Page,
+    Partial,
+    PrimaryKey,
+    Unique,
+    UniqueViolationError,
+)
+from kvmodels.ext.fastapi import (
+    PROBLEM_STATUS,
+    AsyncRepo,
+    Paging,
+    Precondition,
+    Repo,
+    RequiredPrecondition,
+    add_error_handlers,
+    database,
+    health,
+    lifespan,
+    repository,
+)
+
+
+class User(KvModel, collection="users"):
+    id: PrimaryKey[ULID] = Field(default_factory=ULID)
+    email: Unique[str]
+    color: Indexed[str] = Field(default="red")
+
+
+class LaterUser(KvModel, collection="users"):
+    id: PrimaryKey[ULID] = Field(default_factory=ULID)
+    email: Unique[str]
+    color: Indexed[str] = Field(default="red")
+    age: Indexed[int] = Field(default=0)
+
+
+class NewUser(Creation[User]):
+    pass
+
+
+class UserPatch(Partial[User], exclude=("id",)):
+    pass
+
+
+class Users(AsyncRepository[User]):
+    async def first_red(self) -> User | None:
+        return await self.filter(color="red").first()
+
+
+def service(db: AsyncDatabase) -> FastAPI:
+    app = FastAPI(lifespan=lifespan(db))
+    add_error_handlers(app, pages="https://example.org/errors/")
+    app.get("/health")(health)
+
+    @app.post("/users", status_code=201)
+    async def create(users: AsyncRepo[User], body: NewUser, condition: Annotated[Precondition, Depends()]) -> User:
+        return condition.tagged(await users.create(body))
+
+    @app.get("/users")
+    async def page(users: AsyncRepo[User], paging: Annotated[Paging, Depends()], color: str = "red") -> Page[User]:
+        return paging.linked(await users.filter(color=color).page(**paging.window))
+
+    @app.get("/users/{key}")
+    async def read(users: AsyncRepo[User], key: ULID, condition: Annotated[Precondition, Depends()]) -> User:
+        return condition.tagged(await users.get(key))
+
+    @app.patch("/users/{key}")
+    async def change(users: AsyncRepo[User], key: ULID, body: UserPatch, condition: RequiredPrecondition) -> User:
+        return condition.tagged(await users.patch(key, body, if_version=condition.if_version))
+
+    @app.get("/red")
+    async def red(users: Annotated[Users, Depends(repository(User, Users))]) -> User | None:
+        return await users.first_red()
+
+    @app.get("/broken/{name}")
+    async def broken(name: str) -> None:
+        raise {cls.__name__: cls for cls in (*PROBLEM_STATUS, DecodeError)}[name]("it happened", hint="secret value")
+
+    return app
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with TestClient(service(AsyncDatabase("memory://", models=[User]))) as opened:
+        yield opened
+
+
+def created(client: TestClient, email: str, **fields: Any) -> Any:
+    return client.post("/users", json={"email": email, **fields})
+
+
+def test_a_repository_is_a_parameter_and_not_a_part_of_the_interface(client: TestClient):
+    user = created(client, "ada@x.org").json()
+    assert client.get(f"/users/{user['id']}").json() == user
+    assert client.get("/red").json() == user
+    described = client.get("/openapi.json").json()
+    assert [one["name"] for one in described["paths"]["/users"]["get"]["parameters"]] == [
+        "color",
+        "size",
+        "after",
+        "before",
+    ] or {one["name"] for one in described["paths"]["/users"]["get"]["parameters"]} == {
+        "color",
+        "size",
+        "after",
+        "before",
+    }
+    assert "UserPatch" in described["components"]["schemas"]
+
+
+def test_a_test_gives_the_application_another_database():
+    app = service(AsyncDatabase("memory://", models=[User]))
+    with Database("memory://", models=[User]) as other, TestClient(app) as client:
+        one = other[User].create(email="eve@x.org")
+
+        @app.get("/count")
+        def count(users: Repo[User]) -> int:
+            return users.count()
+
+        app.dependency_overrides[database] = lambda: other
+        assert client.get("/count").json() == 1
+        other[User].remove(one)
+        assert client.get("/count").json() == 0
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_synchronous_database_is_closed_with_its_application():
+    db = Database("memory://", models=[User])
+    app = FastAPI(lifespan=lifespan(db))
+
+    @app.get("/threads")
+    def threads(users: Repo[User]) -> bool:
+        users.create(email="ada@x.org")
+        return threading.current_thread() is threading.main_thread()
+
+    with TestClient(app) as client:
+        assert client.get("/threads").json() is False
+    with pytest.raises(ClosedError):
+        db[User].count()
+
+
+def test_an_application_without_a_database_says_so():
+    app = service(AsyncDatabase("memory://", models=[User]))
+    with pytest.raises(ClosedError, match="no database"):
+        TestClient(app).get("/users")
+
+
+@pytest.mark.parametrize("cls", PROBLEM_STATUS, ids=lambda cls: cls.__name__)
+def test_an_error_is_a_problem_with_its_code_and_no_value(client: TestClient, cls: type[KvModelsError]):
+    answer = client.get(f"/broken/{cls.__name__}")
+    assert answer.status_code == PROBLEM_STATUS[cls]
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem == {
+        "type": f"https://example.org/errors/{cls.code}",
+        "title": "it happened",
+        "status": PROBLEM_STATUS[cls],
+        "code": cls.code,
+    }
+    assert ("Retry-After" in answer.headers) == (answer.status_code == 503)
+
+
+def test_an_error_of_the_server_is_no_problem_of_the_client(client: TestClient):
+    with pytest.raises(DecodeError):
+        client.get("/broken/DecodeError")
+
+
+def test_a_taken_value_is_named_by_its_field_alone(client: TestClient):
+    created(client, "ada@x.org")
+    refused = created(client, "ada@x.org")
+    assert (refused.status_code, refused.json()["code"]) == (409, UniqueViolationError.code)
+    assert refused.json()["errors"] == [
+        {"loc": ["body", "email"], "msg": refused.json()["title"], "type": UniqueViolationError.code}
+    ]
+    assert "ada" not in refused.text
+
+
+def test_a_client_that_has_the_version_gets_no_body(client: TestClient):
+    made = created(client, "ada@x.org")
+    path, tag = f"/users/{made.json()['id']}", made.headers["ETag"]
+    for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+        answer = client.get(path, headers={"If-None-Match": known})
+        assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", tag)
+    fresh = client.get(path, headers={"If-None-Match": '"x"'})
+    assert (fresh.status_code, fresh.headers["ETag"]) == (200, tag)
+
+
+def test_a_change_needs_the_version_that_it_changes(client: TestClient):
+    made = created(client, "ada@x.org")
+    path, tag = f"/users/{made.json()['id']}", made.headers["ETag"]
+    assert client.patch(path, json={"color": "blue"}).status_code == 428
+    changed = client.patch(path, json={"color": "blue"}, headers={"If-Match": tag, "If-None-Match": "*"})
+    assert (changed.status_code, changed.json()["color"]) == (200, "blue")
+    for stale in (tag, '"nonsense"', f"W/{changed.headers['ETag']}"):
+        assert client.patch(path, json={"color": "red"}, headers={"If-Match": stale}).status_code == 412
+    assert client.patch(path, json={"color": "red"}, headers={"If-Match": "*"}).json()["color"] == "red"
+
+
+def test_pages_are_linked_in_both_directions(client: TestClient):
+    for number in range(5):
+        created(client, f"{number}@x.org")
+    found: list[str] = []
+    url: str | None = "/users?size=2&color=red"
+    backwards = None
+    while url is not None:
+        answer = client.get(url)
+        found += [user["email"][0] for user in answer.json()["items"]]
+        links = {
+            link.split('rel="')[1][:-1]: link[1 : link.index(">")]
+            for link in answer.headers.get("Link", "").split(", ")
+            if link
+        }
+        url, backwards = links.get("next"), links.get("prev")
+    assert found == list("01234")
+    assert backwards is not None
+    assert [user["email"][0] for user in client.get(backwards).json()["items"]] == ["2", "3"]
+    assert client.get("/users?size=0").status_code == 422
+    assert client.get("/users?after=nonsense").status_code == 400
+
+
+def test_a_store_that_is_not_as_the_models_declare_it_serves_nobody():
+    with Database("memory://outdated", models=[User]) as db:
+        db[User].create(email="ada@x.org")
+        with TestClient(service(AsyncDatabase("memory://outdated", models=[LaterUser]))) as client:
+            answer = client.get("/health")
+            assert (answer.status_code, answer.json()) == (503, {"status": "outdated"})
+            app: Any = client.app
+            app.state.kvmodels_database = Database("memory://", models=[User])
+            app.state.kvmodels_database.close()
+            assert client.get("/health").json() == {"status": "unreachable"}
