@@ -33,7 +33,7 @@ from kvmodels.flows.evolution import header as stored_header
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
-from kvmodels.flows.kv.formats import DumpFormat, require_dump_format
+from kvmodels.flows.kv.formats import DumpFormat, Progress, require_dump_options
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.flows.transfer import dump as record_dump
@@ -368,8 +368,11 @@ class DatabaseCore:
         unchecked = (*report.unchecked, *recounted.unchecked)
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
-    def dumping(self, models: Iterable[type[Any]], dump_format: DumpFormat) -> record_dump.RecordDumping:
-        """Return a dump of the records of some models, or of all."""
+    def dumping(
+        self, models: Iterable[type[Any]], dump_format: DumpFormat, progress: Progress
+    ) -> record_dump.RecordDumping:
+        """Return a dump of the records of some models, or of all. Raises InvalidArgumentError."""
+        require_dump_options(dump_format, progress)
         return record_dump.RecordDumping(self.context, self.form, self._chosen(models), dump_format)
 
     def loading(
@@ -377,7 +380,7 @@ class DatabaseCore:
         models: Sequence[type[Any]],
         on_conflict: bulk_options.OnConflict,
         dump_format: DumpFormat,
-        progress: Callable[[int], object] | None,
+        progress: Progress,
     ) -> record_load.RecordLoading:
         """Return a load of the records of some models, or of all records and keys. Raises InvalidArgumentError."""
         if on_conflict not in get_args(bulk_options.OnConflict):
@@ -388,7 +391,7 @@ class DatabaseCore:
                 expected=get_args(bulk_options.OnConflict),
                 hint="Give 'error', 'ignore' or 'update'.",
             )
-        require_dump_format(dump_format)
+        require_dump_options(dump_format, progress)
         context = self.context
         schemas = {schema.collection: schema for schema in self._chosen(models)}
         lines = dumped_lines.DumpedLines(

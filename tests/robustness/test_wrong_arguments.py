@@ -271,9 +271,18 @@ def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path, scheme: str, na
 
 
 def test_a_backup_and_a_dump_to_a_path_that_no_file_can_have_are_refused(db: Database, tmp_path: Path):
-    for write in (db.kv.backup, db.kv.dump, db.kv.load):
+    for write in (db.kv.backup, db.kv.dump, db.kv.load, db.dump, db.load):
         with pytest.raises(InvalidArgumentError):
             write(f"{tmp_path}/a\ud800")
+
+
+def test_what_is_no_file_and_no_progress_function_is_refused(db: Database, tmp_path: Path):
+    verbs: list[Any] = [db.kv.dump, db.kv.load, db.dump, db.load]
+    for verb in verbs:
+        for arguments, options in (((7,), {}), ((tmp_path / "new",), {"progress": 7})):
+            with pytest.raises(InvalidArgumentError):
+                verb(*arguments, **options)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_sum_of_decimals_of_very_different_sizes_is_refused(db: Database):

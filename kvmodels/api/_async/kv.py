@@ -511,7 +511,7 @@ class AsyncKv(AsyncKvReading):
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
         engine = await engine_of(self._opening)
-        dumping = dump_formats.dumping_in(format, self._form)
+        dumping = dump_formats.dumping_in(format, self._form, progress)
         limits = self._form.limits_within(engine.limits)
         return await copies.write_dump(
             engine, dumping, limits, file, progress, observation=self._opening.observation("dump")
@@ -566,7 +566,7 @@ class AsyncKv(AsyncKvReading):
         """
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()))
+        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()), progress)
         observation = self._opening.observation("load")
         with observing.observed(observation), DumpReader(file) as reader:
             try:

@@ -805,7 +805,7 @@ class Database:
             >>> print(file.getvalue().splitlines()[1])
             {"key":["trees",1],"document":{"id":1,"kind":"oak"}}
         """
-        dumping = self._core.dumping(models, format)
+        dumping = self._core.dumping(models, format, progress)
         observation = self._opening.observation("dump")
         engine = self._engine
         return copies.write_dump(engine, dumping, engine.limits, file, progress, observation=observation)

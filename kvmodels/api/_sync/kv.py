@@ -512,7 +512,7 @@ class Kv(KvReading):
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
         engine = engine_of(self._opening)
-        dumping = dump_formats.dumping_in(format, self._form)
+        dumping = dump_formats.dumping_in(format, self._form, progress)
         limits = self._form.limits_within(engine.limits)
         return copies.write_dump(engine, dumping, limits, file, progress, observation=self._opening.observation("dump"))
 
@@ -565,7 +565,7 @@ class Kv(KvReading):
         """
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()))
+        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()), progress)
         observation = self._opening.observation("load")
         with observing.observed(observation), DumpReader(file) as reader:
             try:

@@ -16,7 +16,6 @@ import typer
 
 from kvmodels.api._sync.kv import Kv, open_kv
 from kvmodels.cli.command_line import CommandLine
-from kvmodels.cli.commands.schema import Models
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import ReportProgress
 from kvmodels.cli.store import open_store
@@ -30,6 +29,10 @@ OnConflict = Annotated[
     Literal["error", "ignore", "update"] | None,
     typer.Option("--on-conflict", help="With --into-used: refuse, keep or replace keys that exist. Default: error."),
 ]
+DumpedModels = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="MODEL", help="Collections or class names; the whole store if absent.", show_default=False),
+]
 LoadedModels = Annotated[
     list[str] | None,
     typer.Argument(metavar="MODEL", help="With --into-used: load only these models.", show_default=False),
@@ -40,7 +43,7 @@ STANDARD_STREAM = "-"
 def dump(
     line: CommandLine,
     *,
-    models: Models = None,
+    models: DumpedModels = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A new file; - is stdout.")] = "-",
     format: Format = "kvmodels",
 ) -> None:

@@ -24,7 +24,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.deno_dump import deno_line
 from kvmodels.flows.kv.dump import DUMP_MARK, RECORDS_FORMAT, dump_line
-from kvmodels.flows.kv.formats import DumpFormat, require_dump_format
+from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
@@ -40,7 +40,6 @@ class RecordDumping:
     def __init__(
         self, context: Context, form: StoreFormat, schemas: Iterable[ModelSchema], dump_format: DumpFormat
     ) -> None:
-        require_dump_format(dump_format)
         self.keys = 0
         self._form = form
         self._is_deno = dump_format == "deno"
