@@ -106,22 +106,24 @@ def _of_csv(text: IO[str], model: type[M]) -> Iterator[M]:
 
 
 def _of_cells(model: type[M], place: str, cells: dict[str, str]) -> M:
-    """Return the object for the cells of a line; a list or another container is written as JSON."""
-    parts = {
-        name: json.loads(cell) if cell[:1] in ("[", "{") and _is_json(cell) else cell for name, cell in cells.items()
-    }
+    """Return the object for the cells of a line. A list or another container is written as JSON."""
+    try:
+        return model.model_validate(cells, by_alias=True, by_name=True)
+    except ValidationError as error:
+        fields = {one["loc"][0] for one in error.errors() if one["loc"]}
+    parts = {name: _parsed(cell) if name in fields else cell for name, cell in cells.items()}
     try:
         return model.model_validate(parts, by_alias=True, by_name=True)
     except ValidationError as error:
         raise _invalid(place, error) from error
 
 
-def _is_json(cell: str) -> bool:
+def _parsed(cell: str) -> object:
+    """Return the JSON value in a cell that is no text for its field; another cell unchanged."""
     try:
-        json.loads(cell)
+        return json.loads(cell)
     except ValueError:
-        return False
-    return True
+        return cell
 
 
 def _invalid(place: str, error: ValidationError) -> CommandError:

@@ -150,6 +150,13 @@ def test_nothing_is_inserted_from_a_file_with_a_fault(url, run):
     assert entries_in(url) == before
 
 
+def test_a_cell_of_csv_is_json_only_where_its_field_takes_no_text(url, run):
+    lines = 'icao,country,city,elevation,services\nLSZA,CH,"[""x""]",915,"[""rail""]"\n'
+    assert run("insert", "airports", "-", "--csv", stdin=lines).exit_code == 0
+    [record] = printed(run("rows", "airports", "icao=LSZA"))
+    assert (record["city"], record["services"]) == ('["x"]', ["rail"])
+
+
 def test_existing_records_are_refused_or_replaced(url, run):
     line = '{"code": "CH", "name": "Schweiz"}\n'
     before = entries_in(url)

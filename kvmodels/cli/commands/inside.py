@@ -22,9 +22,9 @@ _HEADER = ("__kvmodels__", "header")
 
 
 def info(line: CommandLine) -> None:
-    """Show the collections of the store, and which indexes are not ready.
+    """Show the collections of the store.
 
-    Nothing is counted; see kvmodels stats.
+    With the indexes that are not ready. Nothing is counted; see kvmodels stats.
     """
     with line.open() as store:
         found = _info(store)
