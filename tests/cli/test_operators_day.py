@@ -120,6 +120,9 @@ def test_the_day(records, run, folder):
         "books.title",
         "books.genre",
     ]
+    assert "books" in run("info", "-d", "shop.db").stdout
+    [stored] = json.loads(run("stats", "--json", "-d", "shop.db").stdout)["collections"]
+    assert [stored["records"]["rows"], *(one["entries"]["rows"] for one in stored["indexes"])] == [records] * 3
     assert run("keys", "books", "--limit", "2", "-d", "shop.db").stdout == '["books",0]\n["books",1]\n'
     assert json.loads(run("get", "books", "7", "-d", "shop.db").stdout)["genre"] == "genre 7"
 
