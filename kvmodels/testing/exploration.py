@@ -5,7 +5,7 @@ Rules of this module: each seed has an interleaving and a store of its own, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kvmodels.errors import InvalidArgumentError
@@ -38,12 +38,14 @@ def explore_races(
         faults: the fault rates of every run.
         retry: the retry policy of every write.
         limits: the limits of the engine.
-        errors: exceptions that a client may end with, as for ``Interleaving``.
+        errors: the exceptions that a client may end with, those of the library included, such as
+            ``UniqueViolationError``.
 
     Raises:
-        Exception: the first exception of the story, with its seed and the history of the run as a note.
-        InvalidArgumentError: ``seeds`` is not a positive number, or ``errors`` has something else than exception
-            classes.
+        Exception: the first exception of the story, or the first one of a client that is not in ``errors``, with its
+            seed and the history of the run as a note.
+        InvalidArgumentError: there are no seeds, the story ran no client, or ``errors`` has something else than
+            exception classes.
 
     Examples:
         A purchase that reads the stock, and stores a new number without a check, sells the last piece twice:
@@ -77,6 +79,7 @@ def explore_races(
         race = Interleaving(seed, faults=faults, retry=retry, limits=limits, errors=allowed)
         try:
             story(race)
+            _require_outcomes(race, allowed)
         except Exception as error:
             history = str(race.history)
             if history not in getattr(error, "__notes__", ()):
@@ -84,14 +87,27 @@ def explore_races(
             raise
 
 
-def _each_seed(seeds: int | Iterable[int]) -> Iterable[int]:
-    if not isinstance(seeds, int):
-        return seeds
-    if seeds < 1:
+def _require_outcomes(race: Interleaving, allowed: tuple[type[Exception], ...]) -> None:
+    """Raise the unexpected error of a client; a test that ignores it would test nothing."""
+    outcomes = race.history.outcomes.values()
+    if not outcomes:
+        raise InvalidArgumentError(
+            "the story has run no client",
+            argument="story",
+            hint="Add clients by race.add(name, coroutine), and call race.run().",
+        )
+    for outcome in outcomes:
+        if outcome.error is not None and not isinstance(outcome.error, allowed):
+            raise outcome.error
+
+
+def _each_seed(seeds: int | Iterable[int]) -> Sequence[int]:
+    chosen = range(seeds) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen:
         raise InvalidArgumentError(
             "an exploration without seeds tests nothing",
             argument="seeds",
             value=seeds,
             hint="Give the number of seeds, or the seeds in a list.",
         )
-    return range(seeds)
+    return chosen

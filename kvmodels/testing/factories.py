@@ -7,6 +7,7 @@ added here: distinct values in unique fields, and existing targets of foreign ke
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from polyfactory.factories.base import BuildContext
@@ -20,6 +21,7 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.definition import Reference
+from kvmodels.schema.definition.variants import constructor_of
 
 M = TypeVar("M", bound=KvModel)
 N = TypeVar("N", bound=KvModel)
@@ -74,8 +76,22 @@ class KvFactory(ModelFactory[M], Generic[M]):
 
     @classmethod
     def get_provider_map(cls) -> dict[Any, Any]:
-        """Return the functions that make values by type, with that of ``ULID``."""
-        return {**super().get_provider_map(), ULID: ULID}
+        """Return the functions that make values by type: a datetime has a time zone, as indexes demand."""
+        return {
+            **super().get_provider_map(),
+            ULID: ULID,
+            datetime: lambda: cls.__faker__.date_time_this_decade(tzinfo=UTC),
+        }
+
+    @classmethod
+    def process_kwargs(cls, **kwargs: Any) -> dict[str, Any]:
+        """Return the values of all fields.
+
+        Raises:
+            UnknownFieldError: a name is not a field.
+        """
+        constructor_of(cls.__model__).require_names(name for name in kwargs if not name.startswith("_"))
+        return super().process_kwargs(**kwargs)
 
     @classmethod
     def should_use_default_value(cls, field_meta: FieldMeta) -> bool:
@@ -118,12 +134,13 @@ class KvFactory(ModelFactory[M], Generic[M]):
 
         Args:
             db: a database that declares the model and the targets.
-            values: the values of fields.
+            values: the values of fields; an object of the target for a foreign key.
 
         Returns:
             The stored object.
 
         Raises:
+            UnknownFieldError: a name is not a field.
             IntegrityError, pydantic.ValidationError: as for ``Repository.insert``.
         """
         inserts = cls._inserts(db.models, values)
@@ -158,7 +175,7 @@ class KvFactory(ModelFactory[M], Generic[M]):
     @classmethod
     def _inserts(cls, models: tuple[type[KvModel], ...], values: Mapping[str, Any]) -> _Inserts:
         """Yield each object to insert, and receive it as it was stored; return the last one."""
-        filled = dict(values)
+        filled = {name: value.pk if isinstance(value, KvModel) else value for name, value in values.items()}
         for field, reference in schema_of(cls.__model__).references.items():
             if reference.optional or field in values or field in vars(cls):
                 continue

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from uuid import uuid4
 
 import pytest
@@ -21,6 +21,7 @@ from kvmodels.api._sync.database import Database
 from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.engines.url import open_engine
+from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.polymorphic import collection_schema
 from kvmodels.testing.schedules import VirtualTime
@@ -31,7 +32,8 @@ ENGINES: Final = ("memory", "sqlite", "lmdb")
 Models = Sequence[type[KvModel]]
 AssertCalls = Callable[..., AbstractContextManager[None]]
 PlanConflict = Callable[..., None]
-PlanFault = Callable[[Literal["lose_answer", "lose_request", "repeat", "refuse"]], None]
+PlannedFault = Literal["lose_answer", "lose_request", "repeat", "refuse"]
+PlanFault = Callable[[PlannedFault], None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -161,10 +163,20 @@ def kv_conflict(_kv_script: EngineScript) -> Iterator[PlanConflict]:
 
 
 @pytest.fixture
-def kv_fault(_kv_script: EngineScript) -> PlanFault:
+def kv_fault(_kv_script: EngineScript) -> Iterator[PlanFault]:
     """Plan a fault of the next commit that has none yet, as on a network: ``kv_fault("lose_answer")``.
 
     ``lose_answer``: it is applied, and its answer lost. ``lose_request``: it never arrives. ``repeat``: it arrives
-    twice. ``refuse``: it fails with EngineError.
+    twice. ``refuse``: it fails with EngineError. The test fails if there was no such commit.
     """
-    return _kv_script.faults.append
+
+    def plan(fault: PlannedFault) -> None:
+        if fault not in get_args(PlannedFault):
+            raise InvalidArgumentError(
+                "this fault does not exist", argument="fault", value=fault, expected=get_args(PlannedFault)
+            )
+        _kv_script.faults.append(fault)
+
+    yield plan
+    if _kv_script.faults:
+        pytest.fail("no commit met the fault that kv_fault has planned")

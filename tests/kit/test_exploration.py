@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels import InvalidArgumentError, KvModel, PrimaryKey
+from kvmodels import InvalidArgumentError, KvModel, PrimaryKey, UnknownFieldError
 from kvmodels.testing import FaultRates, Interleaving, explore_races
 
 
@@ -64,12 +64,35 @@ def test_another_exception_ends_the_run_with_its_history():
     assert len(caught.value.__notes__) == 1
 
 
+async def misspelt(process):
+    await process[Item].patch(1, stok=0)
+
+
+def test_an_error_of_the_library_that_is_not_named_fails():
+    def typo(race):
+        process = race.process(Item)
+        race.at_once(process[Item].create(id=1))
+        race.add("ada", misspelt(process))
+        race.run()
+
+    with pytest.raises(UnknownFieldError) as caught:
+        explore_races(typo)
+    assert caught.value.__notes__[0].startswith("seed 0")
+    explore_races(typo, errors=[UnknownFieldError], seeds=2)
+
+
+def test_a_story_that_runs_no_client_is_refused():
+    with pytest.raises(InvalidArgumentError, match="no client"):
+        explore_races(lambda race: race.process(Item))
+
+
 @pytest.mark.parametrize("errors", [[SoldOut()], ["SoldOut"], [BaseException], SoldOut])
 def test_errors_are_exception_classes(errors):
     with pytest.raises(InvalidArgumentError):
         Interleaving(errors=errors)
 
 
-def test_an_exploration_needs_seeds():
+@pytest.mark.parametrize("seeds", [0, -1, []])
+def test_an_exploration_needs_seeds(seeds):
     with pytest.raises(InvalidArgumentError, match="without seeds"):
-        explore_races(story(buy), seeds=0)
+        explore_races(story(buy), seeds=seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import pytest
@@ -12,10 +13,12 @@ from kvmodels import (
     Database,
     Field,
     ForeignKey,
+    Indexed,
     InvalidArgumentError,
     KvModel,
     PrimaryKey,
     Unique,
+    UnknownFieldError,
 )
 from kvmodels.testing.factories import KvFactory
 
@@ -32,11 +35,16 @@ class Orchard(KvModel, collection="orchards"):
     neighbour_id: ForeignKey[int | None, Orchard] = Field(default=None)
 
 
+class Harvest(KvModel, collection="harvests"):
+    id: PrimaryKey[int]
+    at: Indexed[datetime]
+
+
 class Medal(KvModel, collection="medals"):
     kind: PrimaryKey[Literal["gold", "silver"]]
 
 
-MODELS: list[type[KvModel]] = [Grower, Orchard, Medal]
+MODELS: list[type[KvModel]] = [Grower, Orchard, Harvest, Medal]
 
 
 class OrchardFactory(KvFactory[Orchard]):
@@ -55,7 +63,7 @@ def test_fifty_orchards_use_all_fifty_slots_and_no_value_twice():
 def test_given_keys_are_used_and_optional_ones_left_out():
     with Database("memory://", models=MODELS) as db:
         grower = KvFactory.of(Grower).create(db, email="Ada@x.org")
-        orchard = KvFactory.of(Orchard).create(db, grower_id=grower.id, slot=3)
+        orchard = KvFactory.of(Orchard).create(db, grower_id=grower, slot=3)
         assert (orchard.grower_id, orchard.slot, orchard.neighbour_id) == (grower.id, 3, None)
         assert db[Grower].count() == 1
 
@@ -81,3 +89,13 @@ def test_a_field_that_has_too_few_values_is_named():
     with pytest.raises(InvalidArgumentError, match="every value of a unique field") as caught:
         factory.build()
     assert caught.value.argument == "kind"
+
+
+def test_datetimes_have_a_time_zone_so_that_they_can_be_indexed():
+    with Database("memory://", models=MODELS) as db:
+        assert KvFactory.of(Harvest).create(db).at.tzinfo is not None
+
+
+def test_a_name_that_is_no_field_is_refused():
+    with Database("memory://", models=MODELS) as db, pytest.raises(UnknownFieldError, match="email"):
+        KvFactory.of(Grower).create(db, emial="ada@x.org")

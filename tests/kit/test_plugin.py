@@ -124,10 +124,17 @@ def test_wrong_counts_and_conflicts_that_nobody_meets_fail(pytester):
 
     def test_conflict(kv_db, kv_conflict):
         kv_conflict(Thing, 1)
+
+    def test_fault(kv_db, kv_fault):
+        kv_fault("refuse")
+        with pytest.raises(ValueError, match="does not exist"):
+            kv_fault("loose_answer")
 """,
     )
-    result.assert_outcomes(passed=1, failed=1, errors=1)
-    result.stdout.fnmatch_lines(["*expected 3 reads and 1 commits*", "*no commit met the conflict*"])
+    result.assert_outcomes(passed=2, failed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        ["*expected 3 reads and 1 commits*", "*no commit met the conflict*", "*no commit met the fault*"]
+    )
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
@@ -157,5 +164,6 @@ def test_the_tests_on_the_page_pass(pytester):
     page = (REPOSITORY / "docs" / "guides" / "testing.md").read_text("utf-8")
     code = "\n".join(block.text for block in blocks_of(page) if block.language == "python")
     pytester.makepyfile(test_page=code)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio")
-    result.assert_outcomes(passed=code.count("\ndef test_"))
+    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=code.count("def test_"))
