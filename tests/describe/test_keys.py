@@ -69,6 +69,7 @@ EXPLAINED: dict[Key, tuple[str, str | None]] = {
     ("__kvmodels__", "lock", "nightly"): ("lock", "lock nightly"),
     ("__kvmodels__", "lock", "nightly", "0" * 20): ("ticket", None),
     ("__kvmodels__", "bulk", "import"): ("bulk", None),
+    ("__kvmodels__", "keys", "notes"): ("key_counter", "next primary key that notes gives out"),
     ("__kvmodels__", "guard", "stock", 1): ("guard", None),
     ("__kvmodels__", "share", "stock", 1): ("guard", None),
     ("__kvmodels__", "token", "f00"): ("token", None),

@@ -39,6 +39,7 @@ KeyKind = Literal[
     "lock",
     "ticket",
     "bulk",
+    "key_counter",
     "guard",
     "reference_guard",
     "reference_anchor",
@@ -59,9 +60,9 @@ class KeyExplanation:
         kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index;
             ``message`` of a queue, ``lock``, ``ticket`` of a waiter for a lock; ``namespace``: a key of a namespace;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
-            ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in the table of the
-            stored layout; ``reserved``: another key of the library; ``foreign``: a key below the name of a collection
-            or an index that the library does not write; ``plain``: a key of the program.
+            ``key_counter``, ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in
+            the table of the stored layout; ``reserved``: another key of the library; ``foreign``: a key below the name
+            of a collection or an index that the library does not write; ``plain``: a key of the program.
         exists: whether the store has a row under the key.
         collection: the collection, for a key of a model.
         index: the index, for a key of one.
@@ -113,6 +114,7 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "lock": "lock {name}",
     "ticket": "ticket of a waiter for the lock {name}",
     "bulk": "row of the bulk write {name}",
+    "key_counter": "next primary key that {place} gives out",
     "guard": "guard {name} of transactions",
     "reference_guard": "guard of record {key} of {place}, which others refer to",
     "reference_anchor": "anchor of record {key} of {place}, which others refer to",
@@ -221,6 +223,8 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return KeyExplanation(key, "migration", collection=collection)
         case ("unmigrated", str() as collection, *pk):
             return _of_a_record(header, key, "unmigrated", collection, pk)
+        case ("keys", str() as collection):
+            return KeyExplanation(key, "key_counter", collection=collection)
         case ("ref", str() as collection, "guard" | "anchor" as kind, *pk):
             of_kind: KeyKind = "reference_guard" if kind == "guard" else "reference_anchor"
             return _of_a_record(header, key, of_kind, collection, pk)
