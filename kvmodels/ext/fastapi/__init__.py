@@ -24,13 +24,16 @@ from kvmodels.ext.fastapi.health import health
 from kvmodels.ext.fastapi.paging import Paging
 from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
 from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, add_error_handlers
+from kvmodels.ext.fastapi.transactions import AsyncRequestTransaction, RequestTransaction
 
 __all__ = [
     "PROBLEM_STATUS",
     "AsyncRepo",
+    "AsyncRequestTransaction",
     "Paging",
     "Precondition",
     "Repo",
+    "RequestTransaction",
     "RequiredPrecondition",
     "add_error_handlers",
     "database",
