@@ -16,18 +16,17 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from kvmodels import (
     ULID,
     AsyncDatabase,
-    AsyncQuerySet,
-    AsyncRepository,
     Creation,
     Field,
     Indexed,
     KvModel,
     Page,
+    ParsedLookups,
     Partial,
     PrimaryKey,
     Unique,
 )
-from kvmodels.ext.fastapi import Paging, Precondition, add_error_handlers, health, lifespan, repository
+from kvmodels.ext.fastapi import AsyncRepo, Lookups, Paging, Precondition, add_error_handlers, health, lifespan
 
 
 class User(KvModel, collection="users"):
@@ -47,52 +46,39 @@ class UserPatch(Partial[User]):
     """What a client may change: fields that it does not send stay as they are."""
 
 
-class Users(AsyncRepository[User]):
-    """The users, with the queries of this service."""
-
-    def matching(self, email: str | None, favorite_color: str | None) -> AsyncQuerySet[User]:
-        """Users with this address or this colour; all of them if neither is given."""
-        query = self.all() if email is None else self.filter(email=email)
-        return query if favorite_color is None else query.filter(favorite_color=favorite_color)
-
-
-Repo = Annotated[Users, Depends(repository(User, Users))]
+Users = AsyncRepo[User]
+UserLookups = Annotated[ParsedLookups, Depends(Lookups[User]("email", "favorite_color"))]
 Condition = Annotated[Precondition, Depends()]
 router = APIRouter()
 router.get("/health")(health)
 
 
 @router.post("/users", status_code=201)
-async def create_user(users: Repo, body: NewUser, condition: Condition) -> User:
+async def create_user(users: Users, body: NewUser, condition: Condition) -> User:
     """Create a user; a second one with the same address is a 409."""
     return condition.tagged(await users.create(body))
 
 
 @router.get("/users/{user_id}")
-async def read_user(users: Repo, user_id: ULID, condition: Condition) -> User:
+async def read_user(users: Users, user_id: ULID, condition: Condition) -> User:
     """One user; 304 if the client has this version."""
     return condition.tagged(await users.get(user_id))
 
 
 @router.get("/users")
-async def list_users(
-    users: Repo,
-    paging: Annotated[Paging, Depends()],
-    email: str | None = None,
-    favorite_color: str | None = None,
-) -> Page[User]:
+async def list_users(users: Users, paging: Annotated[Paging, Depends()], lookups: UserLookups) -> Page[User]:
     """Users by address or by colour, or all of them, in pages."""
-    return paging.linked(await users.matching(email, favorite_color).page(**paging.window))
+    return paging.linked(await users.filter(lookups.where).page(**paging.window))
 
 
 @router.patch("/users/{user_id}")
-async def change_user(users: Repo, user_id: ULID, body: UserPatch, condition: Condition) -> User:
+async def change_user(users: Users, user_id: ULID, body: UserPatch, condition: Condition) -> User:
     """Change a user; with If-Match only the version that the client has seen."""
     return condition.tagged(await users.patch(user_id, body, if_version=condition.if_version))
 
 
 @router.delete("/users/{user_id}", status_code=204)
-async def delete_user(users: Repo, user_id: ULID, condition: Condition) -> None:
+async def delete_user(users: Users, user_id: ULID, condition: Condition) -> None:
     """Delete a user, with If-Match only the version that the client has seen; 404 if there is none."""
     if not await users.remove(user_id, if_version=condition.if_version):
         raise HTTPException(404, "there is no such user")

@@ -120,6 +120,15 @@ def parse_lookups(
     return ParsedLookups(Q(**lookups), tuple(order))
 
 
+def lookup_type(model: type[Any], name: str) -> tuple[type[Any], bool]:
+    """Return the type of the values of a lookup, such as ``int`` for ``age__gte``, and whether it takes several.
+
+    Raises InvalidLookupError: no such lookup can be given as text.
+    """
+    collection = collection_schema(model)
+    return _ParameterReader(view_of(collection, model) or collection, None).type_of(name)
+
+
 def _grouped(parameters: object) -> dict[str, list[str]]:
     """Return the texts of each parameter. Raises InvalidArgumentError."""
     found: dict[str, list[str]] = {}
@@ -169,10 +178,7 @@ class _ParameterReader:
 
     def operand(self, parameter: str, texts: Sequence[str]) -> Any:
         """Return the operand of a lookup."""
-        try:
-            keyword = split_keyword(self._schema, parameter)
-        except QueryError as error:
-            raise self._refused(parameter, error) from error
+        keyword = self._keyword(parameter)
         self._require_allowed(parameter, keyword.name)
         operand = self._converted(parameter, keyword, texts)
         try:
@@ -181,28 +187,49 @@ class _ParameterReader:
             raise self._refused(parameter, error) from error
         return operand
 
+    def type_of(self, parameter: str) -> tuple[type[Any], bool]:
+        """Return the type of the values of a lookup, and whether it takes several."""
+        keyword = self._keyword(parameter)
+        source = self._source(keyword)
+        return _TYPES[self._kind(parameter, keyword, source)], _takes_several(keyword, source)
+
+    def _keyword(self, parameter: str) -> Keyword:
+        try:
+            return split_keyword(self._schema, parameter)
+        except QueryError as error:
+            raise self._refused(parameter, error) from error
+
+    def _source(self, keyword: Keyword) -> ColumnSource | None:
+        return self._schema.source(self._own_name(keyword.name))
+
     def _converted(self, parameter: str, keyword: Keyword, texts: Sequence[str]) -> Any:
-        source = self._schema.source(self._own_name(keyword.name))
-        whole = source is not None and source.many and not keyword.any and keyword.lookup in ("exact", "ne")
-        if keyword.lookup in _LISTS or whole:
+        source = self._source(keyword)
+        if _takes_several(keyword, source):
             items = _listed(texts)
             if items is None:
                 raise self._error(parameter, "this is not a JSON list")
             values = [self._value(parameter, keyword, source, item) for item in items]
-            return container_kinds(self._schema.model, keyword.name)[0](values) if whole else values
+            if keyword.lookup in _LISTS:
+                return values
+            return container_kinds(self._schema.model, keyword.name)[0](values)
         if len(texts) != 1:
             raise self._error(parameter, "it is given more than once" if texts else "it has no value")
         return self._value(parameter, keyword, source, texts[0])
 
     def _value(self, parameter: str, keyword: Keyword, source: ColumnSource | None, item: Any) -> Any:
-        kind = "bool" if keyword.lookup == "isnull" else None if source is None else source.codec.name
-        if kind is None:
-            raise self._error(parameter, "values of this type cannot be given as text")
-        adapter = _adapter(kind)
+        adapter = _adapter(self._kind(parameter, keyword, source))
         try:
             return adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
         except ValidationError as error:
             raise self._error(parameter, error.errors(include_url=False, include_input=False)[0]["msg"]) from error
+
+    def _kind(self, parameter: str, keyword: Keyword, source: ColumnSource | None) -> str:
+        """Return the name of the column codec of the values of a lookup."""
+        if keyword.lookup == "isnull":
+            return "bool"
+        if source is None:
+            raise self._error(parameter, "values of this type cannot be given as text")
+        return source.codec.name
 
     def _require_allowed(self, parameter: str, name: str) -> None:
         if self._allowed is not None and self._own_name(name) not in self._allowed:
@@ -223,6 +250,12 @@ class _ParameterReader:
             reason=reason,
             hint=hint,
         )
+
+
+def _takes_several(keyword: Keyword, source: ColumnSource | None) -> bool:
+    """Return whether a lookup takes several values: it is one of lists, or compares a whole list."""
+    whole = source is not None and source.many and not keyword.any and keyword.lookup in ("exact", "ne")
+    return whole or keyword.lookup in _LISTS
 
 
 def _listed(texts: Sequence[str]) -> list[Any] | None:

@@ -21,6 +21,7 @@ except ModuleNotFoundError as missing:
 
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
 from kvmodels.ext.fastapi.health import health
+from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups
 from kvmodels.ext.fastapi.paging import Paging
 from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
 from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, add_error_handlers
@@ -30,6 +31,8 @@ __all__ = [
     "PROBLEM_STATUS",
     "AsyncRepo",
     "AsyncRequestTransaction",
+    "LookupParameters",
+    "Lookups",
     "Paging",
     "Precondition",
     "Repo",

@@ -1,0 +1,116 @@
+"""Query parameters from lookups: how they are described, converted and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
+
+from kvmodels import (
+    AsyncDatabase,
+    Field,
+    Indexed,
+    InvalidLookupError,
+    KvModel,
+    MultiIndexed,
+    ParsedLookups,
+    PrimaryKey,
+)
+from kvmodels.ext.fastapi import AsyncRepo, Lookups, add_error_handlers, lifespan
+
+
+class Ticket(KvModel, collection="tickets"):
+    id: PrimaryKey[int]
+    status: Indexed[str]
+    priority: Indexed[int]
+    tags: MultiIndexed[list[str]]
+    owner: Indexed[str | None] = Field(default=None)
+
+
+NAMES = ("status", "priority__gte", "priority__in", "tags__contains", "owner__isnull")
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    app = FastAPI(lifespan=lifespan(AsyncDatabase("memory://", models=[Ticket])))
+    add_error_handlers(app)
+
+    @app.post("/tickets")
+    async def create(tickets: AsyncRepo[Ticket], body: Ticket) -> Ticket:
+        return await tickets.save(body)
+
+    @app.get("/tickets")
+    async def found(
+        tickets: AsyncRepo[Ticket],
+        lookups: Annotated[ParsedLookups, Depends(Lookups[Ticket](*NAMES, order=("-id", "priority,id")))],
+    ) -> list[int]:
+        query = tickets.filter(lookups.where).order_by(*lookups.order_by).sort_in_memory(10)
+        return [ticket.id async for ticket in query]
+
+    with TestClient(app) as opened:
+        for key, status, priority, tags in (
+            (1, "open", 3, ["ui"]),
+            (2, "open", 1, ["ui", "api"]),
+            (3, "closed", 2, ["api"]),
+        ):
+            opened.post("/tickets", json={"id": key, "status": status, "priority": priority, "tags": tags})
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("", [3, 2, 1]),
+        ("status=open", [2, 1]),
+        ("status=open&order_by=priority,id", [2, 1]),
+        ("order_by=priority,id", [2, 3, 1]),
+        ("priority__gte=2", [3, 1]),
+        ("priority__in=1&priority__in=2", [3, 2]),
+        ("priority__in=1,3", [2, 1]),
+        ("tags__contains=ui&owner__isnull=true", [2, 1]),
+    ],
+)
+def test_parameters_are_the_conditions_of_the_query(client: TestClient, query: str, keys: list[int]):
+    assert client.get(f"/tickets?{query}").json() == keys
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("priority__gte=secret", "priority__gte"),
+        ("status=open&status=secret", "status"),
+        ("priority__in=[secret", "priority__in"),
+        ("order_by=priority", "order_by"),
+        ("order_by=-id&order_by=priority,id", "order_by"),
+    ],
+)
+def test_a_refused_parameter_is_named(client: TestClient, query: str, parameter: str):
+    refused = client.get(f"/tickets?{query}")
+    assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
+    assert [error["loc"] for error in refused.json()["errors"]] == [["query", parameter]]
+    assert "secret" not in refused.text
+
+
+def test_parameters_are_described_with_their_types(client: TestClient):
+    described = client.get("/openapi.json").json()["paths"]["/tickets"]["get"]["parameters"]
+    assert not any(one["required"] for one in described)
+    schemas: dict[str, Any] = {one["name"]: one["schema"] for one in described}
+    assert {name: schema["type"] for name, schema in schemas.items()} == {
+        "status": "string",
+        "priority__gte": "integer",
+        "priority__in": "array",
+        "tags__contains": "string",
+        "owner__isnull": "boolean",
+        "order_by": "string",
+    }
+    assert schemas["priority__in"]["items"] == {"type": "integer"}
+    assert schemas["order_by"]["enum"] == ["-id", "priority,id"]
+
+
+def test_a_wrong_declaration_is_refused_at_once():
+    for names, order in ((("colour",), ()), (("priority__like",), ()), (("status",), ("-colour",))):
+        with pytest.raises(InvalidLookupError):
+            Lookups[Ticket](*names, order=order)
