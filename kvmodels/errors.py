@@ -505,11 +505,12 @@ class InvalidLookupError(QueryError):
     """A text parameter is not a condition or an order of the model; raised by ``parse_lookups``."""
 
     code = "KV706"
-    attributes = ("model", "parameter", "reason")
+    attributes = ("model", "parameter", "reason", "suggestion")
     default_hint = "Give a field, two underscores and a lookup, such as age__gte, and a value of the field's type."
     model: str
     parameter: str
     reason: str
+    suggestion: str | None
 
 
 class InvalidCursorError(QueryError):

@@ -52,7 +52,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("_async",),
     ),
     "cli": (
-        ("output",),
+        ("output", "wording"),
         ("failures",),
         ("location", "model_source", "operands", "record_files"),
         ("store",),

@@ -5,6 +5,10 @@ Rules of this module: it only registers. A module of ``kvmodels/cli/commands/`` 
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands import checking, copying, indexes, inside, raw_keys, records, schema, shell, version, waiting
 from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
@@ -12,7 +16,13 @@ from kvmodels.cli.registration import add_command, add_group, new_group, with_co
 application = new_group()
 
 
-def kvmodels(line: CommandLine) -> None:
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=version.print_version, is_eager=True, help="Print the version of kvmodels."),
+]
+
+
+def kvmodels(line: CommandLine, *, asked_for_version: Version = False) -> None:  # noqa: ARG001 - its callback ends
     """Look into a store of kvmodels, change its schema, check it, and copy it.
 
     The database is a URL or a path, which needs no code, or module:object, which brings the model classes of your

@@ -2,7 +2,7 @@
 
     0    done
     1    the answer is no: something was found, is pending, is absent, or was refused
-    2    the command line is wrong: an unknown name, a malformed operand, no database
+    2    the command line is wrong: an unknown name, a malformed operand, no database, a store that does not exist
     3    the store failed; the message begins with the code of the error
     130  interrupted
 
@@ -19,6 +19,7 @@ from typing import Final
 import typer
 
 from kvmodels.cli.output import Output
+from kvmodels.cli.wording import in_commands
 from kvmodels.errors import (
     DoesNotExist,
     IntegrityError,
@@ -27,6 +28,7 @@ from kvmodels.errors import (
     InvalidValueError,
     KvModelsError,
     LimitExceededError,
+    NoUsableIndexError,
     QueryError,
     ReservedKeyError,
     SchemaChangeRefusedError,
@@ -36,13 +38,19 @@ FOUND: Final = 1
 USAGE: Final = 2
 STORE: Final = 3
 
-_EXIT_CODES: Final[tuple[tuple[tuple[type[KvModelsError], ...], int], ...]] = (
-    ((SchemaChangeRefusedError, IntegrityError, DoesNotExist), FOUND),
-    (
-        (InvalidArgumentError, InvalidKeyError, InvalidValueError, LimitExceededError, QueryError, ReservedKeyError),
-        USAGE,
-    ),
+_EXIT_CODES: Final[tuple[tuple[type[KvModelsError], int], ...]] = (
+    (DoesNotExist, FOUND),
+    (IntegrityError, FOUND),
+    (NoUsableIndexError, FOUND),
+    (ReservedKeyError, FOUND),
+    (SchemaChangeRefusedError, FOUND),
+    (InvalidArgumentError, USAGE),
+    (InvalidKeyError, USAGE),
+    (InvalidValueError, USAGE),
+    (LimitExceededError, USAGE),
+    (QueryError, USAGE),
 )
+"""The exit codes of the library's errors, the first class that fits; ``STORE`` for all others."""
 
 
 class CommandError(Exception):
@@ -51,7 +59,7 @@ class CommandError(Exception):
     Args:
         message: what is wrong, without a full stop.
         hint: what to do instead, as a complete sentence; None if the message says it.
-        exit_code: ``USAGE`` or ``FOUND``.
+        exit_code: one of the exit codes above.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = USAGE) -> None:
@@ -61,7 +69,7 @@ class CommandError(Exception):
 
 def exit_code_of(error: KvModelsError) -> int:
     """Return the exit code for an error of the library."""
-    return next((code for kinds, code in _EXIT_CODES if isinstance(error, kinds)), STORE)
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), STORE)
 
 
 @contextmanager
@@ -73,5 +81,5 @@ def reported(output: Output) -> Generator[None]:
         output.error(str(error))
         raise typer.Exit(error.exit_code) from error
     except KvModelsError as error:
-        output.error(str(error))
+        output.error(in_commands(str(error)))
         raise typer.Exit(exit_code_of(error)) from error

@@ -12,11 +12,14 @@ import os
 import pkgutil
 import re
 import sys
+import sysconfig
 import tomllib
 import traceback
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
+from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.cli.failures import CommandError
@@ -25,14 +28,31 @@ from kvmodels.errors import KvModelsError
 VARIABLE: Final = "KVMODELS_DATABASE"
 
 _IMPORT_PATH: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_LIBRARIES: Final = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    str(Path(__file__).parent.parent),
+)
 _SET_IT: Final = (
     f'Give -d URL or -d module:object, set {VARIABLE}, or write database = "module:object" below [tool.kvmodels] in '
     "pyproject.toml."
 )
 
 
-def find_database(given: str | None, folder: Path) -> str:
-    """Return the text that names the database of a command.
+@dataclass(frozen=True, slots=True)
+class NamedDatabase:
+    """The name of the database of a command, and where its modules are.
+
+    Attributes:
+        text: a URL, a path or ``module:object``.
+        folder: the folder whose modules can be imported: that of the pyproject.toml, or the working directory.
+    """
+
+    text: str
+    folder: Path
+
+
+def find_database(given: str | None, folder: Path) -> NamedDatabase:
+    """Return the text that names the database of a command, with the folder of its modules.
 
     Args:
         given: the value of ``--database``, or None.
@@ -41,13 +61,14 @@ def find_database(given: str | None, folder: Path) -> str:
     Raises:
         CommandError: nothing names a database.
     """
-    found = given or os.environ.get(VARIABLE) or _of_project(folder)
-    if not found:
+    text = given or os.environ.get(VARIABLE)
+    found = NamedDatabase(text, folder) if text else _of_project(folder)
+    if found is None or not found.text:
         raise CommandError("no database was given", hint=_SET_IT)
     return found
 
 
-def _of_project(folder: Path) -> str | None:
+def _of_project(folder: Path) -> NamedDatabase | None:
     for parent in (folder, *folder.parents):
         path = parent / "pyproject.toml"
         if not path.is_file():
@@ -59,7 +80,7 @@ def _of_project(folder: Path) -> str | None:
         found = project.get("tool", {}).get("kvmodels", {}).get("database")
         if found is not None and not isinstance(found, str):
             raise CommandError(f"database in {path} is not text", hint=_SET_IT)
-        return found
+        return None if found is None else NamedDatabase(found, parent)
     return None
 
 
@@ -73,22 +94,42 @@ def is_import_path(text: str) -> bool:
     return _IMPORT_PATH.fullmatch(text) is not None
 
 
-def import_database(text: str, folder: Path) -> Database | AsyncDatabase:
+def is_absent_file(text: str) -> bool:
+    """Return whether a URL or a path is that of a file, or of a folder of LMDB, that does not exist.
+
+    Examples:
+        >>> [is_absent_file(text) for text in ("absent.db", "lmdb:///absent", "memory://", "sqlite://:memory:")]
+        [True, True, False, False]
+    """
+    scheme, slashes, path = text.rpartition("://")
+    if slashes and scheme not in ("sqlite", "lmdb"):
+        return False
+    path = path.removeprefix("/") if slashes else path
+    return path != ":memory:" and not Path(path).exists()
+
+
+def module_like(text: str, folder: Path) -> str | None:
+    """Return ``module:db`` if a text that names no store is the name of a module in a folder, otherwise None."""
+    if text.isidentifier() and PathFinder.find_spec(text, [str(folder)]) is not None:
+        return f"{text}:db"
+    return None
+
+
+def import_database(found: NamedDatabase) -> Database | AsyncDatabase:
     """Import ``module:object``, and call the object if it is a function.
 
-    Args:
-        text: the import path.
-        folder: the working directory; it is put on ``sys.path``, as ``python -m`` does.
+    The folder is put on ``sys.path``, as ``python -m`` does.
 
     Raises:
         CommandError: the module cannot be imported, or the object is no database.
     """
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    database = _imported(text)
+    if str(found.folder) not in sys.path:
+        sys.path.insert(0, str(found.folder))
+    database = _imported(found.text)
     if not isinstance(database, Database | AsyncDatabase):
+        kind = "a class" if isinstance(database, type) else type(database).__name__
         raise CommandError(
-            f"{text} is neither a Database nor an AsyncDatabase, but {type(database).__name__}",
+            f"{found.text} is neither a Database nor an AsyncDatabase, but {kind}",
             hint="Name a database, or a function that returns one.",
         )
     return database
@@ -97,11 +138,12 @@ def import_database(text: str, folder: Path) -> Database | AsyncDatabase:
 def _imported(text: str) -> object:
     try:
         found = pkgutil.resolve_name(text)
-        return found() if callable(found) else found
+        return found() if callable(found) and not isinstance(found, type) else found
     except KvModelsError:
         raise
     except Exception as error:
-        # The user's module may raise anything; its last line helps more than the frames of the import system.
+        # The user's module may raise anything; its last line helps more than the frames of libraries.
         frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).is_file()]
-        place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        own = [one for one in frames if not one.filename.startswith(_LIBRARIES)]
+        place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
         raise CommandError(f"cannot import {text}: {type(error).__name__}: {error}{place}") from error

@@ -6,8 +6,9 @@ never a guess that changes stored data.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from keyword import iskeyword
 from typing import Final
@@ -18,31 +19,37 @@ from kvmodels.schema.declare.on_write import VERB_KEYWORDS
 from kvmodels.schema.describe.conditions import UNKNOWN_SPAN
 from kvmodels.schema.describe.descriptions import ColumnDescription, IndexDescription
 
-_HEAD: Final = '''"""Models of a store, printed by kvmodels inspect."""
-
-import datetime
-from decimal import Decimal
-from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Any
-from uuid import UUID
-
-from pydantic import IPvAnyAddress
-
-from kvmodels import (
-    CASCADE,
-    SET_NULL,
-    ULID,
-    AggregateIndex,
-    ForeignKey,
-    Index,
-    KeyNumber,
-    KvModel,
-    PrimaryKey,
-    Q,
-    Unique,
-    UniqueConstraint,
+_TITLE: Final = '"""Models of a store, printed by kvmodels inspect."""'
+_IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (
+    {
+        "datetime": (),
+        "decimal": ("Decimal",),
+        "ipaddress": ("IPv4Address", "IPv6Address"),
+        "typing": ("Annotated", "Any"),
+        "uuid": ("UUID",),
+    },
+    {"pydantic": ("IPvAnyAddress",)},
+    {
+        "kvmodels": (
+            "CASCADE",
+            "SET_NULL",
+            "ULID",
+            "AggregateIndex",
+            "AsyncDatabase",
+            "ForeignKey",
+            "Index",
+            "Indexed",
+            "KeyNumber",
+            "KvModel",
+            "MultiIndexed",
+            "PrimaryKey",
+            "Q",
+            "Unique",
+            "UniqueConstraint",
+        )
+    },
 )
-'''
+"""The names that a printed module may need, by module, in groups; without names the module itself is imported."""
 
 _TYPES: Final[Mapping[str, str]] = {
     **{name: name for name in ("bool", "int", "float", "str", "bytes", "None", "list", "set", "frozenset")},
@@ -60,17 +67,52 @@ _TYPES: Final[Mapping[str, str]] = {
     "ip": "IPvAnyAddress",
 }
 _ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
+MSGPACK: Final = "msgpack"
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 
-def model_source(collections: Sequence[CollectionDescription], indexes: Sequence[IndexStatus]) -> str:
-    """Return a module with a class for each collection, and all of them in ``MODELS``."""
+def model_source(
+    collections: Sequence[CollectionDescription],
+    indexes: Sequence[IndexStatus],
+    url: str | None = None,
+    codec: str = MSGPACK,
+) -> str:
+    """Return a module with a class for each collection, all of them in ``MODELS``, and the database ``db``.
+
+    Args:
+        collections: the collections of the store.
+        indexes: its indexes.
+        url: what the database is opened with, without credentials; None leaves ``db`` out.
+        codec: the codec of the store.
+    """
     names = _class_names([one.name for one in collections])
     classes = [
         "\n".join(_class(one, names, [index for index in indexes if index.collection == one.name]))
         for one in collections
     ]
-    return "\n\n\n".join([_HEAD.rstrip(), *classes, f"MODELS = [{', '.join(names[one.name] for one in collections)}]"])
+    last = [f"MODELS = [{', '.join(names[one.name] for one in collections)}]"]
+    if url is not None:
+        last.append(f"db = AsyncDatabase({url!r}, models=MODELS{'' if codec == MSGPACK else f', codec={codec!r}'})")
+    body = "\n\n\n".join([*classes, "\n".join(last)])
+    head = "\n\n".join([_TITLE, *_imports(body)])
+    return f"{head}\n\n\n{body}"
+
+
+def _imports(body: str) -> Iterator[str]:
+    """Yield the groups of import statements that the rest of a module needs."""
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    for group in _IMPORTS:
+        lines = [line for module, names in group.items() for line in _import(module, names, used)]
+        if lines:
+            yield "\n".join(lines)
+
+
+def _import(module: str, names: Sequence[str], used: Collection[str]) -> Iterator[str]:
+    needed = ", ".join(name for name in names if name in used)
+    if needed:
+        yield f"from {module} import {needed}"
+    elif not names and module in used:
+        yield f"import {module}"
 
 
 def _class_names(collections: Iterable[str]) -> dict[str, str]:
@@ -79,7 +121,7 @@ def _class_names(collections: Iterable[str]) -> dict[str, str]:
     for collection in collections:
         name = "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", collection))
         name = name if name[:1].isalpha() and not iskeyword(name) else f"Collection{name}"
-        taken = {*found.values(), *_WORD.findall(_HEAD)}
+        taken = {*found.values(), *(name for group in _IMPORTS for one in group.items() for name in (one[0], *one[1]))}
         found[collection] = next(one for one in _numbered(name) if one not in taken)
     return found
 
@@ -93,6 +135,7 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
     usable = [index.index for index in indexes if index.state not in (IndexState.DISABLED, IndexState.DROPPING)]
     types = {column.name: column for index in usable for column in index.columns if _is_plain(column)}
     keys = {index.columns[0].name: index for index in usable if index.references is not None}
+    folded = {index.columns[0].name: index for index in reversed(usable) if _folds_field(index)}
     yield f'class {names[one.name]}(KvModel, collection="{one.name}"):'
     for column in one.primary_key:
         yield f"    {column.name}: PrimaryKey[{_TYPES.get(column.type, 'Any')}]"
@@ -103,8 +146,12 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
             yield f"    # the field {name!r} cannot be declared"
             continue
         declared = _column_type(types[name]) if name in types else _type(stored)
-        yield f"    {name}: {_foreign_key(keys[name], declared, names) if name in keys else declared}"
-    yield from _meta(one, usable)
+        if name in keys:
+            declared = _foreign_key(keys[name], declared, names)
+        elif name in folded:
+            declared = _folded(folded[name], declared)
+        yield f"    {name}: {declared}"
+    yield from _meta(one, usable, folded)
 
 
 def _is_plain(column: ColumnDescription) -> bool:
@@ -131,9 +178,28 @@ def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str
     return f"Annotated[{', '.join([key, *marks])}]" if marks else key
 
 
-def _meta(one: CollectionDescription, indexes: Sequence[IndexDescription]) -> Iterator[str]:
-    declared = [index for index in indexes if index.references is None]
-    expressible = [index for index in declared if _is_expressible(index)]
+def _folds_field(index: IndexDescription) -> bool:
+    """Return whether an index can be declared at its field, which it folds by casefold, lower or upper."""
+    has_options = index.condition is not None or index.included or index.stores_record or index.columns[0].descending
+    return (
+        len(index.columns) == 1 and index.columns[0].fold is not None and index.kind != "aggregate" and not has_options
+    )
+
+
+def _folded(index: IndexDescription, declared: str) -> str:
+    options = [f"key=str.{index.columns[0].fold}", f"name={index.name!r}"]
+    options += [f"nulls={index.nulls!r}"] if index.nulls != "distinct" else []
+    marker = "MultiIndexed" if index.columns[0].many else "Unique" if index.unique else "Indexed"
+    return f"Annotated[{declared}, {marker}({', '.join(options)})]"
+
+
+def _meta(
+    one: CollectionDescription, indexes: Sequence[IndexDescription], folded: Mapping[str, IndexDescription]
+) -> Iterator[str]:
+    declared = [
+        index for index in indexes if index.references is None and folded.get(index.columns[0].name) is not index
+    ]
+    expressible = [index for index in declared if _is_expressible(index, folded)]
     for index in declared:
         if index not in expressible:
             yield f"    # not declared here: {index}"
@@ -149,8 +215,11 @@ def _meta(one: CollectionDescription, indexes: Sequence[IndexDescription]) -> It
         yield "        )"
 
 
-def _is_expressible(index: IndexDescription) -> bool:
-    columns = all(not column.computed and "." not in column.name for column in index.columns)
+def _is_expressible(index: IndexDescription, folded: Collection[str]) -> bool:
+    columns = all(
+        "." not in column.name and (not column.computed or (column.fold is not None and column.name in folded))
+        for column in index.columns
+    )
     known = all(column.type in _TYPES for column in index.columns)
     condition = index.condition or ""
     return columns and known and f"={UNKNOWN_SPAN}" not in condition

@@ -44,6 +44,18 @@ def redacted(text: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
 
 
+def without_password(url: str) -> str:
+    """Return a URL that can be printed and still be opened, by a user whose password is known elsewhere.
+
+    Examples:
+        >>> without_password("postgresql://ada:secret@host/shop?password=x&application_name=y")
+        'postgresql://ada@host/shop?application_name=y'
+    """
+    base, _, query = _PASSWORD.sub(lambda found: f"{found[1][:-1]}@", url).partition("?")
+    kept = [parameter for parameter in query.split("&") if parameter and not _SECRET_PARAMETER.match(parameter)]
+    return f"{base}?{'&'.join(kept)}" if kept else base
+
+
 class Output:
     """Where a command prints.
 

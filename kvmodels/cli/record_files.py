@@ -10,15 +10,17 @@ import csv
 import json
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from shutil import copyfileobj
 from typing import IO, Final, TypeVar
 
 from pydantic import ValidationError
 
+from kvmodels._support.naming import short_repr
 from kvmodels.cli.failures import CommandError
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.definition.variants import constructor_of
 
 M = TypeVar("M", bound=KvModel)
 
@@ -26,8 +28,8 @@ STDIN: Final = "-"
 
 
 @contextmanager
-def checked_records(file: str, model: type[M], *, is_csv: bool) -> Generator[Iterator[M]]:
-    """Yield an iterator of the objects in a file, after all of them were validated.
+def checked_records(file: str, model: type[M], *, is_csv: bool) -> Generator[Iterator[tuple[str, M]]]:
+    """Yield an iterator of the objects in a file with their places, such as ``line 7``, after all were validated.
 
     Args:
         file: a path, or ``-`` for stdin.
@@ -35,7 +37,8 @@ def checked_records(file: str, model: type[M], *, is_csv: bool) -> Generator[Ite
         is_csv: whether the file is CSV; otherwise a JSON array or JSON lines.
 
     Raises:
-        CommandError: the file cannot be read, or a record is malformed or invalid; the message has its position.
+        CommandError: the file cannot be read, or a record is malformed, is invalid or names an unknown field; the
+            message has its place.
     """
     read = _of_csv if is_csv else _of_json
     with _opened(file) as text:
@@ -64,7 +67,7 @@ def _opened(file: str) -> Generator[IO[str]]:
         yield opened
 
 
-def _of_json(text: IO[str], model: type[M]) -> Iterator[M]:
+def _of_json(text: IO[str], model: type[M]) -> Iterator[tuple[str, M]]:
     first = text.read(1)
     while first.isspace():
         first = text.read(1)
@@ -75,32 +78,46 @@ def _of_json(text: IO[str], model: type[M]) -> Iterator[M]:
         except ValueError as error:
             raise CommandError(f"malformed JSON: {error}") from error
         for number, item in enumerate(items, 1):
-            yield _validated(model, f"record {number}", json.dumps(item))
+            yield f"record {number}", _validated(model, f"record {number}", json.dumps(item))
         return
     for number, line in enumerate(text, 1):
         if line.strip():
-            yield _validated(model, f"line {number}", line)
+            yield f"line {number}", _validated(model, f"line {number}", line)
 
 
 def _validated(model: type[M], place: str, text: str) -> M:
     try:
-        return model.model_validate_json(text, by_alias=True, by_name=True)
+        record = model.model_validate_json(text, by_alias=True, by_name=True)
     except ValidationError as error:
         raise _invalid(place, error) from error
+    _require_names(model, place, json.loads(text))
+    return record
 
 
-def _of_csv(text: IO[str], model: type[M]) -> Iterator[M]:
+def _require_names(model: type[KvModel], place: str, names: Iterable[str]) -> None:
+    """Raise CommandError for a name that pydantic would ignore; computed fields are in the output of ``export``."""
+    constructor = constructor_of(model)
+    for name in names:
+        if constructor.knows(name) or name in model.model_computed_fields:
+            continue
+        unknown = constructor.unknown(name)
+        guess = f"Did you mean {unknown.suggestion}? " if unknown.suggestion else ""
+        raise CommandError(
+            f"{place}: {model.__name__} has no field {short_repr(name)}",
+            hint=f"{guess}{unknown.hint} Nothing was written.",
+        )
+
+
+def _of_csv(text: IO[str], model: type[M]) -> Iterator[tuple[str, M]]:
     reader = csv.DictReader(text, strict=True)
-    unknown = [name for name in reader.fieldnames or () if name not in model.model_fields]
-    if unknown:
-        raise CommandError(f"line 1: {model.__name__} has no field {unknown[0]!r}", hint=_fields_of(model))
+    _require_names(model, "line 1", reader.fieldnames or ())
     try:
         for row in reader:
             if None in row:
                 raise CommandError(f"line {reader.line_num}: more cells than names", hint="Nothing was written.")
             # An empty cell is an absent value: CSV has no other way to leave one out.
             given = {name: value for name, value in row.items() if value}
-            yield _of_cells(model, f"line {reader.line_num}", given)
+            yield f"line {reader.line_num}", _of_cells(model, f"line {reader.line_num}", given)
     except csv.Error as error:
         raise CommandError(f"line {reader.line_num}: malformed CSV: {error}") from error
 
@@ -130,7 +147,3 @@ def _invalid(place: str, error: ValidationError) -> CommandError:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, first["loc"]))
     return CommandError(f"{place}: {f'{where}: ' if where else ''}{first['msg']}", hint="Nothing was written.")
-
-
-def _fields_of(model: type[KvModel]) -> str:
-    return f"Its fields are: {', '.join(model.model_fields)}."

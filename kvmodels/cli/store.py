@@ -17,13 +17,20 @@ from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.api._sync.kv import Kv, open_kv
 from kvmodels.cli.failures import CommandError
-from kvmodels.cli.location import find_database, import_database, is_import_path
+from kvmodels.cli.location import (
+    NamedDatabase,
+    find_database,
+    import_database,
+    is_absent_file,
+    is_import_path,
+    module_like,
+)
 from kvmodels.errors import DecodeError, EngineError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
 _NEEDS_CLASSES: Final = "a URL has no model classes, which this command needs"
-_NAME_THEM: Final = "Give the database of your program as module:object, such as -d shop.db:db."
+_NAME_THEM: Final = "Give the database of your program as module:object, such as -d myshop.database:db."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +91,33 @@ def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool
     """
     if readonly and writes:
         raise CommandError("this command writes, which --readonly forbids", hint="Leave --readonly out.")
-    folder = Path.cwd()
-    text = find_database(given, folder)
-    if is_import_path(text):
-        db = _opened(import_database(text, folder), readonly=not writes, must_be_readonly=readonly)
+    found = find_database(given, Path.cwd())
+    if is_import_path(found.text):
+        db = _opened(import_database(found), readonly=not writes, must_be_readonly=readonly)
     else:
-        db = Database(text, codec=_codec_of(text, may_be_absent=creates), readonly=not writes)
+        db = Database(found.text, codec=_codec_of(found, may_be_absent=creates), readonly=not writes)
     with db:
         yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
 
 
-def _codec_of(url: str, *, may_be_absent: bool) -> str:
+def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str:
     """Return the codec that the first value of a store was written with.
 
-    It opens the store read-only, so it raises an EngineError if there is none, which an engine would create.
+    It opens the store read-only, so that no engine creates it. Raises CommandError: there is no file of this name.
     """
     try:
-        with open_kv(url, readonly=True) as kv:
+        with open_kv(found.text, readonly=True) as kv:
             next(kv.list((), limit=1), None)
     except DecodeError as error:
         return "v8" if str(error.reason).startswith("encoding ") else "msgpack"
-    except EngineError:
-        if not may_be_absent:
-            raise
+    except EngineError as error:
+        if may_be_absent:
+            return "msgpack"
+        if is_absent_file(found.text):
+            program = module_like(found.text, found.folder)
+            hint = f"Did you mean {program}?" if program else "Give the path of a store, or module:object."
+            raise CommandError(f"no store {found.text!r}", hint=hint) from error
+        raise
     return "msgpack"
 
 

@@ -237,10 +237,13 @@ class _ParameterReader:
 
     def _refused(self, parameter: str, error: QueryError | InvalidValueError) -> InvalidLookupError:
         # With a list of allowed names, nothing is said about the others.
-        hint = error.hint if self._allowed is None else None
-        return self._error(parameter, error.message, hint)
+        if self._allowed is not None:
+            return self._error(parameter, error.message)
+        return self._error(parameter, error.message, error.hint, error.data.get("suggestion"))
 
-    def _error(self, parameter: str, reason: str, hint: str | None = None) -> InvalidLookupError:
+    def _error(
+        self, parameter: str, reason: str, hint: str | None = None, suggestion: str | None = None
+    ) -> InvalidLookupError:
         if hint is None and self._allowed is not None:
             hint = f"Allowed are: {', '.join(sorted(self._allowed))}."
         return InvalidLookupError(
@@ -248,6 +251,7 @@ class _ParameterReader:
             model=self._schema.name,
             parameter=parameter,
             reason=reason,
+            suggestion=suggestion,
             hint=hint,
         )
 

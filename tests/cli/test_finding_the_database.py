@@ -66,15 +66,30 @@ def test_a_database_of_a_program_is_opened_in_this_form(run, monkeypatch, scheme
         ("nothing:db", "No module named 'nothing'"),
         ("shop_app:nothing", "has no attribute 'nothing'"),
         ("shop_app:url", "neither a Database nor an AsyncDatabase, but str"),
-        ("broken_app:db", "ZeroDivisionError: division by zero ("),
+        ("shop_app:Book", "shop_app:Book is neither a Database nor an AsyncDatabase, but a class"),
+        ("shop_app", "no store 'shop_app'. Did you mean shop_app:db?"),
     ],
 )
 def test_an_import_that_fails_is_explained_without_a_traceback(folder, run, text, message):
-    (folder / "broken_app.py").write_text("1 / 0\n")
     result = run("keys", "-d", text)
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+    assert ", line" not in result.stderr
+
+
+@pytest.mark.parametrize("fault", ["1 / 0", "import json\njson.loads('{')"])
+def test_an_error_of_the_program_has_its_own_line(folder, run, fault):
+    (folder / "broken_app.py").write_text(f"{fault}\n")
+    last = len(fault.splitlines())
+    assert run("keys", "-d", "broken_app:db").stderr.endswith(f"({folder / 'broken_app.py'}, line {last})\n")
+
+
+def test_a_project_in_a_folder_above_brings_its_modules(stores, folder, run, monkeypatch):
+    (folder / "pyproject.toml").write_text('[tool.kvmodels]\ndatabase = "shop_app:make"\n')
+    monkeypatch.chdir(stores)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(folder))])
+    assert run("set", "greeting", "hello").exit_code == 0
 
 
 @pytest.mark.parametrize("url", ["missing.db", "lmdb:///missing"])
@@ -82,8 +97,8 @@ def test_an_import_that_fails_is_explained_without_a_traceback(folder, run, text
 def test_no_command_creates_a_store_by_a_misspelt_name(folder, run, url, words):
     before = files_in(folder)
     result = run(*words, "-d", url)
-    assert result.exit_code == 3
-    assert "KV900" in result.stderr
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: no store '{url}'. Give the path of a store, or module:object.\n"
     assert files_in(folder) == before
 
 

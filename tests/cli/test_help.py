@@ -11,7 +11,9 @@ from typer.main import get_command
 from kvmodels import open_kv
 from kvmodels.cli.application import application
 from kvmodels.cli.registration import SECTIONS
+from kvmodels.cli.wording import COMMANDS
 from tests.cli.test_terminals import LINES, TYPED
+from tests.source_tree import REPOSITORY
 
 
 def command_names(group: TyperGroup, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -44,6 +46,16 @@ def test_every_command_explains_itself_and_has_the_common_options(run):
     assert "..." not in whole.partition("[ARGS]...")[2], "a short help does not fit"
     titles = [line.rstrip(":") for line in whole.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert titles == ["Options", *(section for section in SECTIONS if section in titles)]
+
+
+def test_the_version_is_an_option_too(run):
+    assert run("--version").stdout == run("version").stdout
+
+
+def test_every_phrase_that_is_reworded_is_one_of_the_library():
+    sources = [path.read_text("utf-8") for path in (REPOSITORY / "kvmodels").rglob("*.py") if "cli" not in path.parts]
+    for call, _ in COMMANDS:
+        assert any(call in source for source in sources), call
 
 
 def test_unknown_commands_and_options_are_refused(run):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
+from typing import Annotated
 
 import pytest
 
-from kvmodels import Database
+from kvmodels import Database, Index, KvModel, PrimaryKey, Unique
+from kvmodels.cli.model_source import model_source
 from tests.cli.airports import PROGRAM
 from tests.cli.conftest import entries_in
 
@@ -51,18 +53,43 @@ def test_stats_counts_rows_and_bytes(url, run):
 def test_the_printed_module_opens_the_store(url, run, folder):
     result = run("inspect", "-d", url)
     assert result.exit_code == 0
-    assert "    # not declared here: index city (city)\n" in result.stdout
+    assert "    city: Annotated[str, Indexed(key=str.casefold, name='city')]\n" in result.stdout
+    assert "UUID" not in result.stdout
     (folder / "printed_app.py").write_text(result.stdout)
     module = vars(import_module("printed_app"))
     assert [model.__name__ for model in module["MODELS"]] == ["Airports", "Countries"]
     airports, countries = module["MODELS"]
     with Database(url, models=[airports, countries]) as db:
-        assert {one.index.name for one in db.indexes() if not one.declared} == {"city"}
+        assert not [one for one in db.indexes() if not one.declared]
+        assert db[airports].get(city="BERN").icao == "LSZB"
         assert next(iter(db[airports].filter(country="CH").order_by("-elevation"))).icao == "LSZB"
         assert db[airports].filter(size="large").count() == 2
         assert db[airports].filter(services__contains="rail").count() == 2
         assert db[airports].get("BIRK").opened.year == 1940
-        db[countries].create(code="IT", name="Italia")  # every index of this collection is declared
+        db[countries].create(code="IT", name="Italia")
+    assert run("count", "airports", "city=bern", "-d", "printed_app:db").stdout == "1\n"
+
+
+def first_letter(name: str) -> str:
+    return name[:1]
+
+
+class Person(KvModel, collection="people"):
+    id: PrimaryKey[int]
+    name: str
+    email: Annotated[str | None, Unique(key=str.lower, nulls="skip")] = None
+
+    class Meta:
+        indexes = (Index("name", key=first_letter, version=1, name="initial"), Index("email", "name", name="both"))
+
+
+def test_an_index_with_a_function_of_the_program_is_a_comment():
+    with Database("memory://", models=[Person]) as db:
+        source = model_source(db.collections(), db.indexes())
+    assert "    # not declared here: index initial (initial)\n" in source
+    assert "    email: Annotated[str | None, Unique(key=str.lower, name='email', nulls='skip')]\n" in source
+    assert "Index('email', 'name', name='both')" in source
+    assert "AsyncDatabase" not in source
 
 
 def test_a_store_without_models_has_nothing_to_list(folder, run):
@@ -80,8 +107,8 @@ def test_files_that_are_no_stores_are_refused(folder, run, command):
     (folder / "notes.db").write_bytes(b"no database" * 100)
     for name in ("missing.db", "notes.db"):
         result = run(command, "-d", name)
-        assert result.exit_code == 3
-        assert result.stderr.startswith("Error: [KV9")
+        assert result.exit_code == (2 if name == "missing.db" else 3)
+        assert result.stderr.startswith("Error: no store" if name == "missing.db" else "Error: [KV9")
         assert result.stdout == ""
     assert (folder / "notes.db").read_bytes() == b"no database" * 100
     assert not (folder / "missing.db").exists()

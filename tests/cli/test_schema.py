@@ -80,6 +80,9 @@ def test_a_release_is_planned_applied_and_completed(shop, run):
     applied = run("apply", "--allow", "drop_index", "--yes")
     assert applied.exit_code == 1  # two books have one title
     assert "NOT COMPLETE" in applied.stdout
+    assert "kvmodels violations" in applied.stderr
+    asked = run("indexes", "drop", "books.title")
+    assert "The store then no longer enforces that its values are unique." in asked.stderr
     listed = run("violations", "books")
     assert listed.exit_code == 1
     assert "'2' duplicate" in listed.stdout
@@ -145,6 +148,7 @@ def test_unknown_names_are_refused_and_change_nothing(shop, run):
         (["indexes", "drop", "boks.year"], "no model is called"),
         (["plan", "-d", "shop.db"], "module:object"),
         (["check", "--repair", "-d", "shop.db"], "module:object"),
+        (["check", "books", "-d", "shop.db"], "with a URL, all collections are checked"),
         (["check", "--repair", "--readonly"], "--readonly"),
         (["indexes", "nothing"], "No such command"),
     ):

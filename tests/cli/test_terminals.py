@@ -51,7 +51,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("count", "books", "-d", "URL")),
     (0, ("explain", "books", "genre=novel", *APP)),
     (0, ("export", "books", *APP)),
-    (2, ("rows", "books", "price=1", *APP)),
+    (1, ("rows", "books", "price=1", *APP)),
     (0, ("queue", "-d", "URL")),
     (0, ("queue", "dead", "failed", "-d", "URL")),
     (0, ("locks", "-d", "URL")),
@@ -63,7 +63,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("copy", "restored.db", "lmdb:///copied.lmdb")),
     (2, ("plan", "-d", "URL")),
     (2, ("plan", "novels", *APP)),
-    (3, ("keys", "-d", "missing.db")),
+    (2, ("keys", "-d", "missing.db")),
 ]
 
 TYPED = {("shell",)}

@@ -199,8 +199,8 @@ def test_blocks_share_a_namespace_and_their_output_is_compared():
 
 def test_sessions_run_and_their_output_is_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = "```console\n$ export A_NAME=x\n$ kvmodels keys -d a.db\nError: [KV9...\n$ echo $?\n{}\n$ ls\n```\n"
-    assert run_page(page.replace("{}", "3"), "page_sample") == ["line 2: ls printed\nnot a command of these sessions\n"]
+    page = "```console\n$ export A_NAME=x\n$ kvmodels keys -d a.db\nError: no store...\n$ echo $?\n{}\n$ ls\n```\n"
+    assert run_page(page.replace("{}", "2"), "page_sample") == ["line 2: ls printed\nnot a command of these sessions\n"]
     assert len(run_page(page.replace("{}", "4"), "page_sample")) == 2
     assert "A_NAME" not in os.environ
 

@@ -11,9 +11,10 @@ import typer
 
 from kvmodels.cli.command_line import CommandLine, Yes
 from kvmodels.cli.commands.schema import Models, Throttle, as_data
-from kvmodels.cli.failures import FOUND
+from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import of_schema_change
 from kvmodels.cli.store import OpenStore
+from kvmodels.cli.wording import in_commands
 from kvmodels.flows.check.findings import CheckReport, Finding
 
 
@@ -31,13 +32,17 @@ def check(
     """Verify index entries and counters, and repair them.
 
     Every entry is compared with its record, next to live writers. Exit code 1: something was found, whether it was
-    repaired or not. A database that is given as a URL is compared with
-    its catalogue only, and cannot be repaired.
+    repaired or not. A database that is given as a URL is compared with its catalogue only, all collections at once, and
+    cannot be repaired.
     """
     kind: Literal["all"] | bool = "all" if repair_all else repair
     with line.open(writes=bool(kind)) as store:
-        if models or kind:
+        if kind:
             store.require_models()
+        if models and not store.models:
+            raise CommandError(
+                "with a URL, all collections are checked", hint="Leave MODEL out, or give module:object."
+            )
         if repair_all:
             line.confirm("Delete keys that do not belong to a model, and rows that cannot be read?", yes=yes)
         report = _checked(line, store, models, kind, throttle)
@@ -76,5 +81,5 @@ def as_data_of(report: CheckReport) -> dict[str, object]:
 
 
 def _shown(finding: Finding) -> str:
-    ending = "; repaired" if finding.repaired else f"; {finding.hint}" if finding.hint else ""
+    ending = "; repaired" if finding.repaired else f"; {in_commands(finding.hint)}" if finding.hint else ""
     return f"  {finding}{ending}"

@@ -13,6 +13,9 @@ from kvmodels.cli.command_line import CommandLine, Yes
 from kvmodels.cli.commands.schema import Throttle, as_data
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.store import OpenStore
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.describe.describe import describe
 
 Name = Annotated[str, typer.Argument(metavar="COLLECTION.INDEX", help="The index, such as books.genre.")]
 
@@ -63,7 +66,7 @@ def drop(line: CommandLine, *, name: Name, throttle: Throttle = None, yes: Yes =
     collection, index = _split(name)
     with line.open(writes=True) as store:
         chosen = store.model(collection) if store.models else collection
-        line.confirm(f"Drop {collection}.{index} with all its entries?", yes=yes)
+        line.confirm(f"Drop {collection}.{index} with all its entries?{_given_up(store, chosen, index)}", yes=yes)
         with line.output.progress() as progress:
             dropped = store.db.drop_index(chosen, index, progress=of_schema_change(progress), throttle=throttle)
         if not dropped:
@@ -72,6 +75,20 @@ def drop(line: CommandLine, *, name: Name, throttle: Throttle = None, yes: Yes =
 
 
 _COLUMNS = ("index", "state", "kind", "columns", "generation", "processed", "violations", "declared")
+
+
+def _given_up(store: OpenStore, model: type[KvModel] | str, index: str) -> str:
+    """Return a sentence for the rules that the writes of this index enforce; empty for any other index."""
+    collection = model if isinstance(model, str) else describe(model).collection
+    found = next(
+        (one.index for one in store.db.indexes() if one.collection == collection and one.index.name == index), None
+    )
+    rules: list[str] = []
+    if found is not None and found.unique:
+        rules.append("that its values are unique")
+    if found is not None and found.references is not None:
+        rules.append(f"the foreign key to {found.references} with its on_delete={found.on_delete}")
+    return f" The store then no longer enforces {' and '.join(rules)}." if rules else ""
 
 
 def _split(name: str) -> tuple[str, str]:

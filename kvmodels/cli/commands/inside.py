@@ -5,6 +5,7 @@ Rules of this module: the catalogue of the store is enough; no model classes are
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,8 @@ import typer
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands.schema import Throttle, as_data
-from kvmodels.cli.model_source import model_source
-from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.model_source import MSGPACK, model_source
+from kvmodels.cli.output import of_schema_change, without_password
 from kvmodels.cli.store import OpenStore
 from kvmodels.flows.describe.stats import RowStats, StoreStats
 
@@ -110,7 +111,12 @@ def inspect(line: CommandLine) -> None:
     """Print model classes for the store as a Python module.
 
     They are made from the catalogue: nested models become dicts, and functions of computed columns are not known.
-    Indexes that cannot be declared without them are listed as comments. Open the store with models=MODELS.
+    Indexes that cannot be declared without them are listed as comments. The module has the database db, so that
+    -d module:db works; a password is left out of its URL.
     """
     with line.open() as store:
-        line.output.text(model_source(store.db.collections(), [one for one in store.db.indexes() if one.generation]))
+        settings = store.db.settings
+        url = None if settings is None else without_password(os.fspath(settings.url))
+        codec = MSGPACK if settings is None else str(settings.options["codec"])
+        built = [one for one in store.db.indexes() if one.generation]
+        line.output.text(model_source(store.db.collections(), built, url, codec))

@@ -6,7 +6,7 @@ records are then printed as they are stored, without conditions and orders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +14,13 @@ import typer
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands.schema import Model, as_data
-from kvmodels.cli.failures import CommandError
+from kvmodels.cli.failures import CommandError, exit_code_of
 from kvmodels.cli.output import Format
 from kvmodels.cli.record_files import checked_records
 from kvmodels.cli.store import OpenStore
+from kvmodels.cli.wording import in_commands
 from kvmodels.codecs.typed_json import value_to_json
-from kvmodels.errors import AlreadyExistsError, IntegrityError
+from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidValueError
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.values import RESERVED_FIELD
@@ -30,6 +31,10 @@ Conditions = Annotated[
 ]
 Orders = Annotated[
     list[str] | None, typer.Option("--order", "-o", metavar="[-]FIELD", help="Order by a field, - for descending.")
+]
+SortInMemory = Annotated[
+    int | None,
+    typer.Option("--sort-in-memory", metavar="N", min=1, help="Sort up to N records if no index has the order."),
 ]
 Scan = Annotated[bool, typer.Option("--scan", help="Allow a query that no index serves.")]
 AsTable = Annotated[bool, typer.Option("--table", help="Print a table.")]
@@ -48,6 +53,7 @@ def rows(
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Print at most this many.")] = 20,
     after: Annotated[str | None, typer.Option("--after", metavar="CURSOR", help="Continue after a page.")] = None,
     scan: Scan = False,
+    sort_in_memory: SortInMemory = None,
     table: AsTable = False,
     nl: AsLines = False,
     csv: AsCsv = False,
@@ -60,7 +66,8 @@ def rows(
     with line.open() as store:
         if store.models:
             chosen = store.model(model)
-            page = _query(store, chosen, conditions, order, scan=scan).page(size=limit, after=after)
+            query = _query(store, chosen, conditions, order, scan=scan, sort=sort_in_memory)
+            page = query.page(size=limit, after=after)
             found, cursor = [_record(one) for one in page.items], page.next_cursor
         else:
             found, cursor = _stored_page(store, _collection(store, model, conditions, order), limit, after)
@@ -86,11 +93,13 @@ def explain(
     conditions: Conditions = None,
     order: Orders = None,
     scan: Scan = False,
+    sort_in_memory: SortInMemory = None,
     analyze: Annotated[bool, typer.Option("--analyze", help="Run the query, and show what it read.")] = False,
 ) -> None:
     """Show which indexes a query reads."""
     with line.open() as store:
-        plan = _query(store, store.model(model), conditions, order, scan=scan).explain(analyze=analyze)
+        query = _query(store, store.model(model), conditions, order, scan=scan, sort=sort_in_memory)
+        plan = query.explain(analyze=analyze)
         line.output.report(str(plan), as_data(plan))
 
 
@@ -101,6 +110,7 @@ def export(
     conditions: Conditions = None,
     order: Orders = None,
     scan: Scan = False,
+    sort_in_memory: SortInMemory = None,
     table: AsTable = False,
     nl: AsLines = False,
     csv: AsCsv = False,
@@ -112,7 +122,7 @@ def export(
     form = _format(line, table=table, nl=nl, csv=csv) or "nl"
     with line.open() as store:
         if store.models:
-            query = _query(store, store.model(model), conditions, order, scan=scan)
+            query = _query(store, store.model(model), conditions, order, scan=scan, sort=sort_in_memory)
             found: Iterator[dict[str, Any]] = (_record(one) for one in query.iterator(batch_size=BATCH))
         else:
             found = _stored(store, _collection(store, model, conditions, order))
@@ -137,16 +147,31 @@ def insert(
         chosen = store.model(model)
         with checked_records(file, chosen, is_csv=csv) as records, line.output.progress() as progress:
             for batch in _batches(records):
+                places = [place for place, _ in batch]
                 try:
-                    store.db[chosen].bulk_create(batch, on_conflict="update" if replace else "error")
-                except IntegrityError as error:
-                    line.output.message(f"{written} records of earlier batches were written")
-                    if isinstance(error, AlreadyExistsError):
-                        error.hint = "Use --replace to overwrite records."
-                    raise
+                    store.db[chosen].bulk_create(
+                        [record for _, record in batch], on_conflict="update" if replace else "error"
+                    )
+                except (IntegrityError, InvalidValueError) as error:
+                    if written:
+                        line.output.message(f"{_count(written)} of earlier batches written")
+                    raise _placed(error, places) from error
                 written += len(batch)
                 progress(f"insert {model}", written, None)
-        line.output.message(f"{written} record{'' if written == 1 else 's'} written")
+        line.output.message(f"{_count(written)} written")
+
+
+def _count(records: int) -> str:
+    return f"{records} record{'' if records == 1 else 's'}"
+
+
+def _placed(error: IntegrityError | InvalidValueError, places: Sequence[str]) -> CommandError:
+    """Return the error of a batch, with the line of the file in place of the position in the batch."""
+    if isinstance(error, AlreadyExistsError):
+        error.hint = "Use --replace to overwrite records."
+    place = "" if error.position is None else f"{places[error.position]}: "
+    error.position = None
+    return CommandError(in_commands(f"{place}{error}"), exit_code=exit_code_of(error))
 
 
 def _format(line: CommandLine, *, table: bool, nl: bool, csv: bool) -> Format | None:
@@ -158,13 +183,20 @@ def _format(line: CommandLine, *, table: bool, nl: bool, csv: bool) -> Format | 
 
 
 def _query(
-    store: OpenStore, model: type[KvModel], conditions: Iterable[str] | None, order: Iterable[str] | None, *, scan: bool
+    store: OpenStore,
+    model: type[KvModel],
+    conditions: Iterable[str] | None,
+    order: Iterable[str] | None,
+    *,
+    scan: bool,
+    sort: int | None = None,
 ) -> QuerySet[Any]:
     parameters = [_condition(word) for word in conditions or ()]
     parsed = parse_lookups(model, [*parameters, *((ORDER, column) for column in order or ())])
     query = store.db[model].filter(parsed.where)
     query = query.order_by(*parsed.order_by) if parsed.order_by else query
-    return query.allow_scan().sort_in_memory() if scan else query
+    query = query.allow_scan().sort_in_memory() if scan else query
+    return query if sort is None else query.sort_in_memory(limit=sort)
 
 
 def _condition(word: str) -> tuple[str, str]:
@@ -224,8 +256,8 @@ def _document(value: Any) -> dict[str, Any]:
     return {name: value_to_json(one) for name, one in value.items() if name != RESERVED_FIELD}
 
 
-def _batches(records: Iterator[KvModel]) -> Iterator[list[KvModel]]:
-    batch: list[KvModel] = []
+def _batches(records: Iterator[tuple[str, KvModel]]) -> Iterator[list[tuple[str, KvModel]]]:
+    batch: list[tuple[str, KvModel]] = []
     for record in records:
         batch.append(record)
         if len(batch) == BATCH:

@@ -79,6 +79,7 @@ def apply(
             )
         line.output.report(str(done), as_data(done))
         if not done.complete:
+            line.output.message("kvmodels violations lists the records that stand in the way")
             raise typer.Exit(FOUND)
 
 

@@ -9,8 +9,11 @@ import platform
 import sqlite3
 from importlib.metadata import version as version_of
 
+import typer
+
 from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES
 from kvmodels.cli.command_line import CommandLine
+from kvmodels.cli.output import Output
 
 
 def version(line: CommandLine) -> None:
@@ -26,3 +29,10 @@ def version(line: CommandLine) -> None:
         "formats": [FORMAT, FORMAT_WITH_REFERENCES],
     }
     line.output.report(f"kvmodels {found['kvmodels']}", found)
+
+
+def print_version(asked: bool) -> None:
+    """Print what ``kvmodels version`` prints, and end the command; for ``--version``, which needs no command."""
+    if asked:
+        version(CommandLine(None, readonly=True, output=Output()))
+        raise typer.Exit

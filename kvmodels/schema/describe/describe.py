@@ -11,9 +11,10 @@ from typing import Any
 from kvmodels._support.naming import show_public_path
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
 from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import FOLDS
 from kvmodels.schema.declare.on_write import Kind
 from kvmodels.schema.definition.definition import UNRESOLVED, Column, IndexDefinition, ModelSchema
-from kvmodels.schema.definition.values import RESERVED_FIELD
+from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 from kvmodels.schema.describe.conditions import condition_text
 from kvmodels.schema.describe.descriptions import (
     ColumnDescription,
@@ -97,9 +98,16 @@ def describe_columns(columns: Iterable[Column]) -> tuple[ColumnDescription, ...]
             nullable=column.nullable,
             many=column.many,
             computed=column.path[:1] == (RESERVED_FIELD,),
+            fold=_fold_of(column),
         )
         for column in columns
     )
+
+
+def _fold_of(column: Column) -> str | None:
+    # Only a fold of the field itself: a named column has its fields in parentheses before the tilde.
+    field, _, fold = (stored_name(column.path) or "").rpartition("~")
+    return fold if field == column.field and fold in FOLDS.values() else None
 
 
 def _kind_of(index: IndexDefinition) -> IndexKind:

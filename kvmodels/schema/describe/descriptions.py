@@ -46,6 +46,7 @@ class ColumnDescription:
         nullable: whether it may be None.
         many: whether a record has an entry for each of several values.
         computed: whether a function of the model computes it; also for a case-folded field.
+        fold: for a field that a method of str folds, ``"casefold"``, ``"lower"`` or ``"upper"``; otherwise None.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ColumnDescription:
     nullable: bool = False
     many: bool = False
     computed: bool = False
+    fold: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,35 @@
+"""The hints of the library in terms of the command line: a command or an option in place of a Python call.
+
+Rules of this module: one table; the library knows nothing of the command. Only errors and findings are reworded, never
+data of the store.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMANDS: Final[tuple[tuple[str, str], ...]] = (
+    ("call .allow_scan()", "give --scan"),
+    ("allow_scan()", "--scan"),
+    ("call .sort_in_memory(limit=…)", "give --sort-in-memory N"),
+    ("sort_in_memory(limit=…)", "--sort-in-memory N"),
+    ('db.check(repair="all")', "kvmodels check --repair-all"),
+    ("db.check(repair=True)", "kvmodels check --repair"),
+    ("db.apply()", "kvmodels apply"),
+    ("db.build_indexes()", "kvmodels apply"),
+    ("datetime.now(UTC)", "2026-01-31T12:00Z"),
+    (", or use get_or_none()", ""),
+)
+"""Phrases of hints, and what they are on the command line; a phrase comes before a shorter one that it contains."""
+
+
+def in_commands(text: str) -> str:
+    """Return the text of an error or a finding, with commands and options in place of Python calls.
+
+    Examples:
+        >>> in_commands("Run db.apply(), or call .allow_scan() until then.")
+        'Run kvmodels apply, or give --scan until then.'
+    """
+    for call, command in COMMANDS:
+        text = text.replace(call, command)
+    return text
