@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from kvmodels import AsyncDatabase, Database, KvModel, PrimaryKey, TransactionConflictError, Unique
 from kvmodels.ext.fastapi import (
     AsyncRequestTransaction,
+    Precondition,
     RequestTransaction,
     add_error_handlers,
     database,
@@ -85,3 +86,15 @@ def test_the_commit_of_a_request_decides_its_response(url: str, world: str):
         assert (overtaken.status_code, overtaken.json()["code"]) == (503, TransactionConflictError.code)
         assert overtaken.headers["Retry-After"] == "1"
         assert (accounts.get(1).name, balances()) == ("ada", [99, 4])
+
+
+def test_a_record_that_is_not_committed_yet_has_no_etag():
+    app = FastAPI(lifespan=lifespan(AsyncDatabase("memory://", models=[Account])))
+
+    @app.post("/accounts")
+    async def create(tx: AsyncRequestTransaction, condition: Annotated[Precondition, Depends()]) -> Account:
+        return condition.tagged(await tx[Account].create(id=1, name="ada"))
+
+    with TestClient(app) as client:
+        created = client.post("/accounts")
+        assert (created.status_code, created.headers.get("ETag")) == (200, None)

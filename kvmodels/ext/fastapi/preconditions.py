@@ -66,7 +66,7 @@ class Precondition:
         return self._if_match is not None
 
     def tagged(self, record: M) -> M:
-        """Set the ETag of the response to the version of a record.
+        """Set the ETag of the response to the version of a record; without one if the record is not committed yet.
 
         Args:
             record: the record that the response shows.
@@ -77,6 +77,8 @@ class Precondition:
         Raises:
             HTTPException: 304: the client has this version already.
         """
+        if record.versionstamp is None:
+            return record
         tag = f'"{record.versionstamp}"'
         known = self._if_none_match
         if known is not None and (known == "*" or tag in _ANY_TAG.findall(known)):

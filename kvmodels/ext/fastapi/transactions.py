@@ -31,7 +31,7 @@ AsyncRequestTransaction: TypeAlias = Annotated[AsyncTransaction, Depends(_asynch
 
 It is committed when the endpoint has returned, before the response is sent. With ``add_error_handlers`` an error of the
 commit is the response; a conflict is a 503, because FastAPI cannot run the endpoint again. Nothing is written if the
-endpoint raises. Records get their versionstamp with the commit, so an endpoint cannot set their ETag.
+endpoint raises. Records get their versionstamp with the commit, so the response has no ETag.
 """
 
 RequestTransaction: TypeAlias = Annotated[Transaction, Depends(_synchronous, scope="function")]
