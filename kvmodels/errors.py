@@ -582,7 +582,7 @@ class DecodeError(SchemaError):
 
 
 class DanglingReferenceError(SchemaError):
-    """A stored record refers to one that does not exist, although the store enforces the foreign key."""
+    """A stored record refers to a missing one: another program wrote it, or the foreign key is being added."""
 
     code = "KV805"
     attributes = ("model", "key", "field", "target")

@@ -7,7 +7,7 @@ process that declares one of the two models enforces the key too.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Final
+from typing import Any, Final
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import (
@@ -20,7 +20,7 @@ from kvmodels.catalog.catalogue import (
 )
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, reference_anchors, reference_guards
 from kvmodels.codecs.msgpack import ValueCodec
-from kvmodels.core.keys import encode_key
+from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
@@ -69,6 +69,11 @@ class OutgoingReference:
         column = self.layout.definition.columns[0]
         value = document.get(column.field)
         return None if value is None else column.codec.pack_stored(value)
+
+    def target_in(self, pk: bytes) -> Any:
+        """Return the primary key of a target from its packed form."""
+        (part,) = decode_key(pk)
+        return self.layout.definition.columns[0].codec.unpack(part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ virtual time, which never goes back; no code waits for it.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from kvmodels._support.naming import short_repr
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
+from kvmodels.core.operations import AtomicWrite, Changes, Committed, Conflict, Counted, GuardFailed, ReadResult
 from kvmodels.errors import InvalidArgumentError, KvModelsError
 from kvmodels.flows.effects import (
     Commit,
@@ -270,7 +271,11 @@ class History:
 def _answer(step: Step) -> str:
     answer = step.answer
     if isinstance(answer, ReadResult):
-        return f"{sum(map(len, answer.ranges)) + sum(map(len, answer.followed))} rows"
+        return _rows([row.key for rows in (*answer.ranges, *answer.followed) for row in rows])
+    if isinstance(answer, Counted):
+        return f"counted {', '.join(map(str, answer.numbers))}"
+    if isinstance(answer, Changes):
+        return f"{len(answer.changes)} changes"
     if isinstance(answer, GuardFailed):
         return "guard failed"
     if isinstance(answer, Committed):
@@ -279,6 +284,14 @@ def _answer(step: Step) -> str:
         checks = step.request.write.checks
         return "conflict on " + ", ".join(repr(decode_key(checks[position].key)) for position in answer.failed_checks)
     return repr(answer)
+
+
+def _rows(keys: Sequence[bytes]) -> str:
+    """Tell of the rows of a read: the key of a single one, the first part of the keys of several."""
+    if len(keys) == 1:
+        return f"1 row of {short_repr(decode_key(keys[0]))}"
+    firsts = dict.fromkeys(f"({short_repr(decode_key(key)[0])}, …)" for key in keys)
+    return f"{len(keys)} rows" + (f" of {', '.join(firsts)}" if firsts else "")
 
 
 def _ending(outcome: Outcome) -> str:

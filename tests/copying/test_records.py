@@ -182,6 +182,9 @@ def test_violations_are_listed_with_ignore_and_the_load_can_be_repeated(shop):
         # Number 12 is refused, so that all others and their books are left without the record that they refer to.
         assert (result.written, result.skipped, result.failures) == (1, 0, 32)
         assert {failure.kind for failure in result.failed} == {"UniqueViolationError", "ReferenceViolationError"}
+        first, *named, last = str(result).splitlines()
+        assert (first, len(named), last.strip()) == ("1 written, 0 skipped, 32 failed", 3, "and 29 more")
+        assert named[0].strip() == f"{result.failed[0].key!r}: {result.failed[0].message}"
         db[Person].remove(100)
         assert load(db, dumped(shop), on_conflict="ignore") == LoadResult(32, skipped=1)
         assert records(db) == records(shop)

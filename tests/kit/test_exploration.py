@@ -96,3 +96,20 @@ def test_errors_are_exception_classes(errors):
 def test_an_exploration_needs_seeds(seeds):
     with pytest.raises(InvalidArgumentError, match="without seeds"):
         explore_races(story(buy), seeds=seeds)
+
+
+def test_a_history_tells_what_was_read():
+    async def story(process):
+        items = process[Item]
+        await items.bulk_create([Item(id=1), Item(id=2)])
+        await items.get(1)
+        await items.all().to_list()
+        await items.filter(id__gte=1).allow_scan().count()
+
+    race = Interleaving(1)
+    race.add("ada", story(race.process(Item)))
+    told = str(race.run())
+    assert "1 row of ('items', 1)" in told
+    assert "2 rows of ('items', …)" in told
+    assert "counted 2" in told
+    assert "\\x" not in told

@@ -155,6 +155,9 @@ def test_metrics_count_operations_conflicts_and_uses_of_indexes():
         ("books", "isbn"): 1,
     }
     assert metrics == db._core.metrics(db._opening.reporters)
+    assert re.fullmatch(
+        r"\d+ operations, 1 failed; \d+ reads, \d+ commits, \d+ conflicts; 4 of 4 indexes used", str(metrics)
+    )
 
 
 def test_metrics_without_counters_are_refused():

@@ -12,6 +12,7 @@ import pytest
 
 from kvmodels import (
     AggregateIndex,
+    AlreadyExistsError,
     AsyncDatabase,
     Count,
     Database,
@@ -21,6 +22,7 @@ from kvmodels import (
     InvalidArgumentError,
     KvModel,
     PrimaryKey,
+    QueryLog,
     RetriesExhaustedError,
     TransactionConflictError,
     Unique,
@@ -327,6 +329,27 @@ def test_an_observer_that_cannot_be_called_is_refused_before_the_store_is_opened
     with pytest.raises(InvalidArgumentError, match="plain function"):
         Database(tmp_path / "a.db", observer=observer)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("as_argument", [True, False])
+def test_the_class_of_an_observer_is_refused(as_argument: bool):
+    observer: Any = QueryLog
+    with pytest.raises(InvalidArgumentError, match=r"a class instead of an object.*QueryLog\(\)"):
+        if as_argument:
+            Database("memory://", observer=observer)
+        else:
+            Database("memory://").add_observer(observer)
+
+
+def test_an_insert_of_a_taken_key_or_value_met_no_rival():
+    seen: list[FinishedOperation] = []
+    with opened(seen) as db:
+        with pytest.raises(AlreadyExistsError):
+            db[User].create(id=1, email="new", age=1)
+        with pytest.raises(UniqueViolationError):
+            db[User].create(id=77, email=db[User].get(1).email, age=1)
+    failed = [one for one in seen if one.error is not None]
+    assert [(one.verb, one.conflicts, one.attempts, one.commits) for one in failed] == [("insert", 0, 1, 0)] * 2
 
 
 def test_observers_are_called_by_several_threads():

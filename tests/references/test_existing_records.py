@@ -9,6 +9,7 @@ import pytest
 
 from kvmodels import (
     CASCADE,
+    DanglingReferenceError,
     Database,
     Field,
     ForeignKey,
@@ -109,6 +110,28 @@ def pending(url: str) -> Iterator[Database]:
 
 def listed(db: Database) -> list[int]:
     return [one.key for one in db.violations(Book, "author_id")]
+
+
+def test_a_violation_names_the_missing_key(pending: Database):
+    first, second = pending.violations(Book)
+    assert (first.values, second.values) == ((7,), (8,))
+    assert str(first) == "books.author_id: 2 no_target (missing: 7)"
+    pending[Book].patch(2, title="still listed")
+    assert [one.values for one in pending.violations(Book, "author_id")] == [(7,), (8,)]
+
+
+def test_until_it_is_complete_a_missing_target_is_no_damage(pending: Database):
+    book = pending[Book].get(2)
+    for read in (
+        lambda: pending[Book].with_related(Book.author_id).page(size=20),
+        lambda: pending[Book].related(book, Book.author_id),
+    ):
+        with pytest.raises(DanglingReferenceError, match=r"db\.violations\(Book\).*db\.resolve\(Book\)"):
+            read()
+    assert "books.author_id: it has violations; db.violations(Book) lists them" in pending.check().unchecked
+    pending[Book].filter(pk__in=[2, 3]).delete()
+    assert pending.resolve(Book)[0].state == "readable"
+    assert not [one for one in pending.check().unchecked if "books" in one]
 
 
 @pytest.mark.parametrize("before", [OldBook, IndexedBook])

@@ -290,7 +290,7 @@ class AsyncDatabase:
                 exceptions are logged once, by ``kvmodels.observer``, and do not reach the caller of the method.
 
         Raises:
-            InvalidArgumentError: it cannot be called, or is a coroutine function.
+            InvalidArgumentError: it cannot be called, or is a coroutine function, or a class.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -877,7 +877,7 @@ class AsyncDatabase:
             ...     _ = file.seek(0)
             ...     _ = await other[Tree].create(id=1, kind="fir")
             ...     print(await other.load(file, on_conflict="ignore"))
-            LoadResult(written=1, skipped=1, failed=(), failures=0)
+            1 written, 1 skipped, 0 failed
         """
         loading = self._core.loading(models, on_conflict, format, progress)
         return await copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))

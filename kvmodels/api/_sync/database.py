@@ -276,7 +276,7 @@ class Database:
                 exceptions are logged once, by ``kvmodels.observer``, and do not reach the caller of the method.
 
         Raises:
-            InvalidArgumentError: it cannot be called, or is a coroutine function.
+            InvalidArgumentError: it cannot be called, or is a coroutine function, or a class.
 
         Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey
@@ -863,7 +863,7 @@ class Database:
             ...     _ = file.seek(0)
             ...     _ = other[Tree].create(id=1, kind="fir")
             ...     print(other.load(file, on_conflict="ignore"))
-            LoadResult(written=1, skipped=1, failed=(), failures=0)
+            1 written, 1 skipped, 0 failed
         """
         loading = self._core.loading(models, on_conflict, format, progress)
         return copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))

@@ -99,7 +99,7 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
         elif index.state is IndexState.READABLE and place not in compared:
             reason = "it became complete during the check; check again"
         if reason is not None:
-            yield f"{schema.collection}.{index.name}: {reason}"
+            yield f"{schema.collection}.{index.name}: {reason.format(model=schema.name)}"
     listed = {index.name for index in collection.indexes} if collection is not None else set[str]()
     for name in schema.indexes:
         if name not in listed:
@@ -108,7 +108,7 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
 
 _NOT_COMPARED: Final = {
     IndexState.WRITE_ONLY: "it is being built; db.build_indexes() finishes that",
-    IndexState.PENDING: "it has violations; db.build_indexes() lists them",
+    IndexState.PENDING: "it has violations; db.violations({model}) lists them",
     IndexState.DISABLED: "it is not built; db.apply() builds it",
     IndexState.DROPPING: "it is being dropped; db.build_indexes() finishes that",
 }

@@ -15,12 +15,16 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key, skip_parts
 from kvmodels.core.operations import ReadRange, Row, after_prefix, point
 from kvmodels.core.values import StoredAsJson
-from kvmodels.errors import DecodeError
+from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, read_all
+from kvmodels.flows.evolution.batches import IndexViolation, index_violation
 from kvmodels.flows.evolution.build import BuildReport, build_index, unknown_index
 from kvmodels.flows.evolution.migrate import unmigrated
+from kvmodels.flows.hydration.rows import document_of
+from kvmodels.flows.references.refusals import EXPIRES
 from kvmodels.indexing.entries import slot_owner
+from kvmodels.indexing.references import NO_TARGET
 from kvmodels.schema.definition.definition import ModelSchema
 
 
@@ -37,7 +41,8 @@ class RecordViolation:
             allows. ``too_many``: more values than ``max_fan_out``. ``not_encodable``: a value that no key can
             hold. ``key_function``: the function of a column fails for it. ``not_decodable``: the record cannot be read,
             or an upgrade fails for it. ``expires``: a record with a deadline in an aggregate index.
-        values: for a duplicate, the unique values; None if they are too long to be listed.
+        values: for a duplicate, the unique values, or None if they are too long to be listed; for ``no_target``, the
+            key of the missing target, or None if the record does not store it; otherwise None.
         holder: for a duplicate, the primary key of the record that has the values now; None if no record has them any
             more.
         reason: for ``key_function``, the type name of the exception; for a ``duplicate`` in a migration, or in an index
@@ -57,13 +62,12 @@ class RecordViolation:
 
     def __str__(self) -> str:
         place = self.collection if self.index is None else f"{self.collection}.{self.index}"
-        held = (
-            f" with {short_repr(self.holder)} of {short_repr(self.values)}"
-            if self.values is not None and self.holder is not None
-            else ""
-        )
-        why = f" ({self.reason})" if self.reason is not None else ""
-        return f"{place}: {short_repr(self.key)} {self.kind}{why}{held}"
+        why, held = self.reason, ""
+        if self.values is not None and self.kind == NO_TARGET:
+            why = f"{self.reason}: {short_repr(self.values[0])}"
+        elif self.values is not None and self.holder is not None:
+            held = f" with {short_repr(self.holder)} of {short_repr(self.values)}"
+        return f"{place}: {short_repr(self.key)} {self.kind}{'' if why is None else f' ({why})'}{held}"
 
 
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
@@ -106,18 +110,38 @@ def _of_index(
     if rows is None:
         return None
     listed = [_ListedRow.of(index, row) for row in rows[0]]
-    slots = yield from _slots(context, view, {one.slot for one in listed if one.slot})
-    if slots is None:
+    reasons = [index_violation(context, live.layout, one.pk, one.row) for one in listed]
+    referring = {live.layout.key(one.pk) for one, why in zip(listed, reasons, strict=True) if _names_target(why)}
+    stored = yield from _stored(context, view, {one.slot for one in listed if one.slot} | referring)
+    if stored is None:
         return None
     found: list[RecordViolation] = []
-    for one in listed:
-        why = context.codec.decode(one.row.value, one.row.encoding, one.row.key)
-        key = _shown(live.layout.unpack(one.pk))
-        values = index.layout.columns_in(one.slot) if one.slot else None
-        holder = _holder(context, live, index, slots.get(one.slot))
+    for one, why in zip(listed, reasons, strict=True):
+        if _names_target(why):
+            values = _target(context, live, index, stored.get(live.layout.key(one.pk)))
+        else:
+            values = index.layout.columns_in(one.slot) if one.slot else None
+        holder = _holder(context, live, index, stored.get(one.slot))
         name = index.stored.name
-        found.append(RecordViolation(live.schema.collection, name, key, why["kind"], values, holder, why.get("reason")))
+        found.append(RecordViolation(live.schema.collection, name, why.key, why.kind, values, holder, why.reason))
     return found
+
+
+def _names_target(why: IndexViolation) -> bool:
+    """Return whether the foreign key of the index itself has no target, and not that of another index."""
+    return why.kind == NO_TARGET and why.reason in ("missing", EXPIRES)
+
+
+def _target(context: Context, live: LiveCollection, index: LiveIndex, record: Row | None) -> tuple[Any, ...] | None:
+    """Return the key to which a record refers; None if it cannot be read, or refers to nothing any more."""
+    reference = next((one for one in live.references if one.violations == index.violations), None)
+    if reference is None or record is None:
+        return None
+    try:
+        pk = reference.pk_in(document_of(context, record))
+    except (DecodeError, InvalidValueError):
+        return None
+    return None if pk is None else (reference.target_in(pk),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +158,12 @@ class _ListedRow:
         return cls(row, slot if isinstance(slot, bytes) else b"", rest[at:])
 
 
-def _slots(context: Context, view: HeaderView, keys: Iterable[bytes]) -> Flow[dict[bytes, Row] | None]:
+def _stored(context: Context, view: HeaderView, keys: Iterable[bytes]) -> Flow[dict[bytes, Row] | None]:
     wanted: Sequence[bytes] = sorted(keys)
-    slots = yield from read_all(context.limits, [point(key) for key in wanted], view.guard)
-    if slots is None:
+    found = yield from read_all(context.limits, [point(key) for key in wanted], view.guard)
+    if found is None:
         return None
-    return {key: rows[0] for key, rows in zip(wanted, slots, strict=True) if rows}
+    return {key: rows[0] for key, rows in zip(wanted, found, strict=True) if rows}
 
 
 def _holder(context: Context, live: LiveCollection, index: LiveIndex, slot: Row | None) -> Any:

@@ -62,13 +62,26 @@ def related(context: Context, schema: ModelSchema, instance: Any, key: object) -
             raise absent(target, (value,))  # the object was changed since, and not saved
         if reference.optional:
             return None
-        raise DanglingReferenceError(
-            "a record refers to one that does not exist",
-            model=schema.name,
-            key=shown_key(state.key),
-            field=reference.field,
-            target=value,
-        )
+        raise dangling(live, reference, state.key, value)
+
+
+def dangling(live: LiveCollection, reference: Reference, key: tuple[Any, ...], target: Any) -> DanglingReferenceError:
+    """Return the error for a record that refers to a missing one.
+
+    While a foreign key is added, nothing is damaged: the record is, or will be, one of the violations.
+    """
+    complete = any(one.field == reference.field and not one.under_construction for one in live.references)
+    name = live.schema.name
+    hint = f"The foreign key is not complete: db.violations({name}) lists such records. Store the missing one, or "
+    hint += f"change the field, and call db.resolve({name})."
+    return DanglingReferenceError(
+        "a record refers to one that does not exist",
+        hint=None if complete else hint,
+        model=name,
+        key=shown_key(key),
+        field=reference.field,
+        target=target,
+    )
 
 
 def fetch_referrers(

@@ -12,16 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from kvmodels.core.operations import point
-from kvmodels.errors import DanglingReferenceError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import ROUNDS, Flow, read, steps_of
-from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import object_in
-from kvmodels.flows.reading.related import declared
+from kvmodels.flows.reading.related import dangling, declared
 from kvmodels.query.matching import matcher
 from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import ModelSchema, Reference
+from kvmodels.schema.definition.definition import ModelSchema
 
 _Keys: TypeAlias = tuple[bytes | None, ...]
 
@@ -126,7 +124,8 @@ class _Targets:
         for reference, target_schema, key in zip(self._references, self._schemas, keys, strict=True):
             target = None if key is None else (yield from self._object(target_schema, stored[key]))
             if target is None and not reference.optional:
-                raise _dangling(schema, present, reference)
+                _, live = yield from live_collection(self._context, schema)
+                raise dangling(live, reference, schema.primary_key_of(present), getattr(present, reference.field))
             targets.append(target)
         return [(present, *targets)]
 
@@ -137,13 +136,3 @@ class _Targets:
     def _object(self, schema: ModelSchema, rows: Sequence[Any]) -> Flow[Any]:
         _, live = yield from live_collection(self._context, schema)
         return object_in(self._context, schema, live, rows)
-
-
-def _dangling(schema: ModelSchema, instance: Any, reference: Reference) -> DanglingReferenceError:
-    return DanglingReferenceError(
-        "a record refers to one that does not exist",
-        model=schema.name,
-        key=shown_key(schema.primary_key_of(instance)),
-        field=reference.field,
-        target=getattr(instance, reference.field),
-    )

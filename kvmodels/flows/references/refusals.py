@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvmodels.core.keys import decode_key
 from kvmodels.errors import IntegrityError, ProtectedError, ReferenceViolationError
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing.references import MissingTarget, RemainingReferrers
@@ -42,12 +41,11 @@ def refused_reference(refusal: MissingTarget | RemainingReferrers) -> IntegrityE
     key = shown_key(live.layout.unpack(change.pk))
     if isinstance(refusal, MissingTarget):
         reference = refusal.reference
-        (part,) = decode_key(refusal.target)
         return missing_target(
             refusal.reason,
             model=live.schema.name,
             field=reference.field,
-            target=reference.layout.definition.columns[0].codec.unpack(part),
+            target=reference.target_in(refusal.target),
             collection=reference.collection,
             key=key,
         )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kvmodels._support.naming import show_public_path
+from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.references import OutgoingReference
 from kvmodels.core.keys import Key, decode_key
@@ -45,6 +45,10 @@ KEYS_AT_ONCE: Final = 50
 BYTES_AT_ONCE: Final = 1024 * 1024
 
 
+SHOWN_FAILURES: Final = 3
+"""The number of failures in the text of a result."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadResult:
     """The result of a load into a store that is in use.
@@ -61,6 +65,12 @@ class LoadResult:
     skipped: int = 0
     failed: tuple[BulkFailure, ...] = ()
     failures: int = 0
+
+    def __str__(self) -> str:
+        shown = [f"{self.written} written, {self.skipped} skipped, {self.failures} failed"]
+        shown += [f"{short_repr(one.key)}: {one.message}" for one in self.failed[:SHOWN_FAILURES]]
+        more = self.failures - len(shown) + 1
+        return "\n  ".join(shown + [f"and {more} more"] * (more > 0))
 
 
 class _ValidRecord(NamedTuple):

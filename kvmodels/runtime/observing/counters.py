@@ -89,6 +89,16 @@ class Metrics:
     collections: tuple[CollectionMetrics, ...]
     indexes: tuple[IndexMetrics, ...]
 
+    def __str__(self) -> str:
+        operations, failed = sum(one.count for one in self.verbs), sum(one.failed for one in self.verbs)
+        reads, commits = sum(one.reads for one in self.collections), sum(one.commits for one in self.collections)
+        conflicts = sum(one.conflicts for one in self.collections)
+        used = sum(one.uses > 0 for one in self.indexes)
+        return (
+            f"{operations} operations, {failed} failed; {reads} reads, {commits} commits, {conflicts} conflicts; "
+            f"{used} of {len(self.indexes)} indexes used"
+        )
+
 
 class OperationCounters:
     """An observer that counts operations in memory, for ``db.metrics()``.

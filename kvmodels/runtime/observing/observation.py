@@ -17,7 +17,7 @@ from typing import Any, Final, Self, TypeVar, cast, overload
 from kvmodels._support.naming import short_repr
 from kvmodels.catalog.keyspace import index_at
 from kvmodels.core.operations import Committed, Conflict, Counted, ReadResult
-from kvmodels.errors import InvalidArgumentError, KvModelsError
+from kvmodels.errors import IntegrityError, InvalidArgumentError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import (
     AnyFlow,
@@ -62,6 +62,13 @@ class Reporter:
                 argument="observer",
                 value=short_repr(observer),
                 hint="Give one that takes a FinishedOperation, such as OperationCounters() or QueryLog().",
+            )
+        if isinstance(observer, type):
+            raise InvalidArgumentError(
+                "an observer is a class instead of an object of it",
+                argument="observer",
+                value=short_repr(observer),
+                hint=f"Give an object: {observer.__name__}().",
             )
         self.observer = observer
         self._failed = False
@@ -233,6 +240,10 @@ class Observation:
     def finish(self, error: BaseException | None = None) -> None:
         """Report the operation to the observers."""
         self._end_attempt()
+        if self._verb == "insert" and self._retries and isinstance(error, IntegrityError):
+            # The refused commit has found the key or a unique value taken, and the reads after it told which: no rival.
+            self._retries.pop()
+            self._conflicts -= 1
         operation = FinishedOperation(
             self._verb,
             self._collection,

@@ -50,7 +50,8 @@ class FinishedOperation:
         rows: the number of rows that they returned: records, index entries and counters.
         commits: the number of commits that were applied. A method in a transaction has none.
         conflicts: the number of commits that were refused because of a failed check. It includes first attempts that
-            only assumed that a record is absent, or that it is present.
+            only assumed that a record is absent, or that it is present; but not the one that ended an insert with an
+            IntegrityError.
         retries: the attempts after the first one.
         waited: seconds of ``duration`` in which the operation waited for others: before a retry, for its turn on
             contended keys, or, in a watch or a lock, for a change.
