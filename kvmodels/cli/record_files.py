@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from shutil import copyfileobj
-from typing import IO, Final, TypeVar
+from typing import IO, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -89,9 +89,20 @@ def _validated(model: type[M], place: str, text: str) -> M:
     try:
         record = model.model_validate_json(text, by_alias=True, by_name=True)
     except ValidationError as error:
+        # A misspelt name of a required field is reported as such, not as an absent field.
+        _require_names(model, place, _names_in(text))
         raise _invalid(place, error) from error
-    _require_names(model, place, json.loads(text))
+    _require_names(model, place, _names_in(text))
     return record
+
+
+def _names_in(text: str) -> Iterable[str]:
+    """Return the names of a JSON object; none for other text."""
+    try:
+        found: object = json.loads(text)
+    except ValueError:
+        return ()
+    return cast("dict[str, object]", found) if isinstance(found, dict) else ()
 
 
 def _require_names(model: type[KvModel], place: str, names: Iterable[str]) -> None:

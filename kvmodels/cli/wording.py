@@ -19,6 +19,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("db.build_indexes()", "kvmodels apply"),
     ("datetime.now(UTC)", "2026-01-31T12:00Z"),
     (", or use get_or_none()", ""),
+    ("get(existing_key)", "its primary key is existing_key"),
 )
 """Phrases of hints, and what they are on the command line; a phrase comes before a shorter one that it contains."""
 

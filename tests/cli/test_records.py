@@ -145,6 +145,7 @@ FAULTY = {
     '{"code": "DE", "name": "Germany"}\n{"code": "FR", "nam": "x", "name": "France"}\n': (
         "line 2: Country has no field 'nam'. Did you mean name? "
     ),
+    '{"code": "DE", "nam": "Germany"}': "line 1: Country has no field 'nam'. Did you mean name? ",
     "code,name\nDE,Germany\nFR\n": "line 3: name: Field required",
     "code,name\nDE,Germany,x\n": "line 2: more cells than names",
     "code,nam\nDE,Germany\n": "line 1: Country has no field 'nam'",
