@@ -13,7 +13,7 @@ from kvmodels import ULID, errors
 from kvmodels.ext.fastapi import PROBLEM_STATUS
 from tests.worlds import in_test_servers
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "async.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "fastapi.md"
 
 ROW = re.compile(r"^\| (`\w+Error`.*|`DoesNotExist`) \| (.+) \|$", re.MULTILINE)
 
