@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 
 import psycopg
@@ -88,9 +89,22 @@ class Databases:
 
     def _end_connections(self, database: str, *, emptied: bool) -> None:
         with psycopg.connect(self._behind.url.replace("/postgres?", f"/{database}?"), autocommit=True) as one:
-            one.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            # Each waits for the end of its process: a proxy could hand out a connection that is about to end.
+            ended = one.execute(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+            ).fetchall()
             if emptied:
                 one.execute(_RESET)
+        if ended and isinstance(self.server, Bouncer):
+            self._drop_ended(database, len(ended))
+
+    def _drop_ended(self, database: str, number: int) -> None:
+        """Ask the proxy until it has noticed that its connections to the server have ended."""
+        for _ in range(number + 1):
+            with (
+                suppress(psycopg.OperationalError),
+                psycopg.connect(self.server.url.replace("/postgres?", f"/{database}?"), autocommit=True) as probe,
+            ):
+                probe.execute("SELECT 1")
+                return

@@ -102,7 +102,8 @@ def test_a_file_without_write_permission_is_read_and_every_write_says_so():
         printed = run(
             """
             import json, os, sys
-            import kvmodels.engines.sqlite.engine  # while this user may still read the package
+            # While this user may still read the package and the standard library:
+            import kvmodels.engines.sqlite.engine, kvmodels.schema.compile.request_bodies
             from kvmodels import Database, KvModelsError
             from tests.robustness.models import MODELS, Member
             from tests.robustness.test_closed_stores import READS, WRITES
