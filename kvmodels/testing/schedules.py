@@ -271,7 +271,7 @@ class History:
 def _answer(step: Step) -> str:
     answer = step.answer
     if isinstance(answer, ReadResult):
-        return _rows([row.key for rows in (*answer.ranges, *answer.followed) for row in rows])
+        return _rows([row[0] for rows in (*answer.ranges, *answer.followed) for row in rows])  # plain tuples, too
     if isinstance(answer, Counted):
         return f"counted {', '.join(map(str, answer.numbers))}"
     if isinstance(answer, Changes):
