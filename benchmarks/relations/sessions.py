@@ -1,4 +1,4 @@
-"""What a column of the comparison of related records must be able to do.
+"""The operations of one column in the comparison of related records.
 
 Rules of this module: types and numbers only. Every method that writes is one transaction.
 """

@@ -122,7 +122,7 @@ def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str:
 
 
 def _opened(database: Database | AsyncDatabase, *, readonly: bool, must_be_readonly: bool) -> Database:
-    """Return a synchronous, open database for the one that the user's module holds.
+    """Return a synchronous, open database for that of the user's module.
 
     A ``Database`` is open for writing already, and is used as it is, unless the user demands a read-only one.
     """

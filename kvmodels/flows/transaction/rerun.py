@@ -162,7 +162,7 @@ class Rerun:
             # The function may come back to keys of earlier conflicts, so it waits for all of them.
             self._contended |= self._lost
             self.ticket.join(self._contended)
-            if self._contended:  # nobody takes a turn for the header, which a schema change has written
+            if self._contended:  # a schema change takes no turn for the header, so there is none to wait for
                 yield from self._turn()
             yield from self._reserve()
         self._had_turn = True
