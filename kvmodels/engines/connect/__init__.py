@@ -1,0 +1,1 @@
+"""KV Connect, the protocol between Deno KV and its servers."""
