@@ -1,7 +1,7 @@
 """The messages of KV Connect's data path.
 
-Rules of this module: fields have the names of the protocol. Numbers of enumerations are plain integers, because a peer may send unknown ones;
-the enumerations here name the known ones. Versionstamps are ten bytes, or none for an absent key.
+Rules of this module: fields have the names of the protocol. Numbers of enumerations are plain integers, because a peer
+may send unknown ones; the enumerations here name the known ones. Versionstamps are ten bytes; absent keys have none.
 """
 
 from __future__ import annotations
