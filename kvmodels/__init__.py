@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         SchemaError,
         SchemaMismatchError,
         SnapshotExpiredError,
+        SnapshotLostError,
         StaleObjectError,
         StorageFullError,
         TransactionAbortedError,
@@ -251,6 +252,7 @@ __all__ = [
     "SchemaReport",
     "SlowLog",
     "SnapshotExpiredError",
+    "SnapshotLostError",
     "StaleObjectError",
     "StorageFullError",
     "StoreStats",
@@ -301,8 +303,8 @@ _NAMES_OF = {
         "KvModelsError LimitExceededError LoadConflictError LockLostError ModelDefinitionError MultipleObjectsReturned "
         "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
         "ProtectedError QueryError ReadOnlyError ReferenceViolationError ReservedKeyError ResumeExpiredError "
-        "RetriesExhaustedError "
-        "SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError StaleObjectError "
+        "RetriesExhaustedError SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError "
+        "SnapshotLostError StaleObjectError "
         "StorageFullError TransactionAbortedError TransactionConflictError TransactionSuspendedError "
         "UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
     ),

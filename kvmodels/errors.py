@@ -44,6 +44,7 @@
         ├── CommitUnknownError
         ├── EngineTimeoutError
         ├── SnapshotExpiredError
+        │   └── SnapshotLostError
         ├── ClosedError
         ├── ReadOnlyError
         ├── StorageFullError
@@ -103,6 +104,7 @@ __all__ = [
     "SchemaError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
+    "SnapshotLostError",
     "StaleObjectError",
     "StorageFullError",
     "TransactionAbortedError",
@@ -625,6 +627,13 @@ class SnapshotExpiredError(EngineError):
 
     code = "KV903"
     default_hint = "Open a new snapshot and start again."
+
+
+class SnapshotLostError(SnapshotExpiredError):
+    """The store ended the snapshot before its maximum age, such as when a connection broke."""
+
+    code = "KV910"
+    default_hint = "Open a new snapshot and start again; @db.transactional() runs its function again by itself."
 
 
 class ClosedError(EngineError):

@@ -60,6 +60,7 @@ CODES = {
     "CommitUnknownError": "KV901",
     "EngineTimeoutError": "KV902",
     "SnapshotExpiredError": "KV903",
+    "SnapshotLostError": "KV910",
     "ClosedError": "KV904",
     "ReadOnlyError": "KV905",
     "StorageFullError": "KV906",

@@ -131,6 +131,7 @@ PUBLIC = [
     "SchemaReport",
     "SlowLog",
     "SnapshotExpiredError",
+    "SnapshotLostError",
     "StaleObjectError",
     "StorageFullError",
     "StoreStats",

@@ -60,7 +60,12 @@ class Snapshot(Protocol):
     def read(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
     ) -> ReadResult:
-        """Read in the snapshot. Raises SnapshotExpiredError past the maximum age, ClosedError when closed."""
+        """Read in the snapshot.
+
+        Raises:
+            SnapshotExpiredError: it is past its maximum age, or the store has ended it (SnapshotLostError).
+            ClosedError: it is closed.
+        """
         ...
 
     def count(self, ranges: Sequence[ReadRange]) -> Counted:

@@ -11,10 +11,11 @@ from typing import Any
 import lmdb
 import pytest
 
+from kvmodels import Database, KvModel, PrimaryKey, Transaction
 from kvmodels.core.operations import Apply, Arithmetic, AtomicWrite, Committed, ReadRange
 from kvmodels.engines.lmdb.engine import DEFAULT_MAP_SIZE, LmdbEngine
 from kvmodels.engines.lmdb.file import OpenEnvironment
-from kvmodels.errors import SnapshotExpiredError, StorageFullError
+from kvmodels.errors import SnapshotExpiredError, SnapshotLostError, StorageFullError
 from tests.contract.shorthand import EVERYTHING, commit, keys, number, put, rows
 from tests.engines.processes import finish, start
 
@@ -81,12 +82,47 @@ def test_a_snapshot_that_is_open_while_the_map_grows_expires_and_a_new_one_works
     commit(engine, put(b"a"))
     snapshot = engine.snapshot()
     commit(engine, *(put(b"k%04d" % n, VALUE) for n in range(100)))
-    with pytest.raises(SnapshotExpiredError) as caught:
+    with pytest.raises(SnapshotLostError) as caught:
         snapshot.read([EVERYTHING])
     assert "new snapshot" in str(caught.value.hint)
     snapshot.close()
     with engine.snapshot() as again:
         assert len(again.read([EVERYTHING]).ranges[0]) == 101
+
+
+class Pile(KvModel, collection="piles"):
+    id: PrimaryKey[int]
+    stones: int = 0
+
+
+def test_a_transaction_that_is_open_while_the_map_grows_runs_again(quick_folder: Path):
+    with Database(f"lmdb:///{quick_folder}/store.lmdb", models=[Pile], durability="relaxed", map_size=SMALL) as db:
+        db[Pile].create(id=1)
+        runs = 0
+
+        @db.transactional()
+        def add(tx: Transaction) -> None:
+            nonlocal runs
+            runs += 1
+            pile = tx[Pile].get(1)
+            if runs == 1:
+                for number in range(100):
+                    db.kv.set(("other", number), VALUE)
+            pile.stones += tx[Pile].count()
+            tx[Pile].save(pile)
+
+        add()
+        assert (runs, db[Pile].get(1).stones) == (2, 1)
+
+
+def test_a_block_that_is_open_while_the_map_grows_ends_with_its_error(quick_folder: Path):
+    with Database(f"lmdb:///{quick_folder}/store.lmdb", models=[Pile], durability="relaxed", map_size=SMALL) as db:
+        with pytest.raises(SnapshotLostError), db.transaction() as tx:
+            tx[Pile].create(id=1)
+            for number in range(100):
+                db.kv.set(("other", number), VALUE)
+            tx[Pile].count()
+        assert db[Pile].count() == 0
 
 
 def test_growing_waits_for_reads_that_run_and_holds_back_those_that_come(engine):

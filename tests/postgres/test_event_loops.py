@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique
+from kvmodels import AsyncDatabase, AsyncTransaction, KvModel, PrimaryKey, Unique
 from kvmodels.core.operations import (
     Arithmetic,
     AtomicWrite,
@@ -34,7 +34,7 @@ from kvmodels.errors import (
     EngineError,
     EngineTimeoutError,
     KeyTooLargeError,
-    SnapshotExpiredError,
+    SnapshotLostError,
 )
 from kvmodels.runtime.event_loop import aclose
 from tests.contract.shorthand import EVERYTHING, number, put
@@ -504,15 +504,19 @@ async def test_a_snapshot_that_is_dropped_gives_its_connection_back(databases: D
     await aclose(engine)
 
 
-async def test_a_snapshot_whose_connection_ends_has_expired(databases: Databases, admin: psycopg.Connection):
-    engine = PostgresEngine(databases.url())
-    form = engine.native()
-    snapshot = await form.snapshot()
+def end_snapshots(admin: psycopg.Connection) -> None:
     admin.execute(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
         " WHERE datname = current_database() AND state = 'idle in transaction'"
     )
-    with pytest.raises(SnapshotExpiredError):
+
+
+async def test_a_snapshot_whose_connection_ends_is_lost(databases: Databases, admin: psycopg.Connection):
+    engine = PostgresEngine(databases.url())
+    form = engine.native()
+    snapshot = await form.snapshot()
+    end_snapshots(admin)
+    with pytest.raises(SnapshotLostError):
         await snapshot.read([EVERYTHING])
     await snapshot.aclose()
     await aclose(engine)
@@ -541,6 +545,45 @@ async def test_64_tasks_count_exactly_and_use_no_thread(databases: Databases):
         assert threading.active_count() == before
         assert (await visits.get(code="a")).count == 3 * TASKS
         assert (await db.check()).ok
+
+
+async def test_a_transaction_whose_connection_ends_runs_again(databases: Databases, admin: psycopg.Connection):
+    async with AsyncDatabase(databases.url(), models=[Visit]) as db:
+        await db[Visit].create(id=1, code="a")
+        runs = 0
+
+        @db.transactional()
+        async def visit(tx: AsyncTransaction) -> None:
+            nonlocal runs
+            runs += 1
+            one = await tx[Visit].get(1)
+            if runs < 3:
+                end_snapshots(admin)
+            one.count += await tx[Visit].count()
+            await tx[Visit].save(one)
+
+        await visit()
+        assert (runs, (await db[Visit].get(1)).count) == (3, 1)
+
+
+async def test_a_transaction_whose_connection_ends_each_time_ends_with_its_error(
+    databases: Databases, admin: psycopg.Connection
+):
+    async with AsyncDatabase(databases.url(), models=[Visit]) as db:
+        await db[Visit].create(id=1, code="a")
+        runs = 0
+
+        @db.transactional(retries=2)
+        async def visit(tx: AsyncTransaction) -> None:
+            nonlocal runs
+            runs += 1
+            await tx[Visit].remove(1)
+            end_snapshots(admin)
+            await tx[Visit].count()
+
+        with pytest.raises(SnapshotLostError):
+            await visit()
+        assert (runs, await db[Visit].count()) == (3, 1)
 
 
 async def test_what_a_model_costs_in_round_trips(proxy: Proxy, databases: Databases):

@@ -23,7 +23,7 @@ from kvmodels.errors import (
     KvModelsError,
     ReadOnlyError,
     ResumeExpiredError,
-    SnapshotExpiredError,
+    SnapshotLostError,
     UnsupportedError,
 )
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, stored
@@ -281,7 +281,7 @@ def test_a_snapshot_whose_connection_ends_has_expired(engine: PostgresEngine, ad
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
         " WHERE datname = current_database() AND state = 'idle in transaction'"
     )
-    with pytest.raises(SnapshotExpiredError):
+    with pytest.raises(SnapshotLostError):
         snapshot.read([EVERYTHING])
     snapshot.close()
     assert keys(engine, EVERYTHING) == []

@@ -22,7 +22,7 @@ from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, end_rer
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.contract import Engine
-from kvmodels.errors import InvalidArgumentError, TransactionConflictError
+from kvmodels.errors import InvalidArgumentError, SnapshotLostError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, steps_of
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class AsyncSession:
     """One transaction in the engine: its snapshot, its flows, its commit or rollback."""
 
-    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "observation", "store", "versionstamp")
+    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "lost", "observation", "store", "versionstamp")
 
     def __init__(self, store: Store, attempt: int) -> None:
         self.store = store
@@ -54,6 +54,8 @@ class AsyncSession:
         self._lock = worlds.Mutex()
         self._snapshot: worlds.StoreSnapshot | None = None
         self._sent = False
+        self.lost: SnapshotLostError | None = None
+        """The first error of a read after the store had ended the snapshot; nothing was written then."""
         self.observation: observing.Observation | None = None
         """Observes the transaction itself: its beginning and its end, without the methods that it calls."""
 
@@ -87,7 +89,11 @@ class AsyncSession:
     async def perform(self, flow: Flow[T]) -> T:
         """Run a flow of the transaction itself, in its snapshot."""
         async with self._lock:
-            return await worlds.run(self.store.engine, flow, snapshot=self._snapshot)
+            try:
+                return await worlds.run(self.store.engine, flow, snapshot=self._snapshot)
+            except SnapshotLostError as error:
+                self.lost = self.lost or error
+                raise
 
     async def begin(self) -> None:
         """Take the snapshot that the transaction reads."""
@@ -332,6 +338,11 @@ class AsyncTransactionBlock:
         self.contended: tuple[bytes, ...] = ()
         """The keys of that conflict."""
 
+    @property
+    def lost(self) -> SnapshotLostError | None:
+        """The error that ended this very transaction because its snapshot was lost."""
+        return None if self._session is None else self._session.lost
+
     async def __aenter__(self) -> AsyncTransaction:
         if self._session is not None or self._outer is not None:
             raise InvalidArgumentError(
@@ -460,6 +471,11 @@ class AsyncTransactions:
                 if conflict is not block.conflict:
                     raise
                 rerun.beaten(conflict, block.contended)
+                return AGAIN
+            except SnapshotLostError as error:
+                if error is not block.lost:
+                    raise
+                rerun.interrupted(error)
                 return AGAIN
 
         @wraps(function)

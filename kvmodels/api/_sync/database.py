@@ -366,8 +366,9 @@ class Database:
 
         The function receives the transaction as its first argument; its callers omit it. Because it may run several
         times, it should have no other lasting effects: pass them to ``tx.on_commit``, which runs them once. After a
-        conflict, the function waits in a queue of this process for its turn on the conflicting keys. If it is called in
-        a transaction of the same database and task, it joins that transaction.
+        conflict, the function waits in a queue of this process for its turn on the conflicting keys. It also runs again
+        after the store has ended its snapshot, such as when the connection to a server broke before the commit. If it
+        is called in a transaction of the same database and task, it joins that transaction.
 
         Args:
             retries: the maximum number of reruns, 0 or more; None for the attempts of the database's ``RetryPolicy``,
@@ -378,6 +379,7 @@ class Database:
 
         Raises:
             RetriesExhaustedError: when the function is called: every run met a conflict.
+            SnapshotLostError: when the function is called: the last run that was allowed lost its snapshot.
             InvalidArgumentError: ``retries`` is not a valid number, or the function cannot be run again.
 
         Examples:

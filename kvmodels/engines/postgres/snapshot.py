@@ -15,7 +15,7 @@ from kvmodels.engines.postgres.connection import PostgresConnection
 from kvmodels.engines.postgres.errors import is_lost, translated
 from kvmodels.engines.postgres.reads import NONE, Statements, StateSeen, Times, count_once, read_and_follow
 from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle, SnapshotStore
-from kvmodels.errors import KvModelsError, SnapshotExpiredError
+from kvmodels.errors import KvModelsError, SnapshotLostError
 
 SNAPSHOTS: Final = "snapshots"
 """The purpose of its connections in the pool."""
@@ -36,9 +36,7 @@ class FirstRow(NamedTuple):
 def lost_or_refused(error: psycopg.Error, url: str, schema: str) -> KvModelsError:
     """Return the error of this library for an error of a read in a snapshot."""
     if is_lost(error):
-        return SnapshotExpiredError(
-            "the server has ended the connection of this snapshot", url=url, reason=error.sqlstate
-        )
+        return SnapshotLostError("the connection of this snapshot is lost", url=url, reason=error.sqlstate)
     return translated(error, url, schema)
 
 

@@ -32,7 +32,7 @@ from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import FileIdentity, replaced, unusable
 from kvmodels.engines.shared.registry import SharedStore, StoreHandle, StoreRegistry, require_same_options
 from kvmodels.engines.shared.waiting import Backoff, wait_for
-from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, SnapshotExpiredError
+from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, SnapshotExpiredError, SnapshotLostError
 from kvmodels.limits import Limits
 
 BEFORE_ALL_TIME = -(1 << 63)
@@ -89,6 +89,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         self._kept_by = store
         self._lock = threading.Lock()
         self._expired = False
+        self._taken = False
         self._versionstamp = to_versionstamp(version)
         self._now = max(store.clock.now_ms(), high_water)
         self._expires_ms = self._now + round(store.options.snapshot_max_age * 1_000)
@@ -140,7 +141,8 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         """Let go if the maximum age is over at ``now`` (None: in any case)."""
         if now is None or now >= self._expires_ms:
             with self._lock:
-                self._expired = self._expired or self._reader is not None
+                if self._reader is not None:
+                    self._expired, self._taken = now is not None, now is None
                 self._release()
 
     def close(self) -> None:
@@ -206,8 +208,10 @@ class FileSnapshot(ABC, Generic[ReaderT]):
             self._let_go(reader)
 
     def _gone(self) -> ClosedError | SnapshotExpiredError:
-        if self._expired or self._reader is not None:
+        if self._expired:
             return SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
+        if self._taken or self._reader is not None:
+            return SnapshotLostError("the store has ended this snapshot", url=self._engine.url)
         return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import AtomicWrite
-from kvmodels.errors import RetriesExhaustedError, TransactionConflictError
+from kvmodels.errors import RetriesExhaustedError, SnapshotLostError, TransactionConflictError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, reserve_writes, sleep, take_turn
 from kvmodels.flows.references.targets import anchor, busy_targets
@@ -137,6 +137,17 @@ class Rerun:
         left = self._left()
         if self.attempt > self._retries or left <= 0:
             raise self._exhausted(_MORE_TIME if left <= 0 else _MORE_RETRIES) from conflict
+        self.attempt += 1
+
+    def interrupted(self, lost: SnapshotLostError) -> None:
+        """Note that the store has ended the snapshot of a run, which wrote nothing.
+
+        Raises:
+            SnapshotLostError: the function was run as often, or for as long, as it may be.
+        """
+        if self.attempt > self._retries or self._left() <= 0:
+            raise lost
+        self._lost = frozenset()
         self.attempt += 1
 
     def again(self) -> Flow[None]:

@@ -80,7 +80,8 @@ class PostgresAsyncSnapshot:
         """Read in the snapshot. One round trip, O(log n + rows) per range.
 
         Raises:
-            SnapshotExpiredError: it was open for longer than the maximum age, or its connection was lost.
+            SnapshotExpiredError: it was open for longer than the maximum age.
+            SnapshotLostError: its connection was lost.
             ClosedError: the snapshot or its engine is closed; DecodeError.
         """
         if is_one_key(ranges, follow):
