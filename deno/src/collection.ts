@@ -1,6 +1,14 @@
 // The records of one collection.
 import { type CollectionCatalogue, isMaintained, readableIndex, writeRefusal } from "./catalogue.ts";
-import { type Document, isNamed, primaryKeyOf, storedDocument, versionOf, withoutOwn } from "./documents.ts";
+import {
+  type Document,
+  isNamed,
+  primaryKeyOf,
+  shownKey,
+  storedDocument,
+  versionOf,
+  withoutOwn,
+} from "./documents.ts";
 import { requiredFields } from "./entries.ts";
 import { ModelsError } from "./errors.ts";
 import { packKey } from "./keys.ts";
@@ -12,7 +20,7 @@ import {
   partsOf,
   recordOf,
 } from "./listing.ts";
-import { type Plan, planWrite, requireWritable, slotOwner } from "./plan.ts";
+import { planWrite, requireWritable, slotOwner } from "./plan.ts";
 import { Attempts } from "./retries.ts";
 import type { Session } from "./session.ts";
 import type { Key, StoreEntry } from "./store.ts";
@@ -206,13 +214,13 @@ export class Collection<T extends object = Document> {
       const hint = "Read it again, and decide again.";
       throw new ModelsError("stale_record", "the record has changed since it was read", hint, {
         collection: this.name,
-        key: pk,
+        key: shownKey(this.#catalogue, pk),
       });
     }
     if (old === null) {
       throw new ModelsError("not_found", "there is no record with this primary key", "Use insert.", {
         collection: this.name,
-        key: pk,
+        key: shownKey(this.#catalogue, pk),
       });
     }
   }
@@ -258,7 +266,7 @@ export class Collection<T extends object = Document> {
   #storedRecord(pk: Key, row: StoreEntry | undefined): StoredRecord | null {
     if (row === undefined || row.versionstamp === null) return null;
     const document = row.value as Document;
-    const about = { collection: this.name, key: pk };
+    const about = { collection: this.name, key: shownKey(this.#catalogue, pk) };
     if (typeof document !== "object" || document === null || !isNamed(this.#catalogue, document, pk)) {
       const hint = "Run db.check() in Python.";
       throw new ModelsError("damaged_record", "the row is not a record with this primary key", hint, about);
@@ -270,11 +278,12 @@ export class Collection<T extends object = Document> {
     return { document, versionstamp: row.versionstamp };
   }
 
-  #about<R>(key: Key, make: () => R): R {
+  #about<R>(pk: Key, make: () => R): R {
     try {
       return make();
     } catch (error) {
-      throw error instanceof ModelsError ? error.about({ collection: this.name, key }) : error;
+      if (!(error instanceof ModelsError)) throw error;
+      throw error.about({ collection: this.name, key: shownKey(this.#catalogue, pk) });
     }
   }
 
@@ -284,5 +293,3 @@ export class Collection<T extends object = Document> {
     return { key, value: withoutOwn(document) as T, versionstamp };
   }
 }
-
-export type { Plan };

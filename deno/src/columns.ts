@@ -73,6 +73,15 @@ export function ascendingPart(column: Column, value: unknown): KeyPart {
   return part(value);
 }
 
+/** The value that a key part stands for; of a Decimal or an IP address the part itself. */
+export function valueOf(column: Column, part: KeyPart): unknown {
+  if (typeof part === "bigint") {
+    const number = Number(part);
+    return Number.isSafeInteger(number) ? number : part;
+  }
+  return column.type === "bytes" ? (part as Uint8Array).slice(1) : part;
+}
+
 /** The error for a type of columns of a newer release. */
 export function unknownType(type: string): ModelsError {
   return new ModelsError(

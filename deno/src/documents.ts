@@ -1,6 +1,6 @@
 // Documents: the stored form of records, one property for each field, and "$kv" for the data of the library.
 import { type CollectionCatalogue, foldedField, isMaintained, neededColumns } from "./catalogue.ts";
-import { type Column, columnPart, columnValues, kindOf } from "./columns.ts";
+import { type Column, columnPart, columnValues, kindOf, valueOf } from "./columns.ts";
 import { ModelsError } from "./errors.ts";
 import { packKey, packPart } from "./keys.ts";
 import type { Key } from "./store.ts";
@@ -29,6 +29,11 @@ export function primaryKeyOf(collection: CollectionCatalogue, document: Document
     if (document[column.name] === undefined) throw missing(column.name);
     return named(column.name, () => columnPart(column, document[column.name]));
   });
+}
+
+/** The values of a primary key, for errors. */
+export function shownKey(collection: CollectionCatalogue, pk: Key): unknown[] {
+  return pk.map((part, at) => valueOf(collection.primaryKey[at]!, part));
 }
 
 /** Whether a document has the primary key of the record key that it was found under. */

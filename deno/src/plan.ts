@@ -8,7 +8,7 @@ import {
   writeRefusal,
 } from "./catalogue.ts";
 import type { Document } from "./documents.ts";
-import { primaryKeyOf } from "./documents.ts";
+import { primaryKeyOf, shownKey } from "./documents.ts";
 import { entriesOf, entryValue, storedEntries } from "./entries.ts";
 import { ModelsError } from "./errors.ts";
 import { isSameKey } from "./keys.ts";
@@ -105,8 +105,9 @@ function requireFree(
   pk: Key,
 ): void {
   if (row === undefined || row.versionstamp === null) return;
-  const existingKey = slotOwner(collection, index, row);
-  if (isSameKey(existingKey, pk)) return;
+  const owner = slotOwner(collection, index, row);
+  if (isSameKey(owner, pk)) return;
+  const existingKey = shownKey(collection, owner);
   throw new ModelsError(
     "unique_violation",
     "another record has the same unique value",

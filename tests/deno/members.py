@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from kvmodels import (
     ULID,
     Database,
+    Field,
     Index,
     Indexed,
     KeyNumber,
@@ -43,7 +44,7 @@ class Member(KvModel, collection="members"):
     team: PrimaryKey[str]
     number: PrimaryKey[int]
     email: Annotated[str, Unique(key=str.casefold)]
-    nick: Unique[str | None] = None
+    nick: Unique[str | None] = Field(default=None)
     badge: Annotated[int | None, Unique(nulls="skip")] = None
     desk: Annotated[str | None, Unique(nulls="equal"), Indexed(nulls="skip", name="desks")] = None
     plan: Annotated[Plan, Indexed(store="record")]
@@ -62,7 +63,7 @@ class Member(KvModel, collection="members"):
     v4: Indexed[IPv4Address]
     v6: Indexed[IPv6Address]
     host: Indexed[IPv4Address | IPv6Address]
-    tags: MultiIndexed[list[str]] = []
+    tags: MultiIndexed[list[str]] = Field(default=[])
     labels: Annotated[set[str], MultiIndexed(key=str.casefold)] = set()
     address: Address | None = None
     note: str | None = None

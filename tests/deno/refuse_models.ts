@@ -7,6 +7,7 @@ const kv = await Deno.openKv(Deno.args[0]);
 // deno-lint-ignore no-explicit-any
 const header: any = (await kv.get(HEADER)).value;
 const codes: Record<string, string> = {};
+const details: Record<string, unknown> = {};
 
 async function tried(name: string, call: () => unknown): Promise<void> {
   try {
@@ -16,6 +17,7 @@ async function tried(name: string, call: () => unknown): Promise<void> {
     if (!(error instanceof ModelsError)) throw error;
     if (!error.hint || !error.message.endsWith(error.hint)) throw new Error(`no hint: ${error.message}`);
     codes[name] = error.code;
+    details[name] = error.details;
   }
 }
 
@@ -153,5 +155,5 @@ await kv.set(["plain", 1n], { ...good, id: 5 });
 await tried("another key in the record", () => plain.patch(1, { size: 5 }));
 await kv.delete(HEADER);
 await tried("no header", () => openModels(kv));
-console.log(JSON.stringify(codes));
+console.log(JSON.stringify({ codes, details }));
 kv.close();

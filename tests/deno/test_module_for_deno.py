@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from deno import find_deno_bin  # type: ignore[import-untyped]
+from deno import find_deno_bin
 
 from tests.source_tree import REPOSITORY
 

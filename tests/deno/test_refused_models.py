@@ -82,7 +82,7 @@ class Plain(KvModel, collection="plain"):
     note: Any = None
 
 
-MODELS = [Computed, Lowered, Counted, Covered, Author, Book, Plain]
+MODELS: list[type[KvModel]] = [Computed, Lowered, Counted, Covered, Author, Book, Plain]
 
 UNSUPPORTED = {
     f"{name} {call}": "unsupported_index"
@@ -161,5 +161,8 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
         db[Author].create(id=1, name="Ada")
         db[Book].create(id=1, author=1)
         to_deno(db, file)
-    codes = json.loads(run_script(SCRIPT, file))
-    assert codes == EXPECTED
+    found = json.loads(run_script(SCRIPT, file))
+    assert found["codes"] == EXPECTED
+    assert found["details"]["same name"] == {"collection": "plain", "index": "name", "key": [2], "existingKey": [1]}
+    assert found["details"]["text for a number"] == {"collection": "plain", "field": "size", "key": [3]}
+    assert found["details"]["computed patch"] == {"collection": "computed", "index": "half"}
