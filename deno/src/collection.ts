@@ -20,10 +20,11 @@ import {
   partsOf,
   recordOf,
 } from "./listing.ts";
-import { planWrite, requireWritable, slotOwner } from "./plan.ts";
+import { type Plan, planWrite, requireWritable, slotOwner } from "./plan.ts";
 import { Attempts } from "./retries.ts";
 import type { Session } from "./session.ts";
 import type { Key, StoreEntry } from "./store.ts";
+import { Token } from "./tokens.ts";
 
 /** Options of a collection. */
 export interface CollectionOptions {
@@ -106,7 +107,7 @@ export class Collection<T extends object = Document> {
         const [again, row] = await this.#session.read([slotKey, [this.name, ...owner]]);
         if (again!.versionstamp === slot!.versionstamp) return recordOf<T>(this.#catalogue, row!) ?? null;
       }
-      await attempts.next();
+      if (!(await attempts.next())) throw attempts.exhausted();
     }
   }
 
@@ -233,34 +234,41 @@ export class Collection<T extends object = Document> {
     removes = false,
   ): Promise<ModelEntry<T> | undefined> {
     const attempts = new Attempts(this.#session.retry);
+    const token = new Token<Document | null>();
     const recordKey: Key = [this.name, ...pk];
     requireWritable(this.#session.catalogue, this.#catalogue, removes);
     let seen: StoreEntry[] = readsFirst ? await this.#session.read([recordKey]) : [];
     while (true) {
-      const { catalogue, kv } = this.#session;
-      requireWritable(catalogue, this.#catalogue, removes);
+      requireWritable(this.#session.catalogue, this.#catalogue, removes);
       const [row, ...slots] = seen;
       const old = this.#storedRecord(pk, row);
       const proposed = propose(old);
       if (proposed === undefined) return undefined;
-      const plan = this.#about(pk, () => {
-        const known = old?.document ?? {};
-        const document = proposed && storedDocument(this.#catalogue, proposed, known, this.#optionalFields());
-        const bySlot = new Map(slots.map((slot) => [packKey(slot.key as Key), slot]));
-        const change = {
-          pk,
-          old: old?.document ?? null,
-          versionstamp: old?.versionstamp ?? null,
-          document,
-          slots: bySlot,
-        };
-        return { ...planWrite(kv, catalogue, this.#catalogue, change), document };
-      });
+      const { plan, document } = this.#about(pk, () => this.#planned(pk, old, proposed, slots));
+      token.attach(plan.atomic, document);
       const result = await plan.atomic.commit();
-      if (result.ok) return this.#entry(plan.document, result.versionstamp);
-      await attempts.next();
-      seen = await this.#session.read([recordKey, ...plan.claimed]);
+      if (result.ok) return this.#entry(document, result.versionstamp);
+      const mayRetry = await attempts.next();
+      const [tokenRow, ...found] = await this.#session.read([token.key, recordKey, ...plan.claimed]);
+      const applied = token.applied(tokenRow!);
+      if (applied !== undefined) return this.#entry(applied.result, applied.versionstamp);
+      if (!mayRetry) throw attempts.exhausted();
+      seen = found;
     }
+  }
+
+  #planned(pk: Key, old: StoredRecord | null, proposed: Document | null, slots: readonly StoreEntry[]) {
+    const { catalogue, kv } = this.#session;
+    const known = old?.document ?? {};
+    const document = proposed && storedDocument(this.#catalogue, proposed, known, this.#optionalFields());
+    const plan: Plan = planWrite(kv, catalogue, this.#catalogue, {
+      pk,
+      old: old?.document ?? null,
+      versionstamp: old?.versionstamp ?? null,
+      document,
+      slots: new Map(slots.map((slot) => [packKey(slot.key as Key), slot])),
+    });
+    return { plan, document };
   }
 
   #storedRecord(pk: Key, row: StoreEntry | undefined): StoredRecord | null {

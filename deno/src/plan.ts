@@ -80,7 +80,7 @@ export function planWrite(
     }
   }
   for (const packed of written.keys()) deleted.delete(packed);
-  requireRoom(checks.length, written.size + deleted.size + 1);
+  requireRoom(checks.length + 1, written.size + deleted.size + 2); // with the record and the token
   const atomic = kv.atomic().check(...checks);
   if (document === null) atomic.delete(recordKey);
   else atomic.set(recordKey, document);

@@ -23,14 +23,18 @@ export class Attempts {
     this.#end = performance.now() + deadline;
   }
 
-  /** Wait before the next attempt. Throws `retries_exhausted`. */
-  async next(): Promise<void> {
+  /** Wait before the next attempt; false, without waiting, if there shall be none. */
+  async next(): Promise<boolean> {
     this.#made += 1;
     const wait = Math.random() * Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** Math.min(this.#made, 10));
-    if (this.#made >= this.#attempts || performance.now() + wait > this.#end) {
-      const hint = "Others write the same records: try again later, or raise `attempts` and `deadline`.";
-      throw new ModelsError("retries_exhausted", `no attempt of ${this.#made} was free of conflicts`, hint);
-    }
+    if (this.#made >= this.#attempts || performance.now() + wait > this.#end) return false;
     await new Promise((resolve) => setTimeout(resolve, wait));
+    return true;
+  }
+
+  /** The error for a call without a further attempt. */
+  exhausted(): ModelsError {
+    const hint = "Others write the same records: try again later, or raise `attempts` and `deadline`.";
+    return new ModelsError("retries_exhausted", `no attempt of ${this.#made} was free of conflicts`, hint);
   }
 }

@@ -39,8 +39,8 @@ export interface StoreIterator extends AsyncIterableIterator<StoreEntry> {
 export interface StoreAtomic {
   /** Require versions of keys; null: a key is absent. */
   check(...checks: { key: Key; versionstamp: string | null }[]): this;
-  /** Store a value. */
-  set(key: Key, value: unknown): this;
+  /** Store a value, for a number of milliseconds if given. */
+  set(key: Key, value: unknown, options?: { expireIn?: number }): this;
   /** Delete a key. */
   delete(key: Key): this;
   /** Apply everything, or nothing if a check fails. */

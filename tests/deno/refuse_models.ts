@@ -113,6 +113,26 @@ await tried("startsWith and end", () => plain.list({ index: "name", startsWith: 
 await tried("startsWith of numbers", () => plain.list({ startsWith: "a" }).toArray());
 await tried("limit", () => plain.list({}, { limit: 0 }).toArray());
 
+/** A client that gets no answer to its first commit, and sends each commit twice. */
+const repeating = {
+  getMany: kv.getMany.bind(kv),
+  list: kv.list.bind(kv),
+  atomic() {
+    const operation = kv.atomic();
+    const commit = operation.commit.bind(operation);
+    operation.commit = async () => {
+      await commit();
+      return await commit();
+    };
+    return operation;
+  },
+};
+const repeated = (await openModels(repeating)).collection<Plain>("plain");
+const inserted = await repeated.insert({ ...good, id: 6, name: "twice" });
+for (let round = 0; round < 5; round++) await repeated.patch(6, ({ size }) => ({ size: size + 1 }));
+if ((await repeated.get(6))!.value.size !== 6 || inserted.value.size !== 1) throw new Error("applied twice");
+if (!(await repeated.remove(6)) || await repeated.remove(6)) throw new Error("removed twice");
+
 const states = ["write_only", "pending", "disabled"];
 for (const state of states) {
   await under((value) => value.collections.plain.indexes[0].state = state, {}, async (opened) => {

@@ -31,8 +31,8 @@ def to_deno(db: Database, file: Path) -> None:
 
 
 def from_deno(file: Path, db: Database) -> None:
-    """Copy every row, byte for byte, into a store without models."""
+    """Copy every row without a deadline, byte for byte, into a store without models; tokens have deadlines."""
     connection = sqlite3.connect(file)
-    rows = connection.execute("SELECT k, v, v_encoding FROM kv").fetchall()
+    rows = connection.execute("SELECT k, v, v_encoding FROM kv WHERE expiration_ms < 0").fetchall()
     connection.close()
     db._engine.commit(AtomicWrite((), tuple(Set(*row) for row in rows)))
