@@ -219,6 +219,7 @@ WITH_LISTS = {
     "keys.py",
     "limits.py",
     "schema/declare/markers.py",
+    "ext/admin/__init__.py",
     "ext/fastapi/__init__.py",
     "testing/__init__.py",
 }

@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 
 from kvmodels.cli.command_line import CommandLine
-from kvmodels.cli.commands import checking, copying, indexes, inside, raw_keys, records, schema, shell, version, waiting
+from kvmodels.cli.commands import (
+    admin,
+    checking,
+    copying,
+    indexes,
+    inside,
+    raw_keys,
+    records,
+    schema,
+    shell,
+    version,
+    waiting,
+)
 from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
 
 application = new_group()
@@ -66,5 +78,6 @@ _queue = add_group(application, waiting.queue, section="Queue and locks")
 add_command(_queue, waiting.dead)
 add_command(application, waiting.locks, section="Queue and locks")
 
+add_command(application, admin.admin, section="Other")
 add_command(application, shell.shell, section="Other")
 add_command(application, version.version, section="Other")

@@ -66,8 +66,8 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (2, ("keys", "-d", "missing.db")),
 ]
 
-TYPED = {("shell",)}
-"""Commands that are tested below, because they read what is typed."""
+TYPED = {("admin",), ("shell",)}
+"""Commands that are tested below and in ``test_admin.py``, because they last until something is typed."""
 
 
 STAMP = re.compile(r'"versionstamp": "\w+"')

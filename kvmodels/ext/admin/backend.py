@@ -1,0 +1,105 @@
+"""The database behind the pages: calls that work for both facades, its models, and who may do what.
+
+Rules of this module: pages reach the database only through ``Backend.call``, so that a synchronous database never
+blocks the event loop. A page asks ``allows`` before it offers or does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final, Literal, Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from kvmodels.api._async.database import AsyncDatabase
+from kvmodels.api._sync.database import Database
+from kvmodels.core.operations import Entry
+from kvmodels.ext.admin.jobs import Jobs
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.describe.describe import describe
+
+AdminAction = Literal["view", "create", "edit", "delete", "operate"]
+"""What a user may do with the records of a model; ``"operate"`` is for schema changes, repairs and index builds."""
+
+_WRITES: Final = frozenset({"create", "edit", "delete", "operate"})
+
+
+class AdminPermission(Protocol):
+    """A function that decides what a user may do."""
+
+    def __call__(self, request: Request, action: AdminAction, model: type[KvModel] | None, /) -> bool:
+        """Return whether the user of a request may do this.
+
+        Args:
+            request: the request; ``request.state.admin_user`` is the user that the ``auth_provider`` returned.
+            action: what the user wants to do.
+            model: the class of the records; None for pages about the whole store, such as its keys.
+        """
+        ...
+
+
+class Backend:
+    """The database of an admin page.
+
+    Args:
+        db: the database; an ``AsyncDatabase`` is opened by the program.
+        readonly: whether every write is refused.
+        permission: decides what a user may do; None allows everything.
+
+    Attributes:
+        db: the database.
+        jobs: the jobs that run in the background.
+        readonly: whether every write is refused.
+    """
+
+    def __init__(
+        self, db: Database | AsyncDatabase, *, readonly: bool = False, permission: AdminPermission | None = None
+    ) -> None:
+        self.db: Any = db
+        self.jobs = Jobs()
+        self.readonly = readonly or (db.settings is not None and bool(db.settings.options.get("readonly")))
+        self._permission = permission
+        self._is_async = isinstance(db, AsyncDatabase)
+
+    @cached_property
+    def models(self) -> dict[str, type[KvModel]]:
+        """The models by collection, in the order of the database; of several classes of a collection the first."""
+        found: dict[str, type[KvModel]] = {}
+        for model in self.db.models:
+            found.setdefault(describe(model).collection, model)
+        return found
+
+    def classes(self, collection: str) -> list[type[KvModel]]:
+        """Return the model classes of a collection."""
+        return [model for model in self.db.models if describe(model).collection == collection]
+
+    async def call(self, method: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the database, or of an object that it returned, in a thread if it is synchronous."""
+        if self._is_async:
+            return await method(*arguments, **options)
+        return await run_in_threadpool(method, *arguments, **options)
+
+    async def take(self, listing: Any, count: int) -> list[Entry]:
+        """Return the first entries of a listing of keys."""
+        if self._is_async:
+            found: list[Entry] = []
+            async for entry in listing:
+                found.append(entry)
+                if len(found) == count:
+                    break
+            return found
+        return await run_in_threadpool(lambda: [entry for entry, _ in zip(listing, range(count), strict=False)])
+
+    def allows(self, request: Request, action: AdminAction, model: type[KvModel] | None = None) -> bool:
+        """Return whether the user of a request may do this."""
+        if self.readonly and action in _WRITES:
+            return False
+        return self._permission is None or self._permission(request, action, model)
+
+    def require(self, request: Request, action: AdminAction, model: type[KvModel] | None = None) -> None:
+        """Raise HTTPException 403 if the user of a request may not do this."""
+        if not self.allows(request, action, model):
+            raise HTTPException(403, "This is not allowed." if not self.readonly else "This page is read-only.")

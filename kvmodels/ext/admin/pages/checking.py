@@ -1,0 +1,66 @@
+"""The check of the store: run it, read its findings, repair them.
+
+Rules of this module: the check and the repair run as jobs, next to other readers and writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvmodels.ext.admin.backend import Backend
+from kvmodels.ext.admin.jobs import Job
+from kvmodels.ext.admin.pages.store_page import StorePage, link, page
+from kvmodels.ext.admin.texts import key_line, visible
+from kvmodels.flows.check.findings import CheckReport, Finding
+
+_SHOWN: Final = 200
+
+
+class CheckPage(StorePage):
+    """The check of the store."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend, label="Check", icon="fa-solid fa-stethoscope", path="/check")
+        self._report: CheckReport | None = None
+
+    @page("")
+    async def index(self, request: Request) -> Response:
+        """Show the findings of the last check."""
+        report = self._report
+        findings: Sequence[Finding] = () if report is None else report.findings[:_SHOWN]
+        return self.render(
+            request,
+            "check.html",
+            heading="Check",
+            report=report,
+            findings=[(one, key_line(one.key), visible(str(one))) for one in findings],
+            more=0 if report is None else len(report.findings) - len(findings),
+        )
+
+    @page("/run", posts=True)
+    async def run(self, request: Request) -> Response:
+        """Check the store in a job, and repair it if the user says so."""
+        form = await request.form()
+        wanted = str(form.get("repair") or "")
+        repair: Literal["all"] | bool = "all" if wanted == "all" else bool(wanted)
+        if repair:
+            self.backend.require(request, "operate")
+        model = self.backend.models.get(str(form.get("collection") or ""))
+
+        async def work(job: Job) -> list[str]:
+            report: CheckReport = await self.backend.call(
+                self.backend.db.check, model, repair=repair, progress=job.report
+            )
+            self._report = report
+            return [str(report).partition("\n")[0]]
+
+        job = await self.backend.jobs.start("Repair the store" if repair else "Check the store", self.path, work)
+        if job.state == "done":
+            return self.redirect(request)
+        response = self.redirect(request)
+        response.headers["location"] = link(f"{request.scope['root_path']}/jobs", id=job.id)
+        return response

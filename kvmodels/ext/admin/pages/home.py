@@ -1,0 +1,41 @@
+"""The first page: the store and its collections.
+
+Rules of this module: nothing is counted; only the catalogue is read. The address of the store is not shown, because it
+may contain a password.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvmodels.ext.admin.backend import Backend
+from kvmodels.ext.admin.pages.store_page import StorePage, page
+from kvmodels.schema.describe.describe import describe
+
+
+class HomePage(StorePage):
+    """The first page."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend, label="Home", icon="fa-solid fa-house", path="/")
+        self.add_to_menu = False
+
+    @page("")
+    async def index(self, request: Request) -> Response:
+        """Show the collections of the store."""
+        stored = await self.backend.call(self.backend.db.collections)
+        statuses = await self.backend.call(self.backend.db.indexes)
+        cards = [
+            {
+                "name": name,
+                "model": model.__name__,
+                "fields": len(describe(model).fields),
+                "indexes": sum(one.collection == name for one in statuses),
+                "waiting": [one for one in statuses if one.collection == name and one.state != "readable"],
+            }
+            for name, model in self.backend.models.items()
+            if self.backend.allows(request, "view", model)
+        ]
+        undeclared = [one for one in stored if one.name not in self.backend.models]
+        return self.render(request, "home.html", heading="Collections", cards=cards, undeclared=undeclared)

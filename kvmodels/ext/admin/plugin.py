@@ -1,0 +1,66 @@
+"""The pages as a plugin of starlette-admin.
+
+Rules of this module: it only lists the pages; ``Admin`` is the same plugin in an admin of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from starlette.requests import Request
+from starlette_admin.base import BaseAdmin
+from starlette_admin.helpers import static_url
+from starlette_admin.plugins import BasePlugin
+
+from kvmodels.api._async.database import AsyncDatabase
+from kvmodels.api._sync.database import Database
+from kvmodels.ext.admin.backend import AdminPermission, Backend
+from kvmodels.ext.admin.pages.checking import CheckPage
+from kvmodels.ext.admin.pages.indexes import IndexesPage
+from kvmodels.ext.admin.pages.keys import KeysPage
+from kvmodels.ext.admin.pages.progress import JobsPage
+from kvmodels.ext.admin.pages.querying import QueryPage
+from kvmodels.ext.admin.pages.queues import QueuePage
+from kvmodels.ext.admin.pages.records import RecordsPage
+from kvmodels.ext.admin.pages.schema import SchemaPage
+
+
+class AdminPlugin(BasePlugin):
+    """The pages of a database, for an admin of starlette-admin that has views of its own.
+
+    ``add_pages`` adds a page for each model, and Keys, Indexes, Query, Schema, Check and Queue. It is called after the
+    admin was made, because starlette-admin 1.0 has no templates yet when it asks a plugin for ``views()``.
+
+    Args:
+        db: the database; an ``AsyncDatabase`` is opened by the program.
+        readonly: whether every write is refused; always, if the database is read-only.
+        permission: decides what a user may do; None allows everything.
+    """
+
+    name: ClassVar[str] = "kvmodels"
+    package: ClassVar[str | None] = "kvmodels.ext.admin"
+
+    def __init__(
+        self, db: Database | AsyncDatabase, *, readonly: bool = False, permission: AdminPermission | None = None
+    ) -> None:
+        self.backend = Backend(db, readonly=readonly, permission=permission)
+
+    def css_links(self, request: Request) -> Sequence[str]:
+        """Return the stylesheet of the pages."""
+        return [static_url(request, "plugins/kvmodels/admin.css")]
+
+    def js_links(self, request: Request) -> Sequence[str]:
+        """Return the script of the pages; they also work without it."""
+        return [static_url(request, "plugins/kvmodels/admin.js")]
+
+    def add_pages(self, admin: BaseAdmin) -> None:
+        """Add the pages to an admin that was made with this plugin, before it is mounted.
+
+        Args:
+            admin: the admin, made with ``plugins=[plugin]``.
+        """
+        for collection, model in self.backend.models.items():
+            admin.add_view(RecordsPage(self.backend, model, collection))
+        for kind in (QueryPage, KeysPage, IndexesPage, SchemaPage, CheckPage, QueuePage, JobsPage):
+            admin.add_view(kind(self.backend))

@@ -1,0 +1,86 @@
+"""An admin page for one database, to mount in an application.
+
+Rules of this module: it only puts the plugin, the theme and the security of the pages together.
+"""
+
+from __future__ import annotations
+
+from secrets import token_hex
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette_admin.auth import BaseAuthProvider
+from starlette_admin.base import BaseAdmin
+from starlette_admin.helpers import static_url
+
+from kvmodels.api._async.database import AsyncDatabase
+from kvmodels.api._sync.database import Database
+from kvmodels.ext.admin.backend import AdminPermission
+from kvmodels.ext.admin.pages.home import HomePage
+from kvmodels.ext.admin.plugin import AdminPlugin
+from kvmodels.ext.admin.security import SecurityHeaders
+from kvmodels.ext.admin.theme import AdminTheme
+
+
+class Admin(BaseAdmin):
+    """An admin page for a database: ``Admin(db).mount_to(app)``.
+
+    It is an admin of starlette-admin, so it takes further views by ``add_view`` before it is mounted. Without an
+    ``auth_provider`` everybody who can reach it can change everything.
+
+    Args:
+        db: the database; an ``AsyncDatabase`` is opened by the program.
+        title: the name in the browser's title.
+        base_url: the path at which it is mounted.
+        readonly: whether every write is refused; always, if the database is read-only.
+        auth_provider: decides who may log in; see the guide of starlette-admin.
+        permission: decides what a user may do; None allows everything.
+        secret_key: signs cookies; give the same one to every process that serves the page. None: a random one.
+
+    Examples:
+        >>> from starlette.applications import Starlette
+        >>> from kvmodels import Database, KvModel, PrimaryKey
+        >>> class Plant(KvModel, collection="plants"):
+        ...     id: PrimaryKey[int]
+        >>> app = Starlette()
+        >>> Admin(Database("memory://", models=[Plant])).mount_to(app)
+        >>> [route.path for route in app.routes]
+        ['/admin']
+    """
+
+    def __init__(
+        self,
+        db: Database | AsyncDatabase,
+        *,
+        title: str = "kvmodels",
+        base_url: str = "/admin",
+        readonly: bool = False,
+        auth_provider: BaseAuthProvider | None = None,
+        permission: AdminPermission | None = None,
+        secret_key: str | None = None,
+    ) -> None:
+        plugin = AdminPlugin(db, readonly=readonly, permission=permission)
+        super().__init__(
+            title=title,
+            base_url=base_url,
+            logo_url=_logo,
+            login_logo_url=_logo,
+            favicon_url=_favicon,
+            index_view=HomePage(plugin.backend),
+            theme=AdminTheme(),
+            auth_provider=auth_provider,
+            secret_key=secret_key or token_hex(32),
+            middlewares=[Middleware(SecurityHeaders)],
+            timezone_config=None,
+            plugins=[plugin],
+        )
+        self.backend = plugin.backend
+        plugin.add_pages(self)
+
+
+def _logo(request: Request) -> str:
+    return static_url(request, "plugins/kvmodels/favicon.svg")
+
+
+def _favicon(request: Request) -> str:
+    return static_url(request, "plugins/kvmodels/favicon.svg")
