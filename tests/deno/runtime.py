@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deno import find_deno_bin  # type: ignore[import-untyped]
+from deno import find_deno_bin
 
 from kvmodels.core.keys import encode_key
 

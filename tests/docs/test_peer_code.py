@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from deno import find_deno_bin  # type: ignore[import-untyped]
+from deno import find_deno_bin
 
 import kvmodels
 from kvmodels import Database, MultiFieldRef
