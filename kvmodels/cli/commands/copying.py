@@ -6,6 +6,8 @@ store. Nothing overwrites a file.
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,8 +20,9 @@ from kvmodels.api._sync.kv import Kv, open_kv
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import ReportProgress
-from kvmodels.cli.store import open_store
+from kvmodels.cli.store import OpenStore, open_store
 from kvmodels.flows.transfer.load import LoadResult
+from kvmodels.schema.describe.describe import describe
 
 Format = Annotated[
     Literal["kvmodels", "deno"],
@@ -38,6 +41,8 @@ LoadedModels = Annotated[
     typer.Argument(metavar="MODEL", help="With --into-used: load only these models.", show_default=False),
 ]
 STANDARD_STREAM = "-"
+LAST_LINE = 100
+"""The maximum number of bytes in the last line of a dump."""
 
 
 def dump(
@@ -54,7 +59,7 @@ def dump(
     """
     target = typer.get_binary_stream("stdout") if output == STANDARD_STREAM else output
     with line.open() as store, line.output.progress() as progress:
-        told = _told(progress, "dump")
+        told = _told(progress, "dump", _number_of_keys(line, store, models))
         if models:
             count = store.db.dump(target, *store.chosen(models), format=format, progress=told)
         else:
@@ -87,7 +92,7 @@ def load(
     if into_used and restart:
         raise CommandError("--restart is for a load into an empty store", hint="Leave out one of the two options.")
     with _opened(file) as source, line.open(writes=True, creates=True) as store, line.output.progress() as progress:
-        told = _told(progress, "load")
+        told = _told(progress, "load", _number_at_end(source))
         if not into_used:
             result = LoadResult(store.kv.load(source, format=format, restart=restart, progress=told))
         else:
@@ -137,9 +142,10 @@ def copy(
 def _copy(line: CommandLine, source: Kv, target: Kv) -> int:
     # Through a file, so that neither store waits for the other one, and a failed dump loads nothing.
     with tempfile.TemporaryFile() as file, line.output.progress() as progress:
-        source.dump(file, progress=_told(progress, "dump"))
+        total = source.count(()) if line.output.shows_progress else None
+        count = source.dump(file, progress=_told(progress, "dump", total))
         file.seek(0)
-        return target.load(file, progress=_told(progress, "load"))
+        return target.load(file, progress=_told(progress, "load", count))
 
 
 @contextmanager
@@ -166,8 +172,32 @@ def _report(line: CommandLine, result: LoadResult) -> None:
         raise typer.Exit(FOUND)
 
 
-def _told(report: ReportProgress, label: str) -> Callable[[int], None]:
-    return lambda count: report(label, count, None)
+def _told(report: ReportProgress, label: str, total: int | None) -> Callable[[int], None]:
+    return lambda count: report(label, count, total if total is None else max(total, count))
+
+
+def _number_of_keys(line: CommandLine, store: OpenStore, models: list[str] | None) -> int | None:
+    """Return about how many keys a dump has; None if nobody sees it."""
+    if not line.output.shows_progress:
+        return None
+    if not models:
+        return store.kv.count(())
+    return sum(store.kv.count((describe(model).collection,)) for model in store.chosen(models))
+
+
+def _number_at_end(source: IO[bytes]) -> int | None:
+    """Return the number of keys in the last line of a dump; None for a stream and for dumps without this line."""
+    if not source.seekable():
+        return None
+    start = source.tell()
+    source.seek(max(start, source.seek(0, os.SEEK_END) - LAST_LINE))
+    end = source.read()
+    source.seek(start)
+    try:
+        keys = json.loads(end.strip().rpartition(b"\n")[2])["end"]["keys"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return keys if isinstance(keys, int) else None
 
 
 def _counted(count: int) -> str:

@@ -249,7 +249,9 @@ def _scanned(context: Context, pace: Pace, one: _Range) -> Flow[RowStats]:
         total += _sum(rows)
         start = key_successor(rows[-1].key)
         yield from pace.after(
-            SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows), len(rows)
+            SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows),
+            len(rows),
+            ReadRange(start, end),
         )
 
 
