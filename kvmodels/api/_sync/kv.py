@@ -41,6 +41,7 @@ from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
+from kvmodels.flows.kv import dead_letters as letters
 from kvmodels.flows.kv import dump as loading_flows
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import namespace as namespace_flows
@@ -398,6 +399,34 @@ class Kv(KvReading):
         engine = engine_of(self._opening)
         listing = overview.list_messages(self._form, self._form.limits_within(engine.limits), limit)
         return perform(engine, listing, self._opening.observation("messages"))
+
+    def dead_letters(self, prefix: Key = (), *, limit: int = 1_000) -> list[letters.DeadLetter]:
+        """Return messages that were never delivered and are still stored under one of their ``keys_if_undelivered``.
+
+        A program has dealt with one when it has deleted its keys or given them other values.
+
+        Args:
+            prefix: only messages under this key, or under keys that begin with these parts.
+            limit: the maximum number of messages, 1 or more.
+
+        Returns:
+            The messages, in no particular order. Two reads per 100.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive whole number.
+            InvalidKeyError: the prefix is not a key.
+            DecodeError: a message cannot be read.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     _ = kv.enqueue("hello", backoff_schedule=(), keys_if_undelivered=[("failed", 1)])
+            ...     kv.dead_letters()
+            []
+        """
+        engine = engine_of(self._opening)
+        listing = letters.list_dead_letters(self._form, self._form.limits_within(engine.limits), prefix, limit)
+        return perform(engine, listing, self._opening.observation("dead_letters"))
 
     def locks(self) -> list[overview.HeldLock]:
         """Return the locks that are held or waited for, by name.

@@ -94,6 +94,7 @@ def _lines(found: StoreStats) -> list[dict[str, Any]]:
     lines += [
         {"part": "queue: ready", "rows": found.queue_ready},
         {"part": "queue: later", "rows": found.queue_later},
+        {"part": "queue: dead letters", "rows": found.dead_letters},
         {"part": "locks: held", "rows": found.locks_held},
         {"part": "locks: waiting", "rows": found.lock_waiters},
         _line("namespaces", found.namespaces),
