@@ -109,4 +109,4 @@ async def test_the_asynchronous_database_counts_the_same():
 
 def test_an_empty_store_has_no_rows():
     with Database("memory://") as db:
-        assert str(db.stats()).splitlines()[0] == "queue: 0 ready, 0 later"
+        assert str(db.stats()).splitlines()[0] == "queue: 0 ready, 0 later, 0 dead"

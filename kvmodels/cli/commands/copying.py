@@ -177,7 +177,7 @@ def _told(report: ReportProgress, label: str, total: int | None) -> Callable[[in
 
 
 def _number_of_keys(line: CommandLine, store: OpenStore, models: list[str] | None) -> int | None:
-    """Return about how many keys a dump has; None if nobody sees it."""
+    """Return the approximate number of keys of a dump; None without a progress bar."""
     if not line.output.shows_progress:
         return None
     if not models:

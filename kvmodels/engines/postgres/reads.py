@@ -71,9 +71,11 @@ class Statements(NamedTuple):
 
 def statements(schema: str) -> Statements:
     """Return the statements for a schema, whose name is quoted."""
-    texts = (_READ, _COUNT, _CHANGES, _STATE, _DUE)
-    sizes = _SIZES.format(schema=schema.replace("'", "''"))  # a name inside of a literal
-    return Statements(*(text.format(schema=schema).encode() for text in texts), sizes.encode())
+    read, number, changes, state, due = (
+        text.format(schema=schema).encode() for text in (_READ, _COUNT, _CHANGES, _STATE, _DUE)
+    )
+    sizes = _SIZES.format(schema=schema.replace("'", "''")).encode()  # a name inside of a literal
+    return Statements(read, number, changes, state, due, sizes)
 
 
 class Times(NamedTuple):
