@@ -173,7 +173,7 @@ def test_a_load_into_a_used_store_that_is_killed_is_correct_and_is_completed_by_
     with Database(url, models=[Pet, Owner]) as db:
         db[Owner].create(id=3, email="own@x")
         visits, places = 0, list[int]()
-        for kill in range(5):
+        for kill in range(4):
             process = start(LOADING_RECORDS, url, path)
             assert process.stdin is not None
             assert process.stdout is not None

@@ -17,6 +17,7 @@ from typing import IO, Annotated, Literal
 import typer
 
 from kvmodels.api._sync.kv import Kv, open_kv
+from kvmodels.api.deno_file import SQLITE_MAGIC
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import ReportProgress
@@ -83,7 +84,8 @@ def load(
 ) -> None:
     """Load a dump into the store.
 
-    The store must be empty, and the dump is loaded completely or not at all. --into-used loads into a store that holds
+    The store must be empty, and the dump is loaded completely or not at all. With --format deno, FILE may also be the
+    SQLite file of a Deno program. --into-used loads into a store that holds
     data: it examines every line before the first write, and then writes records with their index entries, in batches.
     It needs the model classes for records. Exit code 1: keys exist already, or records were left out.
     """
@@ -93,7 +95,14 @@ def load(
         raise CommandError("--restart is for a load into an empty store", hint="Leave out one of the two options.")
     with _opened(file) as source, line.open(writes=True, creates=True) as store, line.output.progress() as progress:
         told = _told(progress, "load", _number_at_end(source))
-        if not into_used:
+        if format == "deno" and _is_sqlite(source):
+            if into_used:
+                raise CommandError(
+                    "the file of a Deno program is loaded into an empty store only",
+                    hint="Load it into a new store, dump that with --format deno, and load the dump.",
+                )
+            result = LoadResult(store.kv.load_deno(file, restart=restart, progress=told))
+        elif not into_used:
             result = LoadResult(store.kv.load(source, format=format, restart=restart, progress=told))
         else:
             chosen = store.chosen(models) if models else []
@@ -183,6 +192,16 @@ def _number_of_keys(line: CommandLine, store: OpenStore, models: list[str] | Non
     if not models:
         return store.kv.count(())
     return sum(store.kv.count((describe(model).collection,)) for model in store.chosen(models))
+
+
+def _is_sqlite(source: IO[bytes]) -> bool:
+    """Return whether a file begins like one of SQLite."""
+    if not source.seekable():
+        return False
+    start = source.tell()
+    found = source.read(len(SQLITE_MAGIC))
+    source.seek(start)
+    return found == SQLITE_MAGIC
 
 
 def _number_at_end(source: IO[bytes]) -> int | None:
