@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api import deno_file
 from kvmodels.api._async import copies
 from kvmodels.api._async import lock as locks
 from kvmodels.api._async import namespace as namespaces
@@ -32,7 +33,6 @@ from kvmodels.api._async._compat import (
 )
 from kvmodels.api._async.kv_reading import AsyncKvReading, AsyncKvSnapshot, AsyncKvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
-from kvmodels.api.deno_file import DenoFileReader
 from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
 from kvmodels.api.refusals import refuse_other_with
@@ -636,12 +636,12 @@ class AsyncKv(AsyncKvReading):
         limits = self._form.limits_within(engine.limits)
         dump_formats.require_dump_options("deno", progress)
         loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
-        return await self._load(loading, partial(DenoFileReader, path), restart, progress)
+        return await self._load(loading, partial(deno_file.DenoFileReader, path), restart, progress)
 
     async def _load(
         self,
         loading: loading_flows.Loading,
-        open_source: Callable[[], DumpReader | DenoFileReader],
+        open_source: Callable[[], DumpReader | deno_file.DenoFileReader],
         restart: bool,
         progress: Callable[[int], object] | None,
     ) -> int:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api import deno_file
 from kvmodels.api._sync import copies
 from kvmodels.api._sync import lock as locks
 from kvmodels.api._sync import namespace as namespaces
@@ -33,7 +34,6 @@ from kvmodels.api._sync._compat import (
 )
 from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot, KvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
-from kvmodels.api.deno_file import DenoFileReader
 from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
 from kvmodels.api.refusals import refuse_other_with
@@ -635,12 +635,12 @@ class Kv(KvReading):
         limits = self._form.limits_within(engine.limits)
         dump_formats.require_dump_options("deno", progress)
         loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
-        return self._load(loading, partial(DenoFileReader, path), restart, progress)
+        return self._load(loading, partial(deno_file.DenoFileReader, path), restart, progress)
 
     def _load(
         self,
         loading: loading_flows.Loading,
-        open_source: Callable[[], DumpReader | DenoFileReader],
+        open_source: Callable[[], DumpReader | deno_file.DenoFileReader],
         restart: bool,
         progress: Callable[[int], object] | None,
     ) -> int:
