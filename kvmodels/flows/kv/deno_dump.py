@@ -117,7 +117,6 @@ class DenoFileLoading(DenoLoading):
         )
         keys = tuple(self._form.root + bytes.fromhex(key) for key in content["undelivered"])
         message = Message(value, encoding, tuple(content["backoff"]), keys)
-        self._keys += 1
         return [NewMessage(content["id"], 0, message).arrival(self._form, content["ready_at"])]
 
 
