@@ -21,6 +21,10 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
         "Open it with change_log=, the seconds for which it is kept.",
         "A program switches it on: Database(url, change_log=3600).",
     ),
+    (
+        "Pass next_cursor of a page of the same query, unchanged, or None to start again.",
+        "Give --after as the last command has printed it, with the same conditions, or leave it out.",
+    ),
     ("datetime.now(UTC)", "2026-01-31T12:00Z"),
     (", or use get_or_none()", ""),
     ("get(existing_key)", "its primary key is existing_key"),

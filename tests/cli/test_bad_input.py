@@ -25,7 +25,7 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
             (2, "gerne", ("books", "gerne=novel")),
             (2, "price", ("books", "price__gte=much", "--scan")),
             (1, "--scan", ("books", "price=1")),
-            (2, "after", ("books", "--after", "nothing")),
+            (2, "--after", ("books", "--after", "nothing")),
         ],
     ),
     ("count",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "gerne=novel"))]),

@@ -125,6 +125,8 @@ def restore(line: CommandLine, path: Annotated[str, typer.Argument(metavar="PATH
 
     The store may have any engine. Versionstamps are new. To keep them, use the file of the backup itself as the store.
     """
+    if not Path(path).exists():
+        raise CommandError(f"no backup at {path}")
     with open_kv(path, readonly=True) as source, line.open(writes=True, creates=True) as target:
         count = _copy(line, source, target.kv)
     line.output.message(f"{_counted(count)} restored")
