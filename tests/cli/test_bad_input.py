@@ -77,6 +77,7 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("queue", "dead"): ((), [(2, "malformed JSON", ('["a',)), (2, "--limit", ("--limit", "0"))]),
     ("locks",): ((), [(2, "nightly", ("nightly",))]),
     ("shell",): ((), [(2, "books", ("books",))]),
+    ("admin",): ((), [(2, "--port", ("--port", "none")), (2, "books", ("books",))]),
 }
 WITHOUT_STORE = {("version",)}
 OWN_DATABASES = {("copy",), ("restore",), ("load",)}
