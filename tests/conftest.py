@@ -21,9 +21,12 @@ from hypothesis import HealthCheck, settings
 
 from kvmodels import Limits, OperationTooLargeError
 from kvmodels._support import switches
+from kvmodels.api import opening as codecs
+from kvmodels.codecs.v8.codec import V8Codec
 from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
 from tests import general_suites, limited_suites, server_suites
+from tests.connect.stores import ConnectStores
 from tests.limited_engine import FEW, limited
 from tests.limited_suites import TOO_LARGE
 from tests.postgres.databases import Databases
@@ -82,8 +85,11 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
     if server is None:
         yield
         return
-    stores = ServerStores(request.getfixturevalue("databases_on")(server), server)
+    over_connect = server == "connect"
+    stores = ConnectStores() if over_connect else ServerStores(request.getfixturevalue("databases_on")(server), server)
     with pytest.MonkeyPatch.context() as patch:
+        if over_connect:  # the suites open their stores with the codec by default
+            patch.setattr(codecs, "_CODECS", dict.fromkeys(("msgpack", "v8"), V8Codec))
         patch.setattr(opening, "memory", SimpleNamespace(MemoryEngine=stores.open))
         if hasattr(request.module, "MemoryEngine"):
             patch.setattr(request.module, "MemoryEngine", stores.open)
@@ -113,8 +119,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK
         )
     servers = server_suites.servers_of(module, test)
-    if servers:
-        runs = [pytest.param(None, id="here"), *in_test_servers(*servers)]
+    connect = server_suites.connect_of(module, test)
+    if servers or connect:
+        runs = [pytest.param(None, id="here"), *in_test_servers(*servers), *connect]
         metafunc.parametrize("_server_stores", runs, indirect=True)
 
 

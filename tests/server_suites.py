@@ -6,6 +6,10 @@ costs and encodings, which are decided before an engine is asked, and those whos
 
 from __future__ import annotations
 
+from typing import Any
+
+from tests.worlds import in_test_servers
+
 SUITES = frozenset(
     {
         "tests.bulk.test_beside_writers",
@@ -85,6 +89,36 @@ ONCE = frozenset(
     }
 )
 """Tests that run on the engines of one machine alone."""
+
+
+OVER_CONNECT = frozenset(
+    {
+        "tests.bulk.test_upserts",
+        "tests.hooks.test_hooks",
+        "tests.query.test_query_sets",
+        "tests.query.test_unions",
+        "tests.references.test_existing_records",
+        "tests.references.test_verbs",
+    }
+)
+"""They run over KV Connect as well, which has neither snapshots nor deadlines; `tests/connect` has more."""
+
+NOT_OVER_CONNECT = frozenset(
+    {
+        # They are about deadlines, which KV Connect does not tell.
+        "test_a_record_that_has_expired_is_none_to_hooks",
+        "test_a_target_with_a_deadline_is_none",
+        "test_a_record_that_has_expired_refers_to_nothing",
+        "test_a_record_that_may_be_referred_to_gets_no_deadline",
+        # It creates 300 records in one operation.
+        "test_many_tasks_may_share_a_query_set",
+    }
+)
+
+
+def connect_of(module: str, test: str) -> list[Any]:
+    """The parameter for a run over KV Connect, if a test has one."""
+    return in_test_servers("connect") if module in OVER_CONNECT and test not in NOT_OVER_CONNECT else []
 
 
 def servers_of(module: str, test: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, cast
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.codecs.v8 import codec as v8
 from kvmodels.engines.contract import Engine
-from kvmodels.engines.url import open_engine
+from kvmodels.engines.url import default_codec, open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
@@ -58,6 +58,11 @@ def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> 
             "unknown codec", argument="codec", value=codec, expected=tuple(_CODECS), hint="Choose one of these."
         )
     return StoreFormat(make(), reserved)
+
+
+def codec_for(codec: str | None, url: str | os.PathLike[str]) -> str:
+    """Return the name of the codec that was given, or for None the one that suits the URL."""
+    return default_codec(url) if codec is None else codec
 
 
 class Listener(Protocol):

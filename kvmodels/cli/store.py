@@ -100,8 +100,8 @@ def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool
         yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
 
 
-def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str:
-    """Return the codec that the first value of a store was written with.
+def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str | None:
+    """Return the codec that the first value of a store was written with; None for that of its engine.
 
     It opens the store read-only, so that no engine creates it. Raises CommandError: there is no file of this name.
     """
@@ -112,13 +112,13 @@ def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str:
         return "v8" if str(error.reason).startswith("encoding ") else "msgpack"
     except EngineError as error:
         if may_be_absent:
-            return "msgpack"
+            return None
         if is_absent_file(found.text):
             program = module_like(found.text, found.folder)
             hint = f"Did you mean {program}?" if program else "Give the path of a store, or module:object."
             raise CommandError(f"no store {found.text!r}", hint=hint) from error
         raise
-    return "msgpack"
+    return None
 
 
 def _opened(database: Database | AsyncDatabase, *, readonly: bool, must_be_readonly: bool) -> Database:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, cast
 
 from kvmodels._support import suggest as spelling
+from kvmodels.engines.connect import engine as connect
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb import engine as lmdb
 from kvmodels.engines.memory import engine as memory
@@ -24,6 +25,8 @@ MEMORY = "memory://"
 SQLITE = "sqlite://"
 LMDB = "lmdb://"
 POSTGRES = "postgresql://"
+CONNECT = "https://"
+PLAIN_CONNECT = "http://"
 KNOWN_URLS = (
     "memory://",
     "memory://name",
@@ -33,6 +36,8 @@ KNOWN_URLS = (
     "lmdb:///relative/path",
     "lmdb:////absolute/path",
     "postgresql://user@host/database",
+    "https://host/path",
+    "http://localhost:4512",
 )
 
 FILE_OPTIONS = ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age")
@@ -51,10 +56,17 @@ OPTIONS = {
         "schema",
         "snapshot_max_age",
     ),
+    CONNECT: ("access_token", "busy_timeout", "pool_size"),
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
-ENGINES = {MEMORY: "the engine in memory", SQLITE: "SQLite", LMDB: "LMDB", POSTGRES: "PostgreSQL"}
+ENGINES = {
+    MEMORY: "the engine in memory",
+    SQLITE: "SQLite",
+    LMDB: "LMDB",
+    POSTGRES: "PostgreSQL",
+    CONNECT: "KV Connect",
+}
 
 NO_SUCH_OPTION = "Besides its named arguments the call takes only the options that are listed as expected."
 
@@ -79,7 +91,8 @@ def open_engine(
         url: ``memory://`` (a new store), ``memory://name`` (shared in this process), a path or ``sqlite:///relative``
             or ``sqlite:////absolute`` (one SQLite file), ``sqlite://:memory:`` (a private SQLite in memory),
             ``lmdb:///relative`` or ``lmdb:////absolute`` (one LMDB folder; needs the extra ``lmdb``),
-            ``postgresql://user@host/database`` with libpq's parameters (needs the extra ``postgres``).
+            ``postgresql://user@host/database`` with libpq's parameters (needs the extra ``postgres``),
+            ``https://host/path`` or ``http://localhost:4512`` (a KV Connect database; needs the extra ``connect``).
         limits: further limits; of each number the smaller one holds.
         durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (a killed process).
             In memory nothing survives either.
@@ -88,7 +101,8 @@ def open_engine(
         engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for
             SQLite and LMDB also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``; for
             LMDB also ``map_size`` in bytes; for PostgreSQL ``busy_timeout``, ``poll_interval``, ``schema``,
-            ``pool_size``, ``prepare`` and ``create``.
+            ``pool_size``, ``prepare`` and ``create``; for KV Connect ``access_token``, ``busy_timeout`` and
+            ``pool_size``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
@@ -120,6 +134,10 @@ def open_engine(
             hint="Give a function that returns milliseconds since the epoch, or None.",
         )
     scheme, path = (None, text) if isinstance(url, os.PathLike) else _split(text)
+    if scheme == CONNECT:
+        _refuse_unknown_options(engine_options, CONNECT)
+        reach = _connect_engine()
+        return reach(text, limits, durability=durability, clock=clock, readonly=readonly, **engine_options)
     largest = Limits.LMDB if scheme == LMDB else Limits.EMBEDDED
     bounds = largest if limits is None else limits.within(largest)
     if scheme == MEMORY:
@@ -159,6 +177,29 @@ def _postgres_engine() -> Callable[..., Engine]:
         ) from missing
 
 
+def default_codec(url: str | os.PathLike[str]) -> str:
+    """Return the name of the codec for the values of a store, where the program does not choose one.
+
+    Examples:
+        >>> default_codec("app.db"), default_codec("https://api.deno.com/v2/databases/<id>/connect")
+        ('msgpack', 'v8')
+    """
+    return "v8" if isinstance(url, str) and url.startswith((CONNECT, PLAIN_CONNECT)) else "msgpack"
+
+
+def _connect_engine() -> Callable[..., Engine]:
+    try:
+        return connect.ConnectEngine
+    except ModuleNotFoundError as missing:
+        if missing.name != "httpx2":
+            raise
+        raise UnsupportedError(
+            "the engine needs a package that is not installed",
+            reason="httpx2",
+            hint="Install it: pip install 'kvmodels[connect]'.",
+        ) from missing
+
+
 def _text_of(url: str | os.PathLike[str]) -> str:
     try:
         text = cast("object", os.fspath(url))
@@ -181,6 +222,8 @@ def _split(text: str) -> tuple[str | None, str]:
         return LMDB, _path_in(text, LMDB)
     if text.startswith(POSTGRES):
         return POSTGRES, text
+    if text.startswith((CONNECT, PLAIN_CONNECT)):
+        return CONNECT, text
     if match := _SCHEME.match(text):
         scheme = match[0]
         raise InvalidArgumentError(

@@ -5,20 +5,45 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import pytest
 
+from kvmodels.engines.connect.engine import ConnectEngine
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
+from tests.contract.lacking import OVER_CONNECT
 from tests.through_loop import EngineThroughLoop
 from tests.worlds import SERVER_NAMES, SERVERS, in_test_servers, server_options
 
 NATIVE = in_test_servers("postgres-native")
-ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS, *NATIVE, "faults")
+ENGINES = (
+    "memory",
+    "sqlite-file",
+    "sqlite-memory",
+    "lmdb",
+    *SERVERS,
+    *NATIVE,
+    "faults",
+    "connect",
+    *in_test_servers("connect-native"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the tests of what KV Connect lacks, for that engine."""
+    lacking = frozenset().union(*OVER_CONNECT.values())
+    items[:] = [item for item in items if not (_is_over_connect(item) and item.originalname in lacking)]
+
+
+def _is_over_connect(item: Any) -> TypeGuard[pytest.Function]:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return str(parameters.get("open_engine", "")).startswith("connect")
 
 
 class Clock:
@@ -54,6 +79,8 @@ def open_engine(
 ) -> Callable[..., Engine]:
     """Opens the engine under test; options are those that all engines take."""
 
+    made: dict = {}
+
     def open_one(**options) -> Engine:
         options.setdefault("clock", clock)
         if request.param == "memory":
@@ -66,6 +93,13 @@ def open_engine(
             return PostgresEngine(url_of(request.param), **server_options(request.param), **options)
         if request.param == "postgres-native":
             return EngineThroughLoop(PostgresEngine(url_of("postgres"), **options))
+        if request.param in ("connect", "connect-native"):
+            if "server" not in made:
+                made["server"] = ScriptedServer(MemoryEngine(clock=options["clock"]))
+                request.addfinalizer(lambda: made["server"].__exit__())
+            options.pop("snapshot_max_age", None)
+            opened = ConnectEngine(made["server"].url, access_token=ACCESS_TOKEN, **options)
+            return EngineThroughLoop(opened) if request.param.endswith("native") else opened
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())

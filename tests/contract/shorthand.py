@@ -53,3 +53,8 @@ def number(engine: Engine, key: bytes) -> int:
 
 
 EVERYTHING = ReadRange(b"\x00", b"\xff\xff")
+
+
+def told(engine: Engine, versionstamp: bytes) -> bytes:
+    """The versionstamp that a read of a state tells; an engine without versioned reads tells none."""
+    return versionstamp if engine.capabilities.traits.versioned_reads else b""

@@ -24,7 +24,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
+from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows, told
 
 
 def test_a_range_is_in_byte_order_and_without_its_end(engine):
@@ -51,7 +51,7 @@ def test_empty_and_reversed_bounds_hold_nothing(engine, start, end, reverse):
 def test_a_limit_of_zero_reads_nothing_but_the_versionstamp(engine):
     stamp = commit(engine, put(b"k"))
     for ranges in ([ReadRange(b"a", b"z", 0)], [ReadRange(b"a", b"z", 0), ReadRange(b"k", None, 0)]):
-        assert engine.read(ranges) == ReadResult([[]] * len(ranges), [], stamp)
+        assert engine.read(ranges) == ReadResult([[]] * len(ranges), [], told(engine, stamp))
 
 
 def test_results_come_in_request_order_and_ranges_may_overlap(engine):
@@ -64,7 +64,7 @@ def test_results_come_in_request_order_and_ranges_may_overlap(engine):
 
 def test_no_ranges_read_nothing(engine):
     stamp = commit(engine)
-    assert engine.read([]) == ReadResult([], [], stamp)
+    assert engine.read([]) == ReadResult([], [], told(engine, stamp))
 
 
 def test_a_guard_that_holds_lets_the_read_through(engine):

@@ -26,10 +26,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kvmodels.cli.application import application
+from kvmodels.engines.memory.engine import MemoryEngine
+from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
 from tests.source_tree import REPOSITORY, shown
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 ON_A_SERVER = [path for path in PAGES if "DATABASE_URL" in path.read_text("utf-8")]
+OVER_CONNECT = [path for path in PAGES if "KV_CONNECT_URL" in path.read_text("utf-8")]
 LANGUAGES = {"console", "python", "sh", "text"}
 FILE = re.compile(r"# (\w+\.py)\n")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=indent)```[ ]*$", re.MULTILINE)
@@ -160,7 +163,7 @@ def require_true(path):
     assert run_page(page, f"page_{path.stem.replace('-', '_')}") == []
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path not in ON_A_SERVER], ids=shown)
+@pytest.mark.parametrize("path", [path for path in PAGES if path not in (*ON_A_SERVER, *OVER_CONNECT)], ids=shown)
 def test_every_block_of_a_page_runs_and_prints_what_the_page_says(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     require_true(path)
@@ -172,6 +175,15 @@ def test_every_block_of_a_page_runs_on_a_server(path, tmp_path, monkeypatch, dat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", databases.url())
     require_true(path)
+
+
+@pytest.mark.parametrize("path", OVER_CONNECT, ids=shown)
+def test_every_block_of_a_page_runs_over_kv_connect(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DENO_KV_ACCESS_TOKEN", ACCESS_TOKEN)
+    with ScriptedServer(MemoryEngine()) as server:
+        monkeypatch.setenv("KV_CONNECT_URL", server.url)
+        require_true(path)
 
 
 def test_there_are_pages():

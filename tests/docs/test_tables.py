@@ -15,6 +15,7 @@ from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
@@ -22,11 +23,8 @@ from kvmodels.engines.postgres.engine import POSTGRES_TRAITS
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows.evolution import build
 from kvmodels.flows.execution import executor as batches
-from kvmodels.flows.kv.leases import Leases
-from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.limits import Limits, Traits
 from kvmodels.query.planning import branches
-from kvmodels.runtime.sync import run
 from kvmodels.schema.compile import indexes as compiled_indexes
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare import declarations
@@ -59,20 +57,22 @@ def test_the_page_of_limits_shows_the_limits():
 
 def test_the_table_of_capabilities_shows_those_of_the_engines(tmp_path):
     engines: list[Engine] = [MemoryEngine(), SqliteEngine(str(tmp_path / "a.db")), LmdbEngine(str(tmp_path / "lmdb"))]
-    known = [*(engine.capabilities.traits for engine in engines), POSTGRES_TRAITS]
+    known = [*(engine.capabilities.traits for engine in engines), POSTGRES_TRAITS, CONNECT_TRAITS]
     for engine in engines:
         engine.close()
     page = (DOCS / "guides" / "engines.md").read_text("utf-8")
-    shown = [line.split(" | ")[:-1] for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 5]
+    shown = [line.split(" | ")[:-1] for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 6]
     names = [field.name for field in fields(Traits)]
-    assert shown == [[f"| `{name}`", *(shown_trait(getattr(traits, name)) for traits in known)] for name in names]
+    assert shown == [[f"| `{name}`", *(shown_trait(name, getattr(traits, name)) for traits in known)] for name in names]
 
 
-def shown_trait(value: object) -> str:
+def shown_trait(name: str, value: Any) -> str:
     """A trait as the table has it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "all" if value is None else str(value)
+    if isinstance(value, frozenset):
+        return ", ".join(map(str, sorted(value)))
+    return str(value or {"clock": "not told"}.get(name, "all"))
 
 
 def test_the_page_of_limits_shows_those_of_models_and_queries():
@@ -149,13 +149,6 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
 
 def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
     """One key of every kind that queue, namespaces and locks write."""
-    kv.enqueue("never delivered", backoff_schedule=(), keys_if_undelivered=[("failed",)])
-    engine, form = kv._opening.open(), kv._form
-    leases = Leases(engine.capabilities.traits, time.monotonic)
-    delivery = run(engine, take_message(form, "owner", 1_000, lambda _: 0, leases))
-    assert isinstance(delivery, Delivery)
-    run(engine, delivery.fail())
-    (note,) = (entry.key for entry in kv.list(("__kvmodels__", "dead")))
     kv.enqueue("message")
     kv.namespace("name").set("key", 1)
 
@@ -172,7 +165,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
     waiter.join()
     (message,) = (entry.key for entry in kv.list(("__kvmodels__", "queue")))
     (value,) = (entry.key for entry in kv.list(("__kvmodels__", "ns")))
-    return {"message": message, "note": note, "value": value, "held": held, "ticket": ticket}
+    return {"message": message, "value": value, "held": held, "ticket": ticket}
 
 
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
@@ -184,7 +177,6 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     with open_kv() as kv:
         services = keys_of_the_services(kv)
     names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
-    names |= {"reversed_id": services["note"][2], "number": services["note"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
     assert {eval(key, {}, names) for key in shown} == keys_of_the_layout() | set(services.values())

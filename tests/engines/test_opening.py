@@ -74,7 +74,7 @@ def test_a_private_sqlite_in_memory_is_new_at_every_opening():
         ("mysql://localhost/x", None),
         ("sqlit:///app.db", "sqlite://"),
         ("Memory://", "memory://"),
-        ("http://example.org", None),
+        ("ftp://example.org", None),
         ("sqlite://", "sqlite:///app.db"),
         ("sqlite:///", "sqlite:///app.db"),
         ("sqlite://app.db", "sqlite:///app.db"),

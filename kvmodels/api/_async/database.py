@@ -66,10 +66,11 @@ class AsyncDatabase:
     Args:
         url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute``,
             ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the extra ``lmdb``),
-            ``postgresql://user@host/database`` (needs the extra ``postgres``).
+            ``postgresql://user@host/database`` (needs the extra ``postgres``), ``https://host/path`` or
+            ``http://localhost:4512`` (a KV Connect database; needs the extra ``connect``).
         models: the model classes.
         codec: the encoding of values: ``"msgpack"``, or ``"v8"``, which Deno uses; see
-            ``docs/concepts/deno-values.md``.
+            ``docs/concepts/deno-values.md``. None for ``"v8"`` over KV Connect, else ``"msgpack"``.
         limits: maximum sizes; the smaller of these and the engine's apply.
         durability: ``"commit"``: committed data survives power loss. ``"relaxed"``: it survives a killed process; after
             power loss the file is intact, but the latest commits may be missing.
@@ -104,7 +105,7 @@ class AsyncDatabase:
         url: str | os.PathLike[str] = "memory://",
         *,
         models: Iterable[type[KvModel]] = (),
-        codec: str = "msgpack",
+        codec: str | None = None,
         limits: Limits | None = None,
         durability: kv_opening.Durability = "commit",
         clock: Callable[[], int] | None = None,
@@ -114,6 +115,7 @@ class AsyncDatabase:
         observer: operations.Observer | None = None,
         **engine_options: Any,
     ) -> None:
+        codec = kv_opening.codec_for(codec, url)
         core = database_core.DatabaseCore(
             models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec
         )
@@ -775,7 +777,7 @@ class AsyncDatabase:
         """
         arguments.require_flag("exact", exact)
         found = await self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
-        return replace(found, files=await worlds.in_thread(file_sizes, self._engine))
+        return replace(found, files=file_sizes(self._engine))
 
     # --- copies of records -------------------------------------------------------------------------------------
 

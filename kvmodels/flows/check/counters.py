@@ -169,8 +169,7 @@ class _Counting:
         if rows:
             self._passed = len(rows) + (0 if start == prefix else self._passed)
             progress = SchemaProgress("check", self._live.schema.collection, index, self._passed)
-            left = ReadRange(key_successor(rows[-1].key), after_prefix(prefix))
-            yield from self._pace.after(progress, len(rows), left)
+            yield from self._pace.after(progress, len(rows))
         return rows
 
 

@@ -37,14 +37,7 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, rows_at_once
-from kvmodels.flows.evolution.batches import (
-    BatchSize,
-    IndexViolation,
-    RecordBatch,
-    index_violation,
-    read_batch,
-    records_after,
-)
+from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
 from kvmodels.flows.evolution.header import commit_header, drop_generations, outdated_generations, raise_schema_version
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
@@ -218,7 +211,7 @@ def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -
         if batch.committed:
             scanned += batch.scanned
             progress = SchemaProgress("build", schema.collection, index.stored.name, batch.total)
-            yield from pace.after(progress, batch.scanned, records_after(context.layouts[schema.collection], cursor))
+            yield from pace.after(progress, batch.scanned)
 
 
 def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[BuildReport | None]:

@@ -1,0 +1,144 @@
+"""Answers of a KV Connect server as errors of this library.
+
+Rules of this module: a token is never shown, also where a server repeats it in its answer. What a server says is the
+``reason`` of an error, cut to a line; the error is chosen by the status and by the texts of denokv, which Deno shares.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kvmodels.core.keys import shown_key
+from kvmodels.core.operations import Arithmetic, AtomicWrite
+from kvmodels.engines.connect.exchange import HttpAnswer
+from kvmodels.errors import (
+    ClosedError,
+    CommitUnknownError,
+    EngineError,
+    EngineTimeoutError,
+    InvalidValueError,
+    KeyTooLargeError,
+    KvModelsError,
+    LimitExceededError,
+    OperationTooLargeError,
+    ReadOnlyError,
+    ValueTooLargeError,
+)
+
+_LONGEST_REASON: Final = 300
+
+_LIMITS: Final[tuple[tuple[str, type[LimitExceededError], str], ...]] = (
+    ("A key exceeds the key size limit", KeyTooLargeError, "max_key_bytes"),
+    ("Key too large", KeyTooLargeError, "max_key_bytes"),
+    ("A value exceeds the value size limit", ValueTooLargeError, "max_value_bytes"),
+    ("Value too large", ValueTooLargeError, "max_value_bytes"),
+    ("Too many checks", OperationTooLargeError, "max_checks"),
+    ("Too many mutations", OperationTooLargeError, "max_mutations"),
+    ("The total size of the atomic write", OperationTooLargeError, "max_operation_bytes"),
+    ("Total mutation size", OperationTooLargeError, "max_operation_bytes"),
+    ("Total key size", OperationTooLargeError, "max_operation_key_bytes"),
+    ("Too many read ranges", OperationTooLargeError, "max_ranges"),
+    ("Too many ranges", OperationTooLargeError, "max_ranges"),
+    ("The total number of entries", OperationTooLargeError, "max_read_entries"),
+    ("Too many entries", OperationTooLargeError, "max_read_entries"),
+)
+"""Beginnings of the texts of denokv and of Deno about limits."""
+
+_NOT_A_NUMBER: Final = re.compile(
+    r"Failed to perform '(?:sum|min|max)' mutation on a non-U64|Cannot sum|unsupported value"
+)
+_READ_ONLY: Final = "This database is read only"
+_REFUSED_HINT: Final = "Check the access token: the console of Deno or the operator of the server has it."
+
+
+def text_of(answer: HttpAnswer, *secrets: str) -> str:
+    """Return what a server says in an answer, in one line and without secrets."""
+    text = " ".join(answer.body[: 4 * _LONGEST_REASON].decode("utf-8", "replace").split())
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | None = None) -> KvModelsError:
+    """Return the error for an answer with which the server has refused a request; nothing was applied.
+
+    Args:
+        url: of the database, for the message.
+        answer: has a status of 400 to 499.
+        secrets: must not be shown.
+        write: what was refused, if it was a commit.
+    """
+    text = text_of(answer, *secrets)
+    reason = f"status {answer.status}: {text}" if text else f"status {answer.status}"
+    if answer.status in (401, 403):
+        return EngineError("the server refuses the token", url=url, reason=reason, hint=_REFUSED_HINT)
+    if text.startswith(_READ_ONLY):
+        return ReadOnlyError("the server takes no writes", url=url, reason=text, hint="Use a token that may write.")
+    for beginning, error, limit in _LIMITS:
+        if text.startswith(beginning):
+            return error(
+                "the server refuses the size of a request", limit=limit, limits="the server", hint=f"It says: {text}"
+            )
+    if write is not None and _NOT_A_NUMBER.match(text):
+        keys = [one.key for one in write.mutations if isinstance(one, Arithmetic)]
+        return InvalidValueError(
+            "the stored value of a sum, min or max is not an unsigned 64-bit integer",
+            path=shown_key(keys[0]) if len(keys) == 1 else None,
+            hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
+        )
+    return EngineError(
+        "the server refuses the request", url=url, reason=reason, hint="Check that the URL is that of a database."
+    )
+
+
+def refused_redirect(url: str, location: str) -> EngineError:
+    """Return the error for a redirect that is not followed, because the token would go with it."""
+    return EngineError(
+        "the server redirects to another address, to which the token is not sent",
+        url=url,
+        reason=location.partition("?")[0][:_LONGEST_REASON],
+        hint="Open the database with the address that the server redirects to, if you trust it.",
+    )
+
+
+def not_a_database(url: str, reason: str) -> EngineError:
+    """Return the error for metadata that cannot be understood."""
+    return EngineError(
+        "this URL is not that of a KV Connect database",
+        url=url,
+        reason=reason[:_LONGEST_REASON],
+        hint="Give the URL that a Deno program gives to Deno.openKv().",
+    )
+
+
+def wrong_answer(url: str, reason: str) -> EngineError:
+    """Return the error for an answer to a read that cannot be understood."""
+    return EngineError(
+        "the server's answer is not one of KV Connect",
+        url=url,
+        reason=reason[:_LONGEST_REASON],
+        hint="Check that no proxy changes the answers.",
+    )
+
+
+def busy(url: str, reason: str) -> EngineTimeoutError:
+    """Return the error for a request that was tried until its time was over; nothing was applied."""
+    return EngineTimeoutError(
+        "the server could not be reached in time",
+        url=url,
+        reason=reason,
+        hint="Try again later, or raise busy_timeout=.",
+    )
+
+
+def unknown(url: str, reason: str) -> CommitUnknownError:
+    """Return the error for a commit whose answer was lost."""
+    return CommitUnknownError("the answer to the commit was lost", url=url, reason=reason)
+
+
+def closed(url: str, reason: str) -> ClosedError:
+    """Return the error of an engine that was closed, or opened before a fork."""
+    if reason == "forked":
+        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
+    return ClosedError("this store is closed", url=url, reason=reason)

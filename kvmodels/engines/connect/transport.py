@@ -1,0 +1,129 @@
+"""Sends requests and receives their answers: in the calling thread, or in an event loop.
+
+Rules of this module: the only one that knows the HTTP client. It never follows a redirect and never repeats a request;
+an idle connection that the server has closed is noticed before it is used. Errors of the client become ``NotSentError``
+or ``LostAnswerError``, without their chain, because a request in it would hold the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import httpx2
+
+from kvmodels.engines.connect.exchange import HttpAnswer, HttpCall, LostAnswerError, NotSentError, RetryPause, Steps
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+"""The longest wait for a connection, in seconds."""
+
+IDLE_S: Final = 30.0
+"""Seconds after which an idle connection is closed."""
+
+_NOT_SENT: Final = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+    httpx2.LocalProtocolError,
+    httpx2.InvalidURL,
+)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the TLS settings of all clients, with the certificates of the system; making them takes 20 ms."""
+    return httpx2.create_ssl_context()
+
+
+def _pool(size: int) -> httpx2.Limits:
+    return httpx2.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=IDLE_S)
+
+
+def _timeout(seconds: float) -> httpx2.Timeout:
+    return httpx2.Timeout(seconds, connect=min(seconds, CONNECT_S))
+
+
+def _translated(error: Exception) -> NotSentError | LostAnswerError:
+    text = f"{type(error).__name__}: {error}"
+    return NotSentError(text) if isinstance(error, _NOT_SENT) else LostAnswerError(text)
+
+
+def _answer(response: httpx2.Response) -> HttpAnswer:
+    return HttpAnswer(response.status_code, response.headers, response.content)
+
+
+class ThreadTransport:
+    """Sends requests in the calling thread, over connections that the threads share."""
+
+    def __init__(self, pool_size: int) -> None:
+        self._client = httpx2.Client(verify=_tls(), limits=_pool(pool_size))
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out the requests and pauses of a flow, and return its result. Raises what the flow raises."""
+        answer: Any = None
+        failure: Exception | None = None
+        try:
+            while True:
+                step = steps.send(answer) if failure is None else steps.throw(failure)
+                answer = failure = None
+                if isinstance(step, RetryPause):
+                    time.sleep(step.seconds)
+                    continue
+                try:
+                    answer = self._send(step)
+                except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                    failure = _translated(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self._client.close()
+
+    def _send(self, call: HttpCall) -> HttpAnswer:
+        return _answer(
+            self._client.post(call.url, headers=call.headers, content=call.body, timeout=_timeout(call.seconds))
+        )
+
+
+class LoopTransport:
+    """Sends requests in one event loop, over connections of its own."""
+
+    def __init__(self, pool_size: int) -> None:
+        self._client = httpx2.AsyncClient(verify=_tls(), limits=_pool(pool_size))
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Carry out the requests and pauses of a flow, and return its result. Raises what the flow raises."""
+        answer: Any = None
+        failure: Exception | None = None
+        try:
+            while True:
+                step = steps.send(answer) if failure is None else steps.throw(failure)
+                answer = failure = None
+                if isinstance(step, RetryPause):
+                    await asyncio.sleep(step.seconds)
+                    continue
+                try:
+                    answer = await self._send(step)
+                except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                    failure = _translated(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        await self._client.aclose()
+
+    async def _send(self, call: HttpCall) -> HttpAnswer:
+        return _answer(
+            await self._client.post(call.url, headers=call.headers, content=call.body, timeout=_timeout(call.seconds))
+        )
