@@ -1,6 +1,7 @@
 """Microseconds of a get and an insert without an observer, with counters, and with OpenTelemetry without a provider.
 
-``python -m benchmarks.observers`` runs all of them in turn, in memory and on SQLite, and shows the medians.
+``python -m benchmarks.observers`` runs all of them in turn, in memory and on SQLite, and shows the medians, and the
+number of bytecode instructions of one call, which does not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
 from kvmodels import Database, Indexed, KvModel, OperationCounters, PrimaryKey, QueryLog, Unique
 from kvmodels.ext.opentelemetry import instrument
@@ -69,13 +71,41 @@ class Side:
         self.gets.append((between - began) / calls)
         self.inserts.append((time.perf_counter() - between) / calls)
 
+    def instructions(self) -> tuple[int, int]:
+        """Return the numbers of bytecode instructions of a get and of an insert in this thread."""
+        repository = self._db[ObservedRecord]
+        return _instructions(lambda: repository.get(7)), _instructions(self._insert_one)
+
+    def _insert_one(self) -> None:
+        self._next += 1
+        self._db[ObservedRecord].insert(record(self._next))
+
     def close(self) -> None:
         """Close the database."""
         self._db.close()
 
 
-def measure(rounds: int = ROUNDS, calls: int = CALLS) -> list[tuple[str, str, float, float]]:
-    """Return engine, observer, and the median microseconds of a get and of an insert; the sides take turns."""
+def _instructions(call: Callable[[], object]) -> int:
+    """Return the number of bytecode instructions that one call executes."""
+    number = 0
+
+    def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        nonlocal number
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        number += event == "opcode"
+        return count
+
+    call()
+    sys.settrace(count)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return number
+
+
+def measure(rounds: int = ROUNDS, calls: int = CALLS) -> list[tuple[str, str, float, float, tuple[int, int]]]:
+    """Return engine, observer, and the median microseconds and the instructions of a get and an insert, in turns."""
     with tempfile.TemporaryDirectory() as folder:
         sides = {
             (engine, name): Side(url(Path(folder), name), observe)
@@ -85,11 +115,12 @@ def measure(rounds: int = ROUNDS, calls: int = CALLS) -> list[tuple[str, str, fl
         for _ in range(rounds):
             for side in sides.values():
                 side.run(calls)
+        counted = {place: side.instructions() for place, side in sides.items()}
         for side in sides.values():
             side.close()
     return [
-        (engine, name, statistics.median(side.gets) * 1e6, statistics.median(side.inserts) * 1e6)
-        for (engine, name), side in sides.items()
+        (*place, statistics.median(side.gets) * 1e6, statistics.median(side.inserts) * 1e6, counted[place])
+        for place, side in sides.items()
     ]
 
 
@@ -102,8 +133,9 @@ _URLS: Final[dict[str, Callable[[Path, str], str]]] = {
 def main() -> None:
     """Print the table; a first argument is the number of rounds."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    for engine, name, get, insert in measure(rounds):
-        print(f"{engine:<8}{name:<28}get {get:6.1f} us   insert {insert:6.1f} us")
+    for engine, name, get, insert, (get_steps, insert_steps) in measure(rounds):
+        steps = f"instructions {get_steps:5,} and {insert_steps:6,}"
+        print(f"{engine:<8}{name:<28}get {get:6.1f} us   insert {insert:6.1f} us   {steps}")
 
 
 if __name__ == "__main__":

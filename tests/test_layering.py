@@ -47,7 +47,10 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("transaction", "transfer"),
     ),
     "api": (
-        ("atomic", "core", "dump_files", "file_sizes", "opening", "refusals", "scope", "settings", "temporary_files"),
+        (
+            *("atomic", "core", "deno_file", "dump_files", "file_sizes", "opening", "refusals", "scope", "settings"),
+            "temporary_files",
+        ),
         ("_sync",),
         ("_async",),
     ),

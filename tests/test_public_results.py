@@ -47,6 +47,7 @@ from kvmodels import (
 )
 from kvmodels.catalog.evolution import RefusedRecord
 from kvmodels.core.operations import Entry
+from kvmodels.flows.kv.dead_letters import DeadLetter
 from kvmodels.flows.transfer.load import LoadResult
 from kvmodels.query.plans import KeyRange
 
@@ -170,6 +171,7 @@ def of_members() -> Iterator[object]:
 OF_OTHER_KINDS = (
     BulkProgress(2, 1, 1),
     ChangedRecord(1, None, None),
+    DeadLetter("01M853PBRCK0QG1JSN3MF21WTZ", (Entry(("failed", b"\xff"), b"\xff", "0" * 20),)),
     Limits.DENO,
     LoadResult(2, 1),
     MigrationReport("members", 1, True, 2, 2, (IndexViolation(1, "duplicate"),)),

@@ -1,4 +1,4 @@
-"""The sizes of the files of a store.
+"""The sizes of the files of a store, or of its tables on a server.
 
 Rules of this module: a file that does not exist is left out; nothing is opened.
 """
@@ -12,8 +12,9 @@ from kvmodels.engines import contract
 
 
 def file_sizes(engine: contract.Engine) -> dict[str, int]:
-    """Return the size in bytes of each file of a store by path; empty for a store in memory or on a server."""
-    sizes: dict[str, int] = {}
+    """Return the size in bytes of each file of a store by path, or of each table by name; empty in memory."""
+    reader = engine.capabilities.size_reader
+    sizes = {} if reader is None else reader.sizes()
     for path in engine.capabilities.files:
         with suppress(FileNotFoundError):
             sizes[path] = os.path.getsize(path)

@@ -55,8 +55,9 @@ add_command(application, records.explain, section="Records")
 add_command(application, records.insert, section="Records")
 add_command(application, records.export, section="Records")
 
-for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve, checking.check):
+for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve):
     add_command(application, _command, section="Schema and indexes")
+add_command(application, checking.check, section="Schema and indexes", values={checking.REPAIR: checking.ENTRIES})
 
 _indexes = add_group(application, indexes.indexes, section="Schema and indexes")
 add_command(_indexes, indexes.build)

@@ -180,15 +180,17 @@ def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str
 
 def _folds_field(index: IndexDescription) -> bool:
     """Return whether an index can be declared at its field, which it folds by casefold, lower or upper."""
-    has_options = index.condition is not None or index.included or index.stores_record or index.columns[0].descending
-    return (
-        len(index.columns) == 1 and index.columns[0].fold is not None and index.kind != "aggregate" and not has_options
-    )
+    first = index.columns[0]
+    has_unknown_spans = f"={UNKNOWN_SPAN}" in (index.condition or "")
+    # Only Indexed() has an option for descending order.
+    is_declarable = not has_unknown_spans and not (first.descending and (index.unique or first.many))
+    return len(index.columns) == 1 and first.fold is not None and index.kind != "aggregate" and is_declarable
 
 
 def _folded(index: IndexDescription, declared: str) -> str:
     options = [f"key=str.{index.columns[0].fold}", f"name={index.name!r}"]
-    options += [f"nulls={index.nulls!r}"] if index.nulls != "distinct" else []
+    options += ["descending=True"] if index.columns[0].descending else []
+    options += _common_options(index)
     marker = "MultiIndexed" if index.columns[0].many else "Unique" if index.unique else "Indexed"
     return f"Annotated[{declared}, {marker}({', '.join(options)})]"
 
@@ -230,8 +232,12 @@ def _declaration(index: IndexDescription) -> str:
     columns = [f"-{column.name}" if column.descending else column.name for column in index.columns]
     arguments = [*map(repr, columns), f"name={index.name!r}"]
     arguments += [f"sums={index.sums!r}"] if index.sums else []
-    arguments += [f"nulls={index.nulls!r}"] if index.nulls != "distinct" else []
-    arguments += ['store="record"'] if index.stores_record else []
-    arguments += [f"include={index.included!r}"] if index.included else []
-    arguments += [f"where={index.condition}"] if index.condition is not None else []
-    return f"{kind}({', '.join(arguments)})"
+    return f"{kind}({', '.join(arguments + _common_options(index))})"
+
+
+def _common_options(index: IndexDescription) -> list[str]:
+    """Return the options that declarations at a field and in ``Meta`` share."""
+    options = [f"nulls={index.nulls!r}"] if index.nulls != "distinct" else []
+    options += ['store="record"'] if index.stores_record else []
+    options += [f"include={index.included!r}"] if index.included else []
+    return options + ([f"where={index.condition}"] if index.condition is not None else [])

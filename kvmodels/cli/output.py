@@ -81,10 +81,15 @@ class Output:
         """Print an error; ``--silent`` does not suppress it."""
         _print_line(sys.stderr, f"Error: {redacted(text)}")
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether stderr is a terminal that may show a progress bar."""
+        return not self.silent and sys.stderr.isatty()
+
     @contextmanager
     def progress(self) -> Generator[ReportProgress]:
         """Show a progress bar on stderr if it is a terminal; yield the function that moves it."""
-        if self.silent or not sys.stderr.isatty():
+        if not self.shows_progress:
             yield _no_report
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -175,7 +180,7 @@ def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]
 
     def listen(progress: SchemaProgress) -> None:
         index = f".{progress.index}" if progress.index else ""
-        report(f"{progress.step} {progress.collection}{index}", progress.scanned, None)
+        report(f"{progress.step} {progress.collection}{index}", progress.scanned, progress.total)
 
     return listen
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from kvmodels.cli.command_line import common_options
 from kvmodels.cli.failures import reported
@@ -52,7 +52,12 @@ def new_group(name: str | None = None, help: str | None = None) -> typer.Typer: 
 
 
 def add_command(
-    group: typer.Typer, function: Callable[..., None], *, name: str | None = None, section: str | None = None
+    group: typer.Typer,
+    function: Callable[..., None],
+    *,
+    name: str | None = None,
+    section: str | None = None,
+    values: Mapping[str, str] | None = None,
 ) -> None:
     """Add a command to a group.
 
@@ -61,8 +66,22 @@ def add_command(
         function: takes a ``CommandLine`` and its own parameters; its docstring is the help.
         name: the name of the command; None for the name of the function.
         section: one of ``SECTIONS``; None inside a small group.
+        values: the values of options that are given without one, such as ``--repair``.
     """
-    group.command(name or function.__name__, rich_help_panel=section)(with_common_options(function))
+    kind = TyperCommand if values is None else _with_optional_values(values)
+    group.command(name or function.__name__, cls=kind, rich_help_panel=section)(with_common_options(function))
+
+
+def _with_optional_values(values: Mapping[str, str]) -> type[TyperCommand]:
+    """Return a class of commands that complete an option without a value; typer has deprecated its own form."""
+
+    class Completed(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            operands = args.index("--") if "--" in args else len(args)
+            given = [f"{word}={values[word]}" if word in values else word for word in args[:operands]]
+            return super().parse_args(ctx, given + args[operands:])
+
+    return Completed
 
 
 def add_group(

@@ -489,6 +489,18 @@ class CommitResolver(Protocol):
         ...
 
 
+class SizeReader(Protocol):
+    """Measures the tables of a store on a server."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each table in bytes on the server's disk, with its indexes, by qualified name.
+
+        Raises:
+            ClosedError, EngineTimeoutError.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """Everything that the layers above may ask about an engine.
@@ -509,6 +521,7 @@ class Capabilities:
         commit_resolver: finds out what became of a commit by the token of its ``CommitUnknownError``.
         turns: the queues of writers that want the same keys, shared by all handles of the store in this process.
         files: the paths of the files that hold the store; some may not exist at times.
+        size_reader: measures the tables of a store that has no files here.
     """
 
     traits: Traits
@@ -522,6 +535,7 @@ class Capabilities:
     commit_resolver: CommitResolver | None = None
     turns: Turns | None = None
     files: tuple[str, ...] = ()
+    size_reader: SizeReader | None = None
 
 
 class NotSmallError(Exception):

@@ -124,6 +124,12 @@ def require_flag(argument: str, value: object) -> None:
         raise _refusal("this is neither True nor False", argument, value, "Give True or False.")
 
 
+def require_limit(limit: object, hint: str) -> None:
+    """Refuse a limit that is not a positive whole number. Raises InvalidArgumentError."""
+    if type(limit) is not int or limit < 1:
+        raise _refusal("a limit is not a positive whole number", "limit", limit, hint)
+
+
 def require_text(argument: str, value: object, hint: str) -> None:
     """Refuse a value that cannot be a str part of a key. Raises InvalidArgumentError."""
     if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pytest
 
-from kvmodels import Database, Index, KvModel, PrimaryKey, Unique
+from kvmodels import Database, Index, Indexed, KvModel, PrimaryKey, Q, Unique
 from kvmodels.cli.model_source import model_source
 from tests.cli.airports import PROGRAM
 from tests.cli.conftest import entries_in
@@ -78,6 +78,9 @@ class Person(KvModel, collection="people"):
     id: PrimaryKey[int]
     name: str
     email: Annotated[str | None, Unique(key=str.lower, nulls="skip")] = None
+    town: Annotated[str, Indexed(key=str.casefold, where=Q(active=True), include=("name",), descending=True)] = ""
+    street: Annotated[str, Indexed(key=str.upper, store="record")] = ""
+    active: bool = True
 
     class Meta:
         indexes = (Index("name", key=first_letter, version=1, name="initial"), Index("email", "name", name="both"))
@@ -89,7 +92,20 @@ def test_an_index_with_a_function_of_the_program_is_a_comment():
     assert "    # not declared here: index initial (initial)\n" in source
     assert "    email: Annotated[str | None, Unique(key=str.lower, name='email', nulls='skip')]\n" in source
     assert "Index('email', 'name', name='both')" in source
+    assert source.count("not declared here") == 1
     assert "AsyncDatabase" not in source
+
+
+def test_folded_fields_are_printed_with_all_options_of_their_indexes(folder, run, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    with Database("people.db", models=[Person]) as db:
+        db[Person].create(id=1, name="Ada", town="Zürich", street="Main")
+    (folder / "people_app.py").write_text(run("inspect", "-d", "people.db").stdout)
+    [printed] = vars(import_module("people_app"))["MODELS"]
+    with Database("people.db", models=[printed]) as db:
+        assert {one.index.name for one in db.indexes() if not one.declared} == {"initial"}
+        assert [one.name for one in db[printed].filter(town="ZÜRICH", active=True)] == ["Ada"]
+        assert db[printed].filter(street="mAIN").count() == 1
 
 
 def test_a_store_without_models_has_nothing_to_list(folder, run):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 
 from kvmodels import open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api.opening import Opening
 from kvmodels.engines.url import open_engine
+from kvmodels.flows.kv.leases import Leases
+from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.runtime.sync import run as run_flow
 from tests.kv.stores import Clock
 from tests.locks.claims import FORM, claim_of
@@ -25,17 +28,36 @@ def test_messages_are_listed_without_being_taken(folder, run):
     assert '{"to": "ada"}' in run("queue", "--limit", "1", "-d", "kv.db").stdout
 
 
-def test_dead_letters_are_listed_and_put_back(folder, run):
+def test_dead_letters_are_listed_counted_and_put_back(folder, run):
     with open_kv("kv.db") as kv:
-        kv.set(("failed", 1), {"to": "ada"})
+        kv.set(("failed", 0), "no dead letter")
+        for number in (1, 2):
+            kv.enqueue({"to": number}, keys_if_undelivered=[("failed", number), ("copy", number)], backoff_schedule=())
+        give_up_all(kv)
+        kv.set(("failed", 2), "dealt with")
+        kv.delete(("copy", 2))
     assert run("queue", "-d", "kv.db").stderr == "the queue has no messages\n"
-    assert json.loads(run("queue", "dead", "failed", "--json", "-d", "kv.db").stdout) == [
-        {"key": ["failed", 1], "value": {"to": "ada"}}
-    ]
-    assert run("queue", "dead", "failed", "--retry", "-d", "kv.db").stderr == "1 message is in the queue again\n"
-    assert run("queue", "dead", "failed", "-d", "kv.db").stdout == ""
+    [letter] = json.loads(run("queue", "dead", "--json", "-d", "kv.db").stdout)
+    assert (sorted(letter["keys"]), letter["value"]) == ([["copy", 1], ["failed", 1]], {"to": 1})
+    assert '"dead_letters": 1' in run("stats", "--json", "-d", "kv.db").stdout
+    assert json.loads(run("queue", "dead", "failed", "1", "--json", "-d", "kv.db").stdout)[0]["keys"] == [["failed", 1]]
+    assert run("queue", "dead", "other", "--retry", "-d", "kv.db").stderr == "0 messages are in the queue again\n"
+    assert run("queue", "dead", "--retry", "-d", "kv.db").stderr == "1 message is in the queue again\n"
+    assert run("queue", "dead", "-d", "kv.db").stdout == ""
     [message] = json.loads(run("queue", "--json", "-d", "kv.db").stdout)
-    assert message["value"] == {"to": "ada"}
+    assert (message["value"], sorted(message["keys_if_undelivered"])) == ({"to": 1}, [["copy", 1], ["failed", 1]])
+    assert '"dead_letters": 0' in run("stats", "--json", "-d", "kv.db").stdout
+    with open_kv("kv.db") as kv:
+        assert kv.get(("failed", 0)).value == "no dead letter"
+    assert run("queue", "dead", '["a', "-d", "kv.db").exit_code == 2
+
+
+def give_up_all(kv: Kv) -> None:
+    """Let the last delivery of every message fail."""
+    engine = kv._opening.open()
+    leases = Leases(engine.capabilities.traits, time.monotonic)
+    while isinstance(delivery := run_flow(engine, take_message(FORM, "w", 1_000, lambda _: 0, leases)), Delivery):
+        run_flow(engine, delivery.fail())
 
 
 def test_locks_are_listed_with_those_who_wait(folder, run):

@@ -109,6 +109,8 @@ def test_malformed_operands_are_refused_and_change_nothing(url, run):
         (["set", "[]", "1"], "the key is empty"),
         (["set", "a"], "Missing argument"),
         (["watch", "[]"], "the key is empty"),
+        (["watch", "a", "--since", "0" * 20], "--since needs --prefix"),
+        (["watch", "a", "--prefix", "--since", "now"], "since"),
         (["set", "a", "1", "--expire-in", "-1"], "--expire-in"),
         (["keys", "--limit", "0"], "--limit"),
     ):
@@ -140,6 +142,27 @@ def test_a_locked_file_is_an_error_of_the_store(url, folder, run):
     assert result.exit_code == 3
     assert "locked" in result.stderr or "busy" in result.stderr
     assert entries_in(url) == before
+
+
+@pytest.mark.parametrize("url", ["changes.db", "lmdb:///changes.lmdb"])
+def test_a_prefix_is_watched_in_a_store_with_a_change_log(folder, run, url):
+    with open_kv(url) as kv:
+        kv.set(("a", 1), "one")
+    refused = run("watch", "a", "--prefix", "--timeout", "0", "-d", url)
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    assert "A program switches it on" in refused.stderr
+    with open_kv(url, change_log=3600) as kv:
+        start = kv.set(("b", 2), "other").versionstamp
+        kv.set(("a", 2), "two")
+        kv.delete(("a", 1))
+    lines = run("watch", "a", "--prefix", "--timeout", "0", "-d", url).stdout.splitlines()
+    assert [json.loads(line)["key"] for line in lines] == [["a", 2]]
+    assert start is not None
+    lines = run("watch", "[]", "--prefix", "--since", start, "--timeout", "0", "-d", url).stdout.splitlines()
+    assert [(json.loads(line)["key"], json.loads(line)["value"]) for line in lines] == [
+        (["a", 2], "two"),
+        (["a", 1], None),
+    ]
 
 
 def test_a_store_of_another_codec_is_read_and_written_in_it(folder, run):

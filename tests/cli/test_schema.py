@@ -129,8 +129,9 @@ def test_damage_is_found_and_repaired(shop, run):
     repaired = run("check", "--repair", "-d", "old_app:db")
     assert repaired.exit_code == 1
     assert "; repaired" in repaired.stdout
-    assert run("check", "--repair-all", "-d", "old_app:db").exit_code == 1
-    assert run("check", "--repair-all", "--yes", "-d", "old_app:db").exit_code == 0
+    assert run("check", "--repair=all", "-d", "old_app:db").exit_code == 1
+    assert run("check", "--repair=some", "--yes", "-d", "old_app:db").exit_code == 2
+    assert run("check", "--repair=all", "--yes", "-d", "old_app:db").exit_code == 0
 
 
 def test_unknown_names_are_refused_and_change_nothing(shop, run):

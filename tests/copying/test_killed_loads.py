@@ -9,7 +9,16 @@ import time
 
 import pytest
 
-from kvmodels import Database, open_async_kv, open_kv
+from kvmodels import (
+    Database,
+    ForeignKey,
+    Indexed,
+    KvModel,
+    PrimaryKey,
+    Unique,
+    open_async_kv,
+    open_kv,
+)
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api.opening import Opening, store_format
 from kvmodels.engines.faults import FaultEngine
@@ -124,6 +133,69 @@ def test_a_load_whose_answers_get_lost_leaves_all_or_nothing_or_says_that_it_was
                     kv.load(io.StringIO(text), restart=True)
             assert contents(kv) == whole
             assert engine.injected[fault] == 1
+
+
+LOADING_RECORDS = """
+    import sys
+    from kvmodels import Database
+    from tests.copying.test_killed_loads import Owner, Pet
+
+    def tell(count):
+        print(count, flush=True)
+        sys.stdin.readline()
+
+    with Database(sys.argv[1], models=[Pet, Owner], durability="relaxed") as db:
+        result = db.load(sys.argv[2], on_conflict="ignore", progress=tell)
+        print("done", result.written, result.skipped, flush=True)
+"""
+
+
+class Owner(KvModel, collection="owners"):
+    id: PrimaryKey[int]
+    email: Unique[str]
+    visits: int = 0
+
+
+class Pet(KvModel, collection="pets"):
+    id: PrimaryKey[int]
+    name: Indexed[str]
+    owner_id: ForeignKey[int, Owner]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+def test_a_load_into_a_used_store_that_is_killed_is_correct_and_is_completed_by_repeating_it(engine, tmp_path, url_of):
+    path, url = tmp_path / "pets.ndjson", url_of(engine)
+    with Database("memory://", models=[Pet, Owner]) as db:
+        db[Owner].bulk_create([Owner(id=number, email=f"{number}@x") for number in range(1_200)])
+        db[Pet].bulk_create([Pet(id=number, name=str(number % 7), owner_id=number % 1_200) for number in range(2_000)])
+        assert db.dump(path) == 3_200
+    with Database(url, models=[Pet, Owner]) as db:
+        db[Owner].create(id=3, email="own@x")
+        visits, places = 0, list[int]()
+        for kill in range(4):
+            process = start(LOADING_RECORDS, url, path)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            # Each process passes what is stored already, and is killed in the batch after one more.
+            for _ in range(kill + 1):
+                told = process.stdout.readline()
+                assert told.strip().isdigit(), told
+                process.stdin.write("on\n")
+                process.stdin.flush()
+                db[Owner].patch(3, visits=(visits := visits + 1))
+            process.kill()
+            process.communicate()
+            places.append(db[Owner].count() + db[Pet].count())
+            report = db.check()
+            assert report.ok, report
+        assert places == sorted(places)
+        assert 1 < places[0] < places[-1] < 3_200
+        result = db.load(path, on_conflict="ignore")
+        assert (result.written > 0, result.written + result.skipped, result.failures) == (True, 3_200, 0)
+        assert (db[Owner].count(), db[Pet].count()) == (1_200, 2_000)
+        assert (db[Owner].get(3).email, db[Owner].get(3).visits) == ("own@x", visits)
+        assert db.check().ok
 
 
 def test_a_restarted_load_that_is_killed_too_is_no_obstacle(dump, tmp_path):

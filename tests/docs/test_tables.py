@@ -23,8 +23,11 @@ from kvmodels.engines.postgres.engine import POSTGRES_TRAITS
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows.evolution import build
 from kvmodels.flows.execution import executor as batches
+from kvmodels.flows.kv.leases import Leases
+from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.limits import Limits, Traits
 from kvmodels.query.planning import branches
+from kvmodels.runtime.sync import run
 from kvmodels.schema.compile import indexes as compiled_indexes
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare import declarations
@@ -149,6 +152,13 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
 
 def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
     """One key of every kind that queue, namespaces and locks write."""
+    kv.enqueue("never delivered", backoff_schedule=(), keys_if_undelivered=[("failed",)])
+    engine, form = kv._opening.open(), kv._form
+    leases = Leases(engine.capabilities.traits, time.monotonic)
+    delivery = run(engine, take_message(form, "owner", 1_000, lambda _: 0, leases))
+    assert isinstance(delivery, Delivery)
+    run(engine, delivery.fail())
+    (note,) = (entry.key for entry in kv.list(("__kvmodels__", "dead")))
     kv.enqueue("message")
     kv.namespace("name").set("key", 1)
 
@@ -165,7 +175,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
     waiter.join()
     (message,) = (entry.key for entry in kv.list(("__kvmodels__", "queue")))
     (value,) = (entry.key for entry in kv.list(("__kvmodels__", "ns")))
-    return {"message": message, "value": value, "held": held, "ticket": ticket}
+    return {"message": message, "note": note, "value": value, "held": held, "ticket": ticket}
 
 
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
@@ -177,6 +187,7 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     with open_kv() as kv:
         services = keys_of_the_services(kv)
     names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
+    names |= {"reversed_id": services["note"][2], "number": services["note"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
     assert {eval(key, {}, names) for key in shown} == keys_of_the_layout() | set(services.values())

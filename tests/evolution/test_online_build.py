@@ -361,6 +361,7 @@ def test_one_index_is_built_and_dropped_without_the_others(url_of):
         report = db.build_index(TwoIndexes, "city", progress=seen.append)
         assert (report.index, report.scanned) == ("city", 600)
         assert {(one.step, one.index) for one in seen[2:]} == {("build", "city")}
+        assert {one.total for one in seen} == {600}
         assert db.build_index(TwoIndexes, "city").scanned == 0
         assert db[TwoIndexes].filter(city="Bern").count() == 600
         with pytest.raises(IndexNotReadyError):

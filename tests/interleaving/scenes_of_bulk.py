@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvmodels import F
+from kvmodels import Database, F
+from kvmodels.flows.effects import Flow
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History
@@ -137,6 +139,40 @@ def somebody_moves_away_before_the_removal(test: Interleaving) -> Judge:
     return judge
 
 
+def a_writer_changes_a_record_that_is_loaded(test: Interleaving) -> Judge:
+    """Ada loads it from a dump, in the place of the stored one, whose entries have moved since she has read it."""
+    ada, bob = prepare(test, "a")
+    loading = ada.core.loading([OldPerson], "update", "kvmodels", None)
+    lines = dumped_people()
+
+    def load() -> Flow[Any]:
+        yield from loading.examine(lines)
+        loading.examined()
+        yield from loading.store(lines)
+        return loading.result()
+
+    test.add("ada", ada.run(load()))
+    test.add("bob", bob[OldPerson].patch("a", city="y", team="green"))
+
+    def judge(history: History) -> Iterator[str]:
+        loaded = history.outcomes["ada"]
+        if loaded.error is not None or loaded.returned.written != 2:
+            yield f"ada ended with {loaded}"
+        if sorted(records_of(test.engine)) != ["a", "b"]:
+            yield f"the store has {sorted(records_of(test.engine))}"
+
+    return judge
+
+
+def dumped_people() -> list[str]:
+    """The lines of a dump of two people in city w."""
+    file = io.StringIO()
+    with Database("memory://", models=[OldPerson]) as db:
+        db[OldPerson].bulk_create([OldPerson(id=key, city="w", team="blue") for key in "ab"])
+        db.dump(file, OldPerson)
+    return file.getvalue().splitlines(keepends=True)
+
+
 BULK_SCENES = (
     Scene(
         "progress-check",
@@ -165,5 +201,6 @@ BULK_SCENES = (
     Scene("overtaken", ("bob read", "bob commit", "ada end"), two_processes_create_one_list, OLD_SPEC),
     Scene("halloween", ("ada end",), a_change_moves_records_along_their_index, OLD_SPEC),
     Scene("slice", ("ada end",), one_of_two_is_removed, OLD_SPEC),
+    Scene("R2", ("ada now", "ada read", "bob end", "ada end"), a_writer_changes_a_record_that_is_loaded, OLD_SPEC),
     Scene("judged", ("ada read", "ada read", "bob end", "ada end"), somebody_moves_away_before_the_removal, OLD_SPEC),
 )

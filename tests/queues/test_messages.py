@@ -102,6 +102,38 @@ def test_a_failed_message_comes_back_by_the_schedule_and_is_then_stored(engine, 
     assert waiting(engine) == 0
 
 
+def test_dead_letters_are_those_whose_keys_still_hold_them(engine):
+    kv = Kv(Opening.done(engine), FORM)
+    for number in range(130):
+        kv.enqueue(number, keys_if_undelivered=[("failed", number), ("copies", number)], backoff_schedule=())
+    while isinstance(delivery := take(engine), Delivery):
+        run(engine, delivery.fail())
+    assert sorted(letter.value for letter in kv.dead_letters()) == list(range(130))
+    assert len(kv.dead_letters(limit=7)) == 7
+    assert [letter.keys for letter in kv.dead_letters(("failed", 5))] == [(("failed", 5),)]
+    assert kv.namespace("other").kv.dead_letters() == []
+    for number in range(130):
+        kv.delete(("failed", number))
+        if number != 4:
+            kv.set(("copies", number), "dealt with")
+    [letter] = kv.dead_letters()
+    assert (letter.value, letter.keys) == (4, (("copies", 4),))
+    assert kv.get(("copies", 4)) == letter.entries[0]
+    with pytest.raises(InvalidArgumentError):
+        kv.dead_letters(limit=0)
+    with pytest.raises(InvalidKeyError):
+        kv.dead_letters((None,))  # type: ignore[arg-type]
+
+
+def test_notes_of_dead_letters_that_were_dealt_with_are_removed(engine):
+    kv = Kv(Opening.done(engine), FORM)
+    for number in range(200):
+        kv.enqueue(number, keys_if_undelivered=[("failed", number)], backoff_schedule=())
+        run(engine, taken(engine).fail())
+        kv.delete(("failed", number))
+    assert kv.count(("__kvmodels__", "dead")) < 20
+
+
 def test_the_default_schedule_is_that_of_deno(engine, clock):
     Kv(Opening.done(engine), FORM).enqueue("x")
     waits = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,11 @@ from kvmodels import (
     ReferenceViolationError,
     SchemaMismatchError,
 )
+from kvmodels.flows.evolution import batches
+from tests.killing import Story, killed_until_done
 
 AUTHORS = 50
+SIZE = 10
 WRITERS = 4
 LEAST = 10
 """Writes of each writer after the build, at least."""
@@ -134,6 +138,47 @@ def added_beside_writers(path: Path, *, records: int, dangling: int) -> None:
 
 def test_two_thousand_records_are_checked_beside_four_writers(tmp_path: Path):
     added_beside_writers(tmp_path / "store.db", records=2_000, dangling=20)
+
+
+def _apply(path: str, tell: Callable[..., object]) -> None:
+    for size in ("FIRST_BATCH", "LARGEST_BATCH"):
+        setattr(batches, size, SIZE)
+    with Database(path, models=[Author, Book], durability="relaxed", busy_timeout=60) as db:
+        db.apply(progress=tell)
+
+
+built = Story(_apply, 600 // SIZE)
+
+
+@pytest.mark.servers
+def test_a_foreign_key_is_added_by_processes_that_are_killed_beside_four_writers(tmp_path: Path):
+    path, dangling = tmp_path / "store.db", 20
+    with Database(path, models=[Author, OldBook], durability="relaxed") as db:
+        db[Author].bulk_create([Author(id=number) for number in range(AUTHORS)])
+        targets = [number + AUTHORS if number < dangling else number % AUTHORS for number in range(800)]
+        db[OldBook].bulk_create([OldBook(id=number, author_id=target) for number, target in enumerate(targets)])
+    writers = Writers(path, 800, dangling)
+    writers.start()
+    try:
+        killed_until_done(__name__, "built", path, 13, 8)
+    finally:
+        writers.end()
+    assert writers.unexpected == []
+    assert writers.answers["missing"] == writers.answers["stay"] == 0, dict(writers.answers)
+    with Database(path, models=[Author, Book], durability="relaxed") as db:
+        assert {(one.key, one.kind, one.reason) for one in db.violations(Book)} == {
+            (number, "no_target", "missing") for number in range(dangling)
+        }
+        with pytest.raises(ReferenceViolationError):
+            db[Book].create(id=10**13, author_id=10**13)
+        for number in range(dangling):
+            db[Book].patch(number, author_id=1)
+        (resolved,) = db.resolve(Book)
+        assert resolved.state == "readable"
+        with pytest.raises(ProtectedError):
+            db[Author].remove(1)
+        checked = db.check()
+        assert checked.ok, checked
 
 
 @pytest.mark.soak

@@ -777,7 +777,7 @@ class AsyncDatabase:
         """
         arguments.require_flag("exact", exact)
         found = await self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
-        return replace(found, files=file_sizes(self._engine))
+        return replace(found, files=await worlds.in_thread(file_sizes, self._engine))
 
     # --- copies of records -------------------------------------------------------------------------------------
 

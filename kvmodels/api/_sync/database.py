@@ -763,7 +763,7 @@ class Database:
         """
         arguments.require_flag("exact", exact)
         found = self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
-        return replace(found, files=file_sizes(self._engine))
+        return replace(found, files=worlds.in_thread(file_sizes, self._engine))
 
     # --- copies of records -------------------------------------------------------------------------------------
 

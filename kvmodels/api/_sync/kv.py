@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api import deno_file
 from kvmodels.api._sync import copies
 from kvmodels.api._sync import lock as locks
 from kvmodels.api._sync import namespace as namespaces
@@ -41,6 +42,8 @@ from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
+from kvmodels.flows.kv import dead_letters as letters
+from kvmodels.flows.kv import deno_dump
 from kvmodels.flows.kv import dump as loading_flows
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import namespace as namespace_flows
@@ -400,6 +403,34 @@ class Kv(KvReading):
         listing = overview.list_messages(self._form, self._form.limits_within(engine.limits), limit)
         return perform(engine, listing, self._opening.observation("messages"))
 
+    def dead_letters(self, prefix: Key = (), *, limit: int = 1_000) -> list[letters.DeadLetter]:
+        """Return messages that were never delivered and are still stored under one of their ``keys_if_undelivered``.
+
+        A program has dealt with one when it has deleted its keys or given them other values.
+
+        Args:
+            prefix: only messages under this key, or under keys that begin with these parts.
+            limit: the maximum number of messages, 1 or more.
+
+        Returns:
+            The messages, in no particular order. Two reads per 100.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive whole number.
+            InvalidKeyError: the prefix is not a key.
+            DecodeError: a message cannot be read.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     _ = kv.enqueue("hello", backoff_schedule=(), keys_if_undelivered=[("failed", 1)])
+            ...     kv.dead_letters()
+            []
+        """
+        engine = engine_of(self._opening)
+        listing = letters.list_dead_letters(self._form, self._form.limits_within(engine.limits), prefix, limit)
+        return perform(engine, listing, self._opening.observation("dead_letters"))
+
     def locks(self) -> list[overview.HeldLock]:
         """Return the locks that are held or waited for, by name.
 
@@ -567,8 +598,56 @@ class Kv(KvReading):
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         loading = dump_formats.loading_in(format, self._form, limits, str(ULID()), progress)
+        return self._load(loading, partial(DumpReader, file), restart, progress)
+
+    def load_deno(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        restart: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Load the SQLite file of a Deno program into this store, which must be empty: completely or not at all.
+
+        Values, deadlines and the messages of the queue are loaded. Versionstamps are new, and in the order of those in
+        the file; entries of different commits may get the same one. A program of Deno may use the file meanwhile: what
+        is loaded is its state at the beginning. It needs the extra ``v8``, whatever the codec of this store.
+
+        Args:
+            path: the path that the program has passed to ``Deno.openKv()``. Copy a file together with its ``-wal``.
+            restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
+                refused.
+            progress: called after each batch with the number of keys so far; an exception that it raises ends the load,
+                and the store is left empty.
+
+        Returns:
+            The number of keys and messages written.
+
+        Raises:
+            EngineError: the store is not empty, or there is no such file.
+            ForeignFileError: it is not a file of Deno KV; UnsupportedError: its tables have an unknown version, or the
+                package of the codec v8 is not installed.
+            DecodeError: the file is damaged.
+            InvalidValueError, LimitExceededError: the store cannot hold a value, such as one that contains itself.
+            ReservedKeyError: a key begins with ``"__kvmodels__"``.
+            ReadOnlyError, StorageFullError: nothing can be written.
+        """
+        engine = engine_of(self._opening)
+        limits = self._form.limits_within(engine.limits)
+        dump_formats.require_dump_options("deno", progress)
+        loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
+        return self._load(loading, partial(deno_file.DenoFileReader, path), restart, progress)
+
+    def _load(
+        self,
+        loading: loading_flows.Loading,
+        open_source: Callable[[], DumpReader | deno_file.DenoFileReader],
+        restart: bool,
+        progress: Callable[[int], object] | None,
+    ) -> int:
+        engine = engine_of(self._opening)
         observation = self._opening.observation("load")
-        with observing.observed(observation), DumpReader(file) as reader:
+        with observing.observed(observation), in_thread(open_source) as reader:
             try:
                 run(engine, observing.through(observation, loading.begin(restart=restart)))
                 while lines := in_thread(reader.read):

@@ -5,7 +5,7 @@ Rules of this module: without model classes, entries are compared with the catal
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -17,15 +17,24 @@ from kvmodels.cli.store import OpenStore
 from kvmodels.cli.wording import in_commands
 from kvmodels.flows.check.findings import CheckReport, Finding
 
+REPAIR: Final = "--repair"
+ENTRIES: Final = "entries"
+"""The value of ``--repair`` alone."""
+
 
 def check(
     line: CommandLine,
     *,
     models: Models = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair index entries and counters.")] = False,
-    repair_all: Annotated[
-        bool, typer.Option("--repair-all", help="Also delete foreign keys and undecodable rows; asks first.")
-    ] = False,
+    repair: Annotated[
+        Literal["entries", "all"] | None,
+        typer.Option(
+            REPAIR,
+            metavar="[=all]",
+            help="Repair index entries and counters; =all also deletes keys of no model and unreadable rows, "
+            "and asks first.",
+        ),
+    ] = None,
     throttle: Throttle = None,
     yes: Yes = False,
 ) -> None:
@@ -35,7 +44,7 @@ def check(
     repaired or not. A database that is given as a URL is compared with its catalogue only, all collections at once, and
     cannot be repaired.
     """
-    kind: Literal["all"] | bool = "all" if repair_all else repair
+    kind: Literal["all"] | bool = "all" if repair == "all" else repair is not None
     with line.open(writes=bool(kind)) as store:
         if kind:
             store.require_models()
@@ -43,7 +52,7 @@ def check(
             raise CommandError(
                 "with a URL, all collections are checked", hint="Leave MODEL out, or give module:object."
             )
-        if repair_all:
+        if repair == "all":
             line.confirm("Delete keys that do not belong to a model, and rows that cannot be read?", yes=yes)
         report = _checked(line, store, models, kind, throttle)
         summary = str(report).partition("\n")[0]

@@ -6,6 +6,8 @@ store. Nothing overwrites a file.
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -15,11 +17,13 @@ from typing import IO, Annotated, Literal
 import typer
 
 from kvmodels.api._sync.kv import Kv, open_kv
+from kvmodels.api.deno_file import SQLITE_MAGIC
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import ReportProgress
-from kvmodels.cli.store import open_store
+from kvmodels.cli.store import OpenStore, open_store
 from kvmodels.flows.transfer.load import LoadResult
+from kvmodels.schema.describe.describe import describe
 
 Format = Annotated[
     Literal["kvmodels", "deno"],
@@ -38,6 +42,8 @@ LoadedModels = Annotated[
     typer.Argument(metavar="MODEL", help="With --into-used: load only these models.", show_default=False),
 ]
 STANDARD_STREAM = "-"
+LAST_LINE = 100
+"""The maximum number of bytes in the last line of a dump."""
 
 
 def dump(
@@ -54,7 +60,7 @@ def dump(
     """
     target = typer.get_binary_stream("stdout") if output == STANDARD_STREAM else output
     with line.open() as store, line.output.progress() as progress:
-        told = _told(progress, "dump")
+        told = _told(progress, "dump", _number_of_keys(line, store, models))
         if models:
             count = store.db.dump(target, *store.chosen(models), format=format, progress=told)
         else:
@@ -78,7 +84,8 @@ def load(
 ) -> None:
     """Load a dump into the store.
 
-    The store must be empty, and the dump is loaded completely or not at all. --into-used loads into a store that holds
+    The store must be empty, and the dump is loaded completely or not at all. With --format deno, FILE may also be the
+    SQLite file of a Deno program. --into-used loads into a store that holds
     data: it examines every line before the first write, and then writes records with their index entries, in batches.
     It needs the model classes for records. Exit code 1: keys exist already, or records were left out.
     """
@@ -87,8 +94,15 @@ def load(
     if into_used and restart:
         raise CommandError("--restart is for a load into an empty store", hint="Leave out one of the two options.")
     with _opened(file) as source, line.open(writes=True, creates=True) as store, line.output.progress() as progress:
-        told = _told(progress, "load")
-        if not into_used:
+        told = _told(progress, "load", _number_at_end(source))
+        if format == "deno" and _is_sqlite(source):
+            if into_used:
+                raise CommandError(
+                    "the file of a Deno program is loaded into an empty store only",
+                    hint="Load it into a new store, dump that with --format deno, and load the dump.",
+                )
+            result = LoadResult(store.kv.load_deno(file, restart=restart, progress=told))
+        elif not into_used:
             result = LoadResult(store.kv.load(source, format=format, restart=restart, progress=told))
         else:
             chosen = store.chosen(models) if models else []
@@ -111,6 +125,8 @@ def restore(line: CommandLine, path: Annotated[str, typer.Argument(metavar="PATH
 
     The store may have any engine. Versionstamps are new. To keep them, use the file of the backup itself as the store.
     """
+    if not Path(path).exists():
+        raise CommandError(f"no backup at {path}")
     with open_kv(path, readonly=True) as source, line.open(writes=True, creates=True) as target:
         count = _copy(line, source, target.kv)
     line.output.message(f"{_counted(count)} restored")
@@ -137,9 +153,10 @@ def copy(
 def _copy(line: CommandLine, source: Kv, target: Kv) -> int:
     # Through a file, so that neither store waits for the other one, and a failed dump loads nothing.
     with tempfile.TemporaryFile() as file, line.output.progress() as progress:
-        source.dump(file, progress=_told(progress, "dump"))
+        total = source.count(()) if line.output.shows_progress else None
+        count = source.dump(file, progress=_told(progress, "dump", total))
         file.seek(0)
-        return target.load(file, progress=_told(progress, "load"))
+        return target.load(file, progress=_told(progress, "load", count))
 
 
 @contextmanager
@@ -166,8 +183,42 @@ def _report(line: CommandLine, result: LoadResult) -> None:
         raise typer.Exit(FOUND)
 
 
-def _told(report: ReportProgress, label: str) -> Callable[[int], None]:
-    return lambda count: report(label, count, None)
+def _told(report: ReportProgress, label: str, total: int | None) -> Callable[[int], None]:
+    return lambda count: report(label, count, total if total is None else max(total, count))
+
+
+def _number_of_keys(line: CommandLine, store: OpenStore, models: list[str] | None) -> int | None:
+    """Return the approximate number of keys of a dump; None without a progress bar."""
+    if not line.output.shows_progress:
+        return None
+    if not models:
+        return store.kv.count(())
+    return sum(store.kv.count((describe(model).collection,)) for model in store.chosen(models))
+
+
+def _is_sqlite(source: IO[bytes]) -> bool:
+    """Return whether a file begins like one of SQLite."""
+    if not source.seekable():
+        return False
+    start = source.tell()
+    found = source.read(len(SQLITE_MAGIC))
+    source.seek(start)
+    return found == SQLITE_MAGIC
+
+
+def _number_at_end(source: IO[bytes]) -> int | None:
+    """Return the number of keys in the last line of a dump; None for a stream and for dumps without this line."""
+    if not source.seekable():
+        return None
+    start = source.tell()
+    source.seek(max(start, source.seek(0, os.SEEK_END) - LAST_LINE))
+    end = source.read()
+    source.seek(start)
+    try:
+        keys = json.loads(end.strip().rpartition(b"\n")[2])["end"]["keys"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return keys if isinstance(keys, int) else None
 
 
 def _counted(count: int) -> str:

@@ -94,13 +94,20 @@ def _lines(found: StoreStats) -> list[dict[str, Any]]:
     lines += [
         {"part": "queue: ready", "rows": found.queue_ready},
         {"part": "queue: later", "rows": found.queue_later},
+        {"part": "queue: dead letters", "rows": found.dead_letters},
         {"part": "locks: held", "rows": found.locks_held},
         {"part": "locks: waiting", "rows": found.lock_waiters},
         _line("namespaces", found.namespaces),
         _line("library", found.library),
         _line("other keys", found.other),
     ]
-    return lines + [{"part": f"file {Path(path).name}", "bytes": size} for path, size in found.files.items()]
+    return lines + [{"part": _of_disk(path), "bytes": size} for path, size in found.files.items()]
+
+
+def _of_disk(path: str) -> str:
+    """Return a label for a file, or for a table of a server, whose name is not a path."""
+    name = Path(path).name
+    return f"table {name}" if name == path else f"file {name}"
 
 
 def _line(part: str, rows: RowStats) -> dict[str, Any]:

@@ -106,18 +106,32 @@ def watch(
     line: CommandLine,
     *,
     parts: Key,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Print the keys below it instead; the store needs a change log.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="VERSIONSTAMP", help="With --prefix: only the changes after this commit."),
+    ] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="End after this many idle seconds.")] = None,
 ) -> None:
-    """Print a key at every change.
+    """Print a key, or all keys below it, at every change.
 
-    The first line is the present state. Each line is a JSON object. It ends with Ctrl-C. The value and the versionstamp
-    of an absent key are null.
+    The first lines are the present state. Each line is a JSON object. It ends with Ctrl-C. The value and the
+    versionstamp of an absent key are null.
     """
     key = parse_key(parts)
-    if not key:
-        raise CommandError("the key is empty", hint="Name the key to watch.")
+    if since is not None and not prefix:
+        raise CommandError("--since needs --prefix", hint="A watch of one key begins with its present state.")
+    if not key and not prefix:
+        raise CommandError("the key is empty", hint="Name the key to watch, or watch all keys with --prefix.")
     with line.open() as store:
-        for entries in store.kv.watch([key], timeout=timeout):
+        watched = (
+            store.kv.watch(prefix=key, since=since, timeout=timeout)
+            if prefix
+            else store.kv.watch([key], timeout=timeout)
+        )
+        for entries in watched:
             line.output.rows(_COLUMNS, (_entry(entry) for entry in entries), "nl")
             sys.stdout.flush()
 

@@ -1,7 +1,6 @@
 """``queue``, ``queue dead`` and ``locks``.
 
-Rules of this module: messages are listed without taking them. A dead letter is a value below a key that the sender
-named in ``keys_if_undelivered``; only the operator knows which keys these are.
+Rules of this module: messages are listed without taking them.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import typer
 
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import FOUND, CommandError
-from kvmodels.cli.operands import key_text, parse_key
+from kvmodels.cli.operands import parse_key
 from kvmodels.cli.output import moment
 from kvmodels.codecs.typed_json import key_to_json, value_to_json
-from kvmodels.core.operations import Entry
+from kvmodels.flows.kv.dead_letters import DeadLetter
 from kvmodels.flows.kv.waiting import QueuedMessage
 
 Limit = Annotated[int, typer.Option("--limit", "-l", min=1, help="List at most this many.")]
@@ -37,26 +36,29 @@ def dead(
     line: CommandLine,
     *,
     parts: Annotated[
-        list[str], typer.Argument(metavar="PART", help="The first parts of the keys in keys_if_undelivered.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="PART", help="The first parts of their keys; all messages if absent."),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Put them into the queue again, and delete the keys.")] = False,
     limit: Limit = 1_000,
 ) -> None:
     """List messages that were never delivered, or retry them.
 
-    They are the values below the keys that their senders gave as keys_if_undelivered. With --retry, each message moves
-    in one commit.
+    They are stored under the keys that their senders gave as keys_if_undelivered, until a program deletes or changes
+    these. With --retry, each message moves in one commit, and keeps its keys.
     """
-    prefix = parse_key(parts)
+    prefix = parse_key(parts or [])
     with line.open(writes=retry) as store:
-        found = list(store.kv.list(prefix, limit=limit))
+        found = store.kv.dead_letters(prefix, limit=limit)
         if not retry:
-            line.output.listing(("key", "value"), map(_letter, found), none=f"no keys below {key_text(prefix)}")
+            line.output.listing(("id", "keys", "value"), map(_letter, found), none="no messages were given up")
             return
         lost = 0
-        for entry in found:
-            moved = store.kv.atomic().check(entry).enqueue(entry.value).delete(entry.key).commit()
-            lost += not moved.ok
+        for letter in found:
+            operation = store.kv.atomic().enqueue(letter.value, keys_if_undelivered=letter.keys)
+            for entry in letter.entries:
+                operation.check(entry).delete(entry.key)
+            lost += not operation.commit().ok
         moved_ones = len(found) - lost
         line.output.message(f"{moved_ones} message{' is' if moved_ones == 1 else 's are'} in the queue again")
         if lost:
@@ -84,5 +86,6 @@ def _message(message: QueuedMessage) -> dict[str, Any]:
     }
 
 
-def _letter(entry: Entry) -> dict[str, Any]:
-    return {"key": key_to_json(entry.key), "value": value_to_json(entry.value)}
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    keys = [key_to_json(key) for key in letter.keys]
+    return {"id": letter.id, "keys": keys, "value": value_to_json(letter.value)}

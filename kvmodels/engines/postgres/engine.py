@@ -28,7 +28,15 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit
 from kvmodels.engines.postgres.errors import closed
 from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
-from kvmodels.engines.postgres.reads import changes_of, changes_once, count_once, guard_in, read_and_follow, version_of
+from kvmodels.engines.postgres.reads import (
+    changes_of,
+    changes_once,
+    count_once,
+    guard_in,
+    read_and_follow,
+    sizes_once,
+    version_of,
+)
 from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible_options, retention_ms, shown_url
 from kvmodels.engines.postgres.snapshot import PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
@@ -121,7 +129,7 @@ class PostgresEngine:
         self._store: PostgresStore | None = None
         store = self._store = _attach(url, self._url, options)
         self.capabilities = Capabilities(
-            POSTGRES_TRAITS, submitting=self, native=self, commit_resolver=self, turns=store.turns
+            POSTGRES_TRAITS, submitting=self, native=self, commit_resolver=self, turns=store.turns, size_reader=self
         )
         forget_after_fork(self)
 
@@ -289,6 +297,16 @@ class PostgresEngine:
         """
         with self.snapshot() as state:
             copy_snapshot(state, path, self._url, SHARED_FILE_MODE, self.now_ms())
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each table in bytes, with its indexes, by qualified name. One round trip.
+
+        Raises:
+            ClosedError, EngineTimeoutError.
+        """
+        store = self.check_open()
+        found = store.reading(lambda: sizes_once(store.texts))
+        return {f"{store.options.schema}.{table}": size for table, size in found.items()}
 
     def native(self) -> PostgresAsyncEngine:
         """Return the form for the running event loop, always the same one."""

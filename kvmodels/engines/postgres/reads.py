@@ -50,6 +50,11 @@ _READ: Final = "SELECT part, k, v, e, s, d FROM {schema}.read_1(%b, %b, %b, %b, 
 _COUNT: Final = "SELECT part, s, d FROM {schema}.count_1(%b, %b, %b, %b, %b, %b, %b)"
 _CHANGES: Final = "SELECT part, k, changed, v, e, s, d FROM {schema}.changes_1(%b, %b, %b, %b, %b, %b)"
 _STATE: Final = "SELECT state, present FROM {schema}.state_1(%b, %b)"
+_SIZES: Final = (
+    "SELECT class.relname::pg_catalog.text, pg_catalog.pg_total_relation_size(class.oid) "
+    "FROM pg_catalog.pg_class class "
+    "WHERE class.relkind = 'r' AND class.relnamespace = pg_catalog.to_regnamespace('{schema}') ORDER BY 1"
+)
 _DUE: Final = "SELECT deadline, log_ms, log_floor, oldest FROM {schema}.due_1()"
 
 
@@ -61,11 +66,16 @@ class Statements(NamedTuple):
     changes: bytes
     state: bytes
     due: bytes
+    sizes: bytes
 
 
 def statements(schema: str) -> Statements:
     """Return the statements for a schema, whose name is quoted."""
-    return Statements(*(text.format(schema=schema).encode() for text in (_READ, _COUNT, _CHANGES, _STATE, _DUE)))
+    read, number, changes, state, due = (
+        text.format(schema=schema).encode() for text in (_READ, _COUNT, _CHANGES, _STATE, _DUE)
+    )
+    sizes = _SIZES.format(schema=schema.replace("'", "''")).encode()  # a name inside of a literal
+    return Statements(read, number, changes, state, due, sizes)
 
 
 class Times(NamedTuple):
@@ -284,6 +294,12 @@ def due_once(texts: Statements) -> Calls[tuple[Any, ...]]:
     """Read what waits to be removed: the one row of ``due_1``."""
     answer = yield Call(texts.due, ())
     return answer[0]
+
+
+def sizes_once(texts: Statements) -> Calls[dict[str, int]]:
+    """Read the size of each table in bytes, with its indexes; a table that is being dropped has none."""
+    answer = yield Call(texts.sizes, ())
+    return {name: size for name, size in answer if size is not None}
 
 
 def guard_in(found: ReadResult, guard: Guard) -> GuardFailed | None:

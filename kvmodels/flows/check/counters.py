@@ -169,7 +169,8 @@ class _Counting:
         if rows:
             self._passed = len(rows) + (0 if start == prefix else self._passed)
             progress = SchemaProgress("check", self._live.schema.collection, index, self._passed)
-            yield from self._pace.after(progress, len(rows))
+            left = ReadRange(key_successor(rows[-1].key), after_prefix(prefix))
+            yield from self._pace.after(progress, len(rows), left)
         return rows
 
 

@@ -113,7 +113,7 @@ class Scrub:
                 self._add_up(judged)
             start, passed = key_successor(rows[-1].key), passed + len(rows)
             self.scanned += len(rows)
-            yield from self._passed(None, passed, rows)
+            yield from self._passed(None, passed, rows, prefix)
 
     def _add_up(self, entries: RecordEntries) -> None:
         row = entries.row
@@ -143,7 +143,7 @@ class Scrub:
                         expected.setdefault(key, []).append((wanted, row))
             yield from self._compare(view, expected)
             start, passed = key_successor(rows[-1].key), passed + len(rows)
-            yield from self._passed(None, passed, rows)
+            yield from self._passed(None, passed, rows, prefix)
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | RecordEntries:
         """Return the finding about a record, or its expected entries."""
@@ -267,7 +267,7 @@ class Scrub:
             sums.take(rows)
             start, passed = key_successor(rows[-1].key), passed + len(rows)
             self.scanned += len(rows)
-            yield from self._passed(place, passed, rows)
+            yield from self._passed(place, passed, rows, prefix)
 
     def _entries(self, place: _Generation, differing: Container[int], *, counted: bool) -> Flow[None]:
         """Check every entry of one index generation in one of these sums, and the record that must expect it."""
@@ -292,7 +292,7 @@ class Scrub:
                     yield from self._judge_entry(live, index, row, record)
             start, passed = key_successor(rows[-1].key), passed + len(rows)
             self.scanned += len(rows) if counted else 0
-            yield from self._passed(place, passed, rows)
+            yield from self._passed(place, passed, rows, prefix)
 
     def _records_of(
         self, view: HeaderView, live: LiveCollection, index: LiveIndex, entries: Sequence[Row]
@@ -390,9 +390,10 @@ class Scrub:
             return None
         return result.ranges[0]
 
-    def _passed(self, place: _Generation | None, passed: int, rows: Sequence[Row]) -> Flow[None]:
+    def _passed(self, place: _Generation | None, passed: int, rows: Sequence[Row], prefix: bytes) -> Flow[None]:
         name = None if place is None else place[0]
-        yield from self._pace.after(SchemaProgress("check", self._collection, name, passed), len(rows))
+        left = ReadRange(key_successor(rows[-1].key), after_prefix(prefix))
+        yield from self._pace.after(SchemaProgress("check", self._collection, name, passed), len(rows), left)
 
     def _report(self, suspect: Suspect) -> Flow[None]:
         # One key is one finding, but several records may expect one unique slot.

@@ -21,6 +21,7 @@ from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, KvModelsError, SchemaMismatchError
 from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, read_row
+from kvmodels.flows.kv.dead_letters import noted_message
 from kvmodels.indexing.entries import owner_in
 
 KeyKind = Literal[
@@ -36,6 +37,7 @@ KeyKind = Literal[
     "unmigrated",
     "violation",
     "message",
+    "dead_letter",
     "lock",
     "ticket",
     "bulk",
@@ -58,7 +60,8 @@ class KeyExplanation:
     Attributes:
         key: the parts of the key; ``(bytes,)`` for bytes that are not a key.
         kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index;
-            ``message`` of a queue, ``lock``, ``ticket`` of a waiter for a lock; ``namespace``: a key of a namespace;
+            ``message`` of a queue, ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
+            ``namespace``: a key of a namespace;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
             ``key_counter``, ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in
             the table of the stored layout; ``reserved``: another key of the library; ``foreign``: a key below the name
@@ -111,6 +114,7 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "unmigrated": "record {key} of {place} that a migration cannot rewrite",
     "violation": "record {key} that {place} cannot hold",
     "message": "message {name} of the queue",
+    "dead_letter": "note of a key that holds the dead letter {name}",
     "lock": "lock {name}",
     "ticket": "ticket of a waiter for the lock {name}",
     "bulk": "row of the bulk write {name}",
@@ -230,6 +234,8 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return _of_a_record(header, key, of_kind, collection, pk)
         case ("queue", int(), str() as message):
             return KeyExplanation(key, "message", name=message)
+        case ("dead", *rest) if (message_id := noted_message(tuple(rest))) is not None:
+            return KeyExplanation(key, "dead_letter", name=message_id)
         case ("lock", str() as name):
             return KeyExplanation(key, "lock", name=name)
         case ("lock", str() as name, str()):

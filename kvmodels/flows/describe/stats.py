@@ -24,6 +24,7 @@ from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, count_rows, now, read, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
+from kvmodels.flows.kv.dead_letters import count_dead_letters
 
 ROWS_AT_ONCE: Final = 500
 SAMPLED_ROWS: Final = 100
@@ -95,17 +96,20 @@ class StoreStats:
         collections: each collection in the catalogue, in the order of the names.
         queue_ready: messages of the queue that can be taken now.
         queue_later: messages that are delayed, or that a worker is handling.
+        dead_letters: messages that were given up, and are still stored under one of their ``keys_if_undelivered``.
         locks_held: the number of locks that have a holder.
         lock_waiters: the number of tickets of waiters for locks.
         namespaces: the rows of all namespaces, with their own queues and locks.
         library: other rows of the library, such as the catalogue and progress of schema changes.
         other: keys of the program, and rows below no collection of the catalogue.
-        files: the size of each file of the store in bytes; empty for stores in memory and on a server.
+        files: the size of each file of the store in bytes, or of each table on a server with its indexes; empty in
+            memory.
     """
 
     collections: tuple[CollectionStats, ...]
     queue_ready: int
     queue_later: int
+    dead_letters: int
     locks_held: int
     lock_waiters: int
     namespaces: RowStats
@@ -124,7 +128,7 @@ class StoreStats:
         for collection in self.collections:
             lines.append(f"{collection.name}: {collection.records}")
             lines += [f"  {index.name}: {index.entries}" for index in collection.indexes]
-        lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later")
+        lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead")
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
         named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
         lines += [f"{name}: {part}" for name, part in named]
@@ -155,6 +159,7 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
     """Return the numbers of rows and bytes by collection and index.
 
     Cost: ``exact`` reads every row in batches of 500; otherwise one count and at most two small reads for each range.
+    Dead letters take two reads per 100.
     """
     view = yield from reload_header(context)
     time = yield from now()
@@ -166,10 +171,12 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
             continue
         stats = yield from (_scanned(context, pace, (start, end, part)) if exact else _sampled(context, start, end))
         found[part] = found.get(part, RowStats()) + stats
+    dead_letters = yield from count_dead_letters(context.codec, context.limits)
     return StoreStats(
         collections=tuple(_collections(view.header, found)),
         queue_ready=found.get(_READY, RowStats()).rows,
         queue_later=found.get(_LATER, RowStats()).rows,
+        dead_letters=dead_letters,
         locks_held=held,
         lock_waiters=waiting,
         namespaces=found.get(_NAMESPACES, RowStats()),
@@ -249,7 +256,9 @@ def _scanned(context: Context, pace: Pace, one: _Range) -> Flow[RowStats]:
         total += _sum(rows)
         start = key_successor(rows[-1].key)
         yield from pace.after(
-            SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows), len(rows)
+            SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows),
+            len(rows),
+            ReadRange(start, end),
         )
 
 

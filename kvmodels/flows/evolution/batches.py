@@ -139,6 +139,11 @@ def read_batch(
     return progress[0] if progress else None, rows
 
 
+def records_after(layout: RecordLayout, key: bytes) -> ReadRange:
+    """Return the range of the records after a packed key."""
+    return ReadRange(key_successor(key), after_prefix(layout.prefix))
+
+
 class RecordBatch:
     """The checks and mutations of one commit."""
 

@@ -37,7 +37,14 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, rows_at_once
-from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
+from kvmodels.flows.evolution.batches import (
+    BatchSize,
+    IndexViolation,
+    RecordBatch,
+    index_violation,
+    read_batch,
+    records_after,
+)
 from kvmodels.flows.evolution.header import commit_header, drop_generations, outdated_generations, raise_schema_version
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
@@ -211,7 +218,7 @@ def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -
         if batch.committed:
             scanned += batch.scanned
             progress = SchemaProgress("build", schema.collection, index.stored.name, batch.total)
-            yield from pace.after(progress, batch.scanned)
+            yield from pace.after(progress, batch.scanned, records_after(context.layouts[schema.collection], cursor))
 
 
 def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[BuildReport | None]:

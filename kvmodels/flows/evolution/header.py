@@ -481,5 +481,6 @@ def _remove_entries(
             if not isinstance(outcome, Committed):
                 return False
             removed += len(rows)
-            yield from pace.after(SchemaProgress("drop", collection.name, index.name, removed), len(rows))
+            left = ReadRange(prefix, after_prefix(prefix))
+            yield from pace.after(SchemaProgress("drop", collection.name, index.name, removed), len(rows), left)
     return True

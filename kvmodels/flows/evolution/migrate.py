@@ -27,7 +27,14 @@ from kvmodels.core.operations import Check, Delete, GuardFailed, ReadRange, Row,
 from kvmodels.errors import DecodeError, KvModelsError, LimitExceededError, SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once
-from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
+from kvmodels.flows.evolution.batches import (
+    BatchSize,
+    IndexViolation,
+    RecordBatch,
+    index_violation,
+    read_batch,
+    records_after,
+)
 from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
@@ -177,7 +184,8 @@ def _scan(
             counts.scanned += batch.passed
             counts.written += batch.written
             progress = SchemaProgress("migrate", schema.collection, None, known.scanned, known.written)
-            yield from pace.after(progress, batch.passed)
+            left = records_after(context.layouts[schema.collection], known.cursor)
+            yield from pace.after(progress, batch.passed, left)
 
 
 def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]:

@@ -8,10 +8,12 @@ databases use ``SAMPLE`` as a default.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Literal, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.operations import GuardFailed, ReadRange
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows import arguments, effects
 
@@ -36,6 +38,7 @@ class SchemaProgress:
             that this process removed; for a check, of records, entries or counters that were read.
         written: the number of records that were rewritten, by all processes together; None for a build, a drop and a
             check.
+        total: about how many there are to process, from one count of the rows that are left at the first report.
     """
 
     step: Literal["build", "migrate", "drop", "check", "stats"]
@@ -43,6 +46,7 @@ class SchemaProgress:
     index: str | None
     scanned: int
     written: int | None = None
+    total: int | None = None
 
 
 class Pace:
@@ -59,7 +63,7 @@ class Pace:
         250
     """
 
-    __slots__ = ("_progress", "_throttle")
+    __slots__ = ("_last", "_progress", "_throttle", "_total")
 
     def __init__(
         self, progress: Callable[[SchemaProgress], object] | None = None, throttle: float | None = None
@@ -75,6 +79,8 @@ class Pace:
         if progress is not None:
             arguments.require_callable("progress", progress, "Give a function that takes a SchemaProgress.")
         self._progress = progress
+        self._last: SchemaProgress | None = None
+        self._total = 0
         self._throttle = None if throttle is None or throttle > _UNREACHABLE else throttle
 
     def size(self, wanted: int) -> int:
@@ -83,12 +89,29 @@ class Pace:
             return wanted
         return max(1, min(wanted, int(self._throttle * _LONGEST_PAUSE_S)))
 
-    def after(self, progress: SchemaProgress, rows: int) -> effects.Flow[None]:
-        """Call the listener, and pause for the time that ``rows`` records may take."""
+    def after(self, progress: SchemaProgress, rows: int, left: ReadRange) -> effects.Flow[None]:
+        """Call the listener, and pause for the time that ``rows`` records may take.
+
+        ``left``: the rows that the step has not processed yet; counted at its first report, if there is a listener.
+        """
         if self._progress is not None:
-            self._progress(progress)
+            if not self._continues(progress):
+                counted = yield from effects.count_rows((left,))
+                assert not isinstance(counted, GuardFailed), "there is no guard"
+                self._total = progress.scanned + counted.numbers[0]
+            self._last = progress
+            self._progress(replace(progress, total=max(self._total, progress.scanned)))
         if self._throttle is not None and rows:
             yield from effects.sleep(rows / self._throttle)
+
+    def _continues(self, progress: SchemaProgress) -> bool:
+        """Return whether a report is of the same step as the last one."""
+        last = self._last
+        return (
+            last is not None
+            and (last.step, last.collection, last.index) == (progress.step, progress.collection, progress.index)
+            and last.scanned < progress.scanned
+        )
 
 
 UNPACED: Final = Pace()

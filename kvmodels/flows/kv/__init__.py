@@ -5,5 +5,15 @@ from __future__ import annotations
 from kvmodels._support.lazy_modules import deferred_modules
 
 __getattr__ = deferred_modules(
-    __name__, "deno_dump", "dump", "formats", "lock", "namespace", "operations", "queue", "record_watch", "watch"
+    __name__,
+    "dead_letters",
+    "deno_dump",
+    "dump",
+    "formats",
+    "lock",
+    "namespace",
+    "operations",
+    "queue",
+    "record_watch",
+    "watch",
 )

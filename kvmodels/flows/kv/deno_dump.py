@@ -22,6 +22,7 @@ from kvmodels.core.operations import Row, Set, format_versionstamp
 from kvmodels.errors import InvalidValueError, ReservedKeyError
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv.dump import Dumping, Loading, dump_line
+from kvmodels.flows.kv.queue import Message, NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
 
@@ -102,6 +103,21 @@ class DenoLoading(Loading):
                 owner=owner,
                 hint='Load records with db.load(file, format="deno"), which also writes their index entries.',
             )
+
+
+class DenoFileLoading(DenoLoading):
+    """One load of the file of a Deno program: entries, and messages of the queue as lines with ``ready_at``."""
+
+    def _read(self, line: str | bytes) -> list[Set]:
+        content = parse_deno_line(line)
+        if "ready_at" not in content:
+            return super()._read(line)
+        value, encoding = self._form.codec.encode(
+            deno_value(content["value"], as_in_javascript=self._form.codec.name == "v8")
+        )
+        keys = tuple(self._form.root + bytes.fromhex(key) for key in content["undelivered"])
+        message = Message(value, encoding, tuple(content["backoff"]), keys)
+        return [NewMessage(content["id"], 0, message).arrival(self._form, content["ready_at"])]
 
 
 def deno_content(content: Any) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Muta
 from kvmodels.errors import CommitUnknownError, DecodeError, InvalidArgumentError
 from kvmodels.flows.arguments import duration_ms, items_of
 from kvmodels.flows.effects import Flow, commit, now, read
+from kvmodels.flows.kv.dead_letters import note_keys
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 
@@ -221,10 +222,15 @@ class Delivery:
     def fail(self) -> Flow[float | None]:
         """Put the message back by its schedule, or store it under ``keys_if_undelivered`` after the last delivery.
 
+        The last step takes two commits, of which the first one notes the keys for ``dead_letters()``.
+
         Returns seconds until it is ready again; None if it was given up, or if another owner has it.
         """
         backoff = self._message.backoff
         if not backoff:
+            if self._message.undelivered:
+                value = self._message.value, self._message.encoding
+                yield from note_keys(self._form, self._id, self._message.undelivered, value, owned=self._owned())
             yield from self._commit((Delete(self._key), *_dead_letters(self._message)), None)
             return None
         time = yield from now()
@@ -239,7 +245,7 @@ class Delivery:
 
     def _commit(self, mutations: tuple[Mutation, ...], target: _Target | None) -> Flow[bool]:
         """Apply one step if the message has not moved since the last one; return whether it was applied."""
-        write = AtomicWrite((Check(self._key, self._versionstamp),), mutations)
+        write = AtomicWrite((self._owned(),), mutations)
         unknown: CommitUnknownError | None = None
         for _ in range(ATTEMPTS):
             try:
@@ -256,6 +262,9 @@ class Delivery:
             if applied is not None:
                 return applied or (target is None and unknown is not None)
         raise unknown or CommitUnknownError("every attempt of a step of a queue met a conflict")
+
+    def _owned(self) -> Check:
+        return Check(self._key, self._versionstamp)
 
     def _look(self, target: _Target | None) -> Flow[bool | None]:
         """Return whether a step with an unknown outcome was applied; None if it was not, or has not arrived yet."""

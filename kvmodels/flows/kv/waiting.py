@@ -14,7 +14,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import Key, decode_key, encode_key, key_successor, prefix_range
 from kvmodels.core.operations import ReadRange, Row
 from kvmodels.core.values import StoredAsJson
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.flows.arguments import require_limit
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.queue import Message, message_parts, queue_prefix
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
@@ -67,14 +67,7 @@ def list_messages(form: StoreFormat, limits: Limits, limit: int) -> Flow[list[Qu
 
     Raises InvalidArgumentError: the limit is not a positive whole number; DecodeError: a message cannot be read.
     """
-    given: object = limit
-    if type(given) is not int or given < 1:
-        raise InvalidArgumentError(
-            "a limit is not a positive whole number",
-            argument="limit",
-            value=limit,
-            hint="Give the maximum number of messages to list.",
-        )
+    require_limit(limit, "Give the maximum number of messages to list.")
     rows = yield from _rows_below(queue_prefix(form), limits, limit)
     return [_message(form, row) for row in rows]
 

@@ -1,0 +1,105 @@
+"""The file of a program of the real Deno is loaded with all values, their order, deadlines and messages."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kvmodels import KvU64, open_async_kv, open_kv
+from kvmodels.core.values import UNDEFINED
+from kvmodels.errors import (
+    DecodeError,
+    EngineError,
+    ForeignFileError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
+from tests.deno.runtime import run_script
+
+SCRIPT = Path(__file__).with_name("fill.ts")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a Deno program that has ended."""
+    path = tmp_path_factory.mktemp("deno") / "deno.sqlite3"
+    run_script(SCRIPT, path)
+    return path
+
+
+@pytest.fixture
+def file(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(filled, tmp_path))
+
+
+@pytest.mark.parametrize("codec", ["msgpack", "v8"])
+def test_everything_in_the_file_of_a_program_is_loaded(file: Path, codec: str):
+    before = file.read_bytes()
+    seen: list[int] = []
+    with open_kv(codec=codec) as kv:
+        assert kv.load_deno(file, progress=seen.append) == 607
+        assert seen[-1] == 607
+        first = kv.get(("z", "first"))
+        assert first.value == {"name": "Ada", "tags": {"admin"}, "at": datetime.fromtimestamp(0.005, UTC)}
+        one, two, nan, nothing = kv.get(("b",)).value
+        assert (one, two, nan != nan, nothing) == (1.0, 2, True, UNDEFINED)
+        assert kv.get(("a",)).value == "last"
+        assert kv.get(("hits",)).value == KvU64(7)
+        assert kv.get((b"\0\1", 1, 1.5, True, "é\0")).versionstamp is not None
+        assert kv.count(("many",)) == 600
+        expires_at = kv.get(("soon",)).expires_at
+        assert expires_at is not None
+        stamps = [kv.get(("many", float(n))).versionstamp or "" for n in range(600)]
+        assert stamps == sorted(stamps)
+        assert (first.versionstamp or "") <= stamps[0] < stamps[-1] <= (kv.get(("a",)).versionstamp or "")
+        [message] = kv.messages()
+        assert (message.value, message.redeliveries, message.keys_if_undelivered) == (
+            {"to": "ada"},
+            2,
+            (("failed", 1.0),),
+        )
+        assert abs(message.ready_at - expires_at) < 60_000
+    assert file.read_bytes() == before
+
+
+async def test_the_asynchronous_store_loads_the_same(file: Path):
+    async with open_async_kv() as kv:
+        assert await kv.load_deno(str(file)) == 607
+        assert (await kv.get(("hits",))).value == KvU64(7)
+
+
+def test_other_files_are_refused_and_nothing_is_loaded(file: Path, tmp_path: Path):
+    (tmp_path / "text").write_text("no database " * 200)
+    with open_kv(tmp_path / "own.db") as own:
+        own.set(("a",), 1)
+    shutil.copy(file, tmp_path / "later")
+    shutil.copy(file, tmp_path / "damaged")
+    with closing(sqlite3.connect(tmp_path / "later")) as later, later:
+        later.execute("UPDATE migration_state SET version = 9")
+    with closing(sqlite3.connect(tmp_path / "damaged")) as damaged, damaged:
+        damaged.execute("UPDATE kv SET v = x'ff0f6f' WHERE k IN (SELECT max(k) FROM kv)")
+    with open_kv() as kv:
+        for name, error in (
+            ("text", ForeignFileError),
+            ("own.db", ForeignFileError),
+            ("later", UnsupportedError),
+            ("damaged", DecodeError),
+            ("missing", EngineError),
+            ("", InvalidArgumentError),
+        ):
+            with pytest.raises(error):
+                kv.load_deno(tmp_path / name if name else "")
+            assert kv.count(()) == 0, name
+        with pytest.raises(InvalidArgumentError):
+            kv.load_deno(file, progress=5)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError):
+            kv.load_deno(5)  # type: ignore[arg-type]
+        kv.set(("a",), 1)
+        with pytest.raises(EngineError, match="empty"):
+            kv.load_deno(file)
+        assert [entry.key for entry in kv.list(())] == [("a",)]
