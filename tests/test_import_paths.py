@@ -14,6 +14,7 @@ DOCUMENTED = {
     "kvmodels.errors": "KvModelsError KeyTooLargeError DoesNotExist",
     "kvmodels.ext.opentelemetry": "instrument",
     "kvmodels.ext.rich_tree": "plan_tree",
+    "kvmodels.ext.serve": "AccessToken KvConnectServer ServedStore serve",
     "kvmodels.keys": "encode_key decode_key COMMIT_VERSIONSTAMP",
     "kvmodels.limits": "Limits Traits",
     "kvmodels.engines.faults": "FaultEngine",

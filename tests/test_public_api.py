@@ -221,6 +221,7 @@ WITH_LISTS = {
     "schema/declare/markers.py",
     "ext/admin/__init__.py",
     "ext/fastapi/__init__.py",
+    "ext/serve/__init__.py",
     "testing/__init__.py",
 }
 """The modules that users import from, and two that pass names on."""

@@ -19,6 +19,7 @@ from kvmodels.cli.commands import (
     raw_keys,
     records,
     schema,
+    serving,
     shell,
     version,
     waiting,
@@ -80,5 +81,6 @@ add_command(_queue, waiting.dead)
 add_command(application, waiting.locks, section="Queue and locks")
 
 add_command(application, admin.admin, section="Other")
+add_command(application, serving.serve, section="Other")
 add_command(application, shell.shell, section="Other")
 add_command(application, version.version, section="Other")

@@ -34,17 +34,20 @@ class CommandLine:
     readonly: bool
     output: Output
 
-    def open(self, *, writes: bool = False, creates: bool = False) -> AbstractContextManager[OpenStore]:
+    def open(
+        self, *, writes: bool = False, creates: bool = False, codec: str | None = None
+    ) -> AbstractContextManager[OpenStore]:
         """Open the store for the block of a ``with`` statement.
 
         Args:
             writes: whether the command writes; otherwise a store that is given as a URL is opened read-only.
             creates: whether the store may be created if it does not exist.
+            codec: the codec of a store that is given as a URL; None for the one it was written with.
 
         Returns:
             A context manager, which closes the store.
         """
-        return open_store(self.database, readonly=self.readonly, writes=writes, creates=creates)
+        return open_store(self.database, readonly=self.readonly, writes=writes, creates=creates, codec=codec)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before data is destroyed; the answer is read from the terminal, and ``--yes`` gives it in advance.

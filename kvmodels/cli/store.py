@@ -77,7 +77,9 @@ class OpenStore:
 
 
 @contextmanager
-def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool = False) -> Generator[OpenStore]:
+def open_store(
+    given: str | None, *, readonly: bool, writes: bool, creates: bool = False, codec: str | None = None
+) -> Generator[OpenStore]:
     """Open the database of a command, and close it afterwards.
 
     Args:
@@ -85,6 +87,7 @@ def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool
         readonly: the value of ``--readonly``.
         writes: whether the command writes.
         creates: whether the command may create the store.
+        codec: the codec of a store that is given as a URL; None for the one it was written with.
 
     Raises:
         CommandError: no database is named, it cannot be imported, or ``--readonly`` forbids the command.
@@ -95,7 +98,7 @@ def open_store(given: str | None, *, readonly: bool, writes: bool, creates: bool
     if is_import_path(found.text):
         db = _opened(import_database(found), readonly=not writes, must_be_readonly=readonly)
     else:
-        db = Database(found.text, codec=_codec_of(found, may_be_absent=creates), readonly=not writes)
+        db = Database(found.text, codec=codec or _codec_of(found, may_be_absent=creates), readonly=not writes)
     with db:
         yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
 

@@ -1,0 +1,7 @@
+"""Parts for users that need packages of an extra."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(__name__, "serve")

@@ -66,8 +66,8 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (2, ("keys", "-d", "missing.db")),
 ]
 
-TYPED = {("admin",), ("shell",)}
-"""Commands that are tested below and in ``test_admin.py``, because they last until something is typed."""
+TYPED = {("admin",), ("serve",), ("shell",)}
+"""Commands that are tested below, in ``test_admin.py`` and in ``tests/serve``, as they last until they are ended."""
 
 
 STAMP = re.compile(r'"versionstamp": "\w+"')

@@ -4,8 +4,9 @@ Rules for pages: a ``python`` block runs in the namespace of the blocks above it
 block is what the ``python`` block directly above it prints. A ``sh`` block names commands that exist here. A
 ``console`` block is a session in a shell: ``$ kvmodels ...`` with what it prints, where ``...`` stands for any text;
 ``$ echo $?`` prints the exit code, and ``$ export NAME=value`` holds to the end of the page. A ``python`` block that
-begins with the comment ``# name.py`` is also a file of this name, for these commands. No other languages, no fence
-without one, and nothing that switches a block off.
+begins with the comment ``# name.py`` is also a file of this name, for these commands. A ``ts`` block is a program of
+Deno, which ``tests/serve/test_guide.py`` runs. No other languages, no fence without one, and nothing that switches a
+block off.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from kvmodels.cli.application import application
@@ -33,7 +36,8 @@ from tests.source_tree import REPOSITORY, shown
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 ON_A_SERVER = [path for path in PAGES if "DATABASE_URL" in path.read_text("utf-8")]
 OVER_CONNECT = [path for path in PAGES if "KV_CONNECT_URL" in path.read_text("utf-8")]
-LANGUAGES = {"console", "python", "sh", "text"}
+COMMANDS = set(cast("TyperGroup", get_command(application)).commands)
+LANGUAGES = {"console", "python", "sh", "text", "ts"}
 FILE = re.compile(r"# (\w+\.py)\n")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=indent)```[ ]*$", re.MULTILINE)
 
@@ -137,6 +141,10 @@ def unknown_command(line: str) -> bool:
         case ["pip", "install", requirement]:
             match = re.fullmatch(r"'?kvmodels(?:\[([a-z0-9,]+)\])?'?", requirement)
             return match is None or not set((match[1] or "").split(",")) - {""} <= extras()
+        case ["export", *_]:
+            return False
+        case ["kvmodels", command, *_]:
+            return command not in COMMANDS
         case [".venv/bin/python", "-m", "pytest", *arguments]:
             paths = [argument for argument in arguments if argument.startswith("tests/")]
             return not all((REPOSITORY / path).exists() for path in paths)
@@ -229,7 +237,7 @@ def test_a_block_that_fails_is_an_error_with_the_line_of_the_page():
 
 @pytest.mark.parametrize(
     "line", ["make nothing", "make", "pip install other", "pip install 'kvmodels[nothing]'", "rm -r x",
-             ".venv/bin/python nothing.py", ".venv/bin/python -m tests.nothing 1",
+             "kvmodels nothing", ".venv/bin/python nothing.py", ".venv/bin/python -m tests.nothing 1",
              ".venv/bin/python -m pytest tests/nothing.py"]
 )  # fmt: skip
 def test_commands_that_do_not_exist_are_found(line):

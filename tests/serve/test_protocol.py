@@ -1,0 +1,273 @@
+"""Versions, tokens, rights, watches and queues of the server, with its own clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, cast
+
+import pytest
+
+from kvmodels import Database, Indexed, InvalidArgumentError, KvModel, KvU64, PrimaryKey, open_async_kv, open_kv
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.keys import encode_key
+from kvmodels.engines.connect.wire import decoding, encoding
+from kvmodels.engines.connect.wire.frames import FrameReader
+from kvmodels.engines.connect.wire.messages import (
+    AtomicWriteMessage,
+    AtomicWriteOutput,
+    EnqueueMessage,
+    KvValue,
+    MutationMessage,
+    MutationType,
+    ReadRangeMessage,
+    SnapshotRead,
+    WatchMessage,
+    WatchOutput,
+    WriteStatus,
+)
+from kvmodels.ext.serve import AccessToken, KvConnectServer, ServedStore, application, refusals
+from tests.serve.asgi import Answer, Client, Watching
+from tests.serve.serving import TOKEN
+
+CODEC = V8Codec()
+READER = "may-only-read-from-here"
+
+
+def served(store: Any, **options: Any) -> KvConnectServer:
+    return KvConnectServer([ServedStore(store, [AccessToken(TOKEN), AccessToken(READER, readonly=True)])], **options)
+
+
+def set_of(key: tuple[Any, ...], value: Any = 1.0) -> MutationMessage:
+    return MutationMessage(encode_key(key), KvValue(*CODEC.encode(value)), MutationType.SET)
+
+
+async def write(client: Client, *mutations: MutationMessage, enqueues: tuple[EnqueueMessage, ...] = ()) -> Answer:
+    message = AtomicWriteMessage((), mutations, enqueues)
+    return await client.call("atomic_write", encoding.encode_atomic_write(message))
+
+
+def written(answer: Answer) -> AtomicWriteOutput:
+    assert answer.status == 200, answer
+    return decoding.decode_atomic_write_output(answer.body)
+
+
+async def read(client: Client, key: tuple[Any, ...]) -> Answer:
+    packed = encode_key(key)
+    message = SnapshotRead((ReadRangeMessage(packed, packed + b"\0", 1),))
+    return await client.call("snapshot_read", encoding.encode_snapshot_read(message))
+
+
+async def test_the_highest_common_version_is_served():
+    with open_kv(codec="v8") as kv:
+        app = served(kv)
+        client = Client(app, root="/mounted")
+        client.path = "/mounted/"
+        for offered, version in [((1, 2, 3), 3), ((2, 1), 2), ((3, 9), 3), ((1,), 1)]:
+            found = json.loads((await client.exchange(offered, host="kv.example:81")).body)
+            assert found["version"] == version
+            absolute = "http://kv.example:81" if version == 1 else ""
+            assert found["endpoints"] == [{"url": f"{absolute}/mounted/v2", "consistency": "strong"}]
+        assert (await client.exchange((7,))).text == refusals.NO_COMMON_VERSION
+        assert (await client.exchange((1,), host="bad/host")).text == refusals.INVALID_HOST
+        for version in (1, 2, 3):
+            plain = Client(app)
+            assert (await plain.exchange((version,), host="kv.example")).status == 200
+            found = await Client.connect(plain, (version if version > 1 else 2,))
+            if version == 1:
+                plain.data_headers = {
+                    "authorization": plain.data_headers["authorization"],
+                    "x-transaction-domain-id": found["databaseId"],
+                }
+            assert written(await write(plain, set_of(("v", version)))).status == WriteStatus.SUCCESS
+        assert [entry.key for entry in kv.list(())] == [("v", 1), ("v", 2), ("v", 3)]
+
+
+async def test_a_token_of_the_data_path_ends_and_is_renewed():
+    clock = 1_900_000_000.0
+    with open_kv(codec="v8") as kv:
+        client = Client(served(kv, now=lambda: clock))
+        found = await client.connect()
+        assert found["expiresAt"] == "2030-03-17T18:46:40.000Z"
+        assert TOKEN not in found["token"]
+        clock += application.TOKEN_LIFETIME_S - 1
+        assert (await read(client, ("a",))).status == 200
+        clock += 1
+        assert ((ended := await read(client, ("a",))).status, ended.text) == (401, refusals.INVALID_TOKEN)
+        await client.connect()
+        assert (await read(client, ("a",))).status == 200
+        # Another process with the same access token serves the same clients.
+        client.app = served(kv, now=lambda: clock)
+        assert (await read(client, ("a",))).status == 200
+
+
+async def test_several_stores_are_apart_and_read_only_tokens_only_read():
+    with open_kv(codec="v8") as shop, open_kv(codec="v8") as blog:
+        access = [AccessToken(TOKEN), AccessToken(READER, readonly=True)]
+        app = KvConnectServer(
+            [ServedStore(shop, access), ServedStore(blog, [AccessToken("of-the-blog-only")], "/blog")]
+        )
+        client = Client(app)
+        await client.connect()
+        assert written(await write(client, set_of(("k",)))).status == WriteStatus.SUCCESS
+        client.path = "/blog"
+        assert (await read(client, ("k",))).status == 401
+        assert (await client.exchange()).status == 401
+        of_blog = Client(app, "/blog", token="of-the-blog-only")
+        await of_blog.connect()
+        found = decoding.decode_snapshot_read_output((await read(of_blog, ("k",))).body)
+        assert not found.ranges[0].values
+        of_blog.data_headers["x-denokv-database-id"] = client.data_headers["x-denokv-database-id"]
+        assert (await read(of_blog, ("k",))).text == refusals.INVALID_DATABASE
+        reader = Client(app, token=READER)
+        await reader.connect()
+        assert (await read(reader, ("k",))).status == 200
+        refused = await write(reader, set_of(("k",), 2.0))
+        assert (refused.status, refused.text) == (400, refusals.READ_ONLY)
+        assert shop.get(("k",)).value == 1.0
+
+
+class Book(KvModel, collection="books"):
+    isbn: PrimaryKey[str]
+    genre: Indexed[str]
+
+
+async def test_keys_of_models_are_written_only_with_the_right_to_do_so():
+    keys = [("books", "1"), ("books_by_genre", "a", "1"), ("books_by_genre~7", "a"), ("__kvmodels__", "queue", 1)]
+    with open_kv("memory://served_models", codec="v8") as kv:
+        app = KvConnectServer(
+            [ServedStore(kv, [AccessToken(TOKEN), AccessToken("a-program-of-kvmodels", model_writes=True)])]
+        )
+        client = Client(app)
+        await client.connect()
+        assert written(await write(client, set_of(keys[0]))).status == WriteStatus.SUCCESS  # no model yet
+        kv.delete(keys[0])
+        with Database("memory://served_models", models=[Book], codec="v8") as db:
+            db[Book].create(isbn="7", genre="crime")
+            for key in keys:
+                for mutation in (set_of(key), MutationMessage(encode_key(key), None, MutationType.DELETE)):
+                    refused = await write(client, set_of(("free",)), mutation)
+                    assert (refused.status, refused.text) == (400, refusals.RESERVED)
+            letter = EnqueueMessage(b"\xff\x0fT", 0, (encode_key(keys[0]),))
+            refused = await write(client, enqueues=(EnqueueMessage(letter.payload, now(), letter.keys_if_undelivered),))
+            assert refused.text == refusals.RESERVED
+            assert db.kv.get(("free",)).versionstamp is None
+            assert (
+                written(await write(client, set_of(("bookshop",)), set_of((b"books",)))).status == WriteStatus.SUCCESS
+            )
+            trusted = Client(app, token="a-program-of-kvmodels")
+            await trusted.connect()
+            assert written(await write(trusted, set_of(keys[0], {"isbn": "1", "genre": "a"}))).status == 1
+            assert not db.check().ok
+
+
+def now() -> int:
+    return int(time.time() * 1000)
+
+
+async def test_messages_are_delivered_to_listeners_of_the_store():
+    async with open_async_kv(codec="v8") as kv:
+        client = Client(served(kv))
+        await client.connect()
+        payload, _ = CODEC.encode({"to": "ada"})
+        message = EnqueueMessage(payload, now(), (encode_key(("dead",)),), (1,))
+        assert written(await write(client, set_of(("a",)), enqueues=(message,))).status == WriteStatus.SUCCESS
+        handled: list[Any] = []
+
+        async def handle(value: Any) -> None:
+            handled.append(value)
+            raise ValueError
+
+        async with kv.listen(handle):
+            async for [entry] in kv.watch([("dead",)], timeout=60):
+                if entry.value is not None:
+                    break
+        assert (handled, entry.value) == ([{"to": "ada"}] * 2, {"to": "ada"})
+        for faulty, text in [
+            (EnqueueMessage(payload, 0), refusals.INVALID_DEADLINE),
+            (EnqueueMessage(payload, now() + 40 * 86_400_000), refusals.INVALID_DEADLINE),
+            (EnqueueMessage(payload, now(), (encode_key(("k",)),) * 11), refusals.TOO_MANY_DEAD_LETTER_KEYS),
+            (EnqueueMessage(payload, now(), (), (1,) * 11), refusals.TOO_MANY_INTERVALS),
+            (EnqueueMessage(payload, now(), (), (3_600_001,)), refusals.INTERVAL_TOO_LARGE),
+            (EnqueueMessage(bytes(65_537), now()), refusals.VALUE_TOO_LARGE),
+        ]:
+            refused = await write(client, enqueues=(faulty,))
+            assert (refused.status, refused.text) == (400, text)
+
+
+async def test_a_watch_sends_pings_and_every_state_and_ends_with_its_client(monkeypatch):
+    monkeypatch.setattr(application, "PING_INTERVAL_S", 0.01)
+    async with open_async_kv(codec="v8") as kv:
+        client = Client(served(kv))
+        await client.connect()
+        watching = Watching(client, encoding.encode_watch(WatchMessage((encode_key(("a",)), encode_key(("b",))))))
+        frames = FrameReader()
+
+        async def next_frame() -> bytes:
+            async with asyncio.timeout(60):
+                part = await watching.parts.get()
+            assert part is not None
+            [frame] = frames.feed(part)
+            return frame
+
+        async def next_state() -> WatchOutput:
+            while not (frame := await next_frame()):
+                pass
+            return decoding.decode_watch_output(frame)
+
+        first = await next_state()
+        assert (first.status, [(one.changed, one.entry_if_changed) for one in first.keys]) == (1, [(True, None)] * 2)
+        assert await next_frame() == b""
+        await kv.set(("b",), KvU64(7))
+        second = await next_state()
+        entry = second.keys[1].entry_if_changed
+        assert entry is not None
+        assert (entry.value, entry.encoding) == (bytes([7, *bytes(7)]), 2)
+        before = asyncio.all_tasks()
+        await watching.leave()
+        assert watching.task.done()
+        assert len(asyncio.all_tasks()) < len(before)
+
+
+async def test_values_that_deno_cannot_read_are_named_as_such():
+    with open_kv("memory://served_msgpack") as python, open_kv("memory://served_msgpack", codec="v8") as kv:
+        python.set(("a",), {"x": 1})
+        client = Client(served(kv))
+        await client.connect()
+        answer = await read(client, ("a",))
+        assert (answer.status, answer.text) == (400, refusals.OTHER_ENCODING)
+        with pytest.raises(InvalidArgumentError):
+            ServedStore(python, [AccessToken(TOKEN)])
+        with pytest.raises(InvalidArgumentError):
+            ServedStore(cast("Any", kv.namespace("part")), [AccessToken(TOKEN)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda kv: AccessToken("too short"),
+        lambda kv: AccessToken("with-a-line\nbreak-in-it"),
+        lambda kv: AccessToken("with spaces in it"),
+        lambda kv: ServedStore(kv, []),
+        lambda kv: ServedStore(kv, [AccessToken(TOKEN), AccessToken(TOKEN, readonly=True)]),
+        *(lambda kv, path=path: ServedStore(kv, [AccessToken(TOKEN)], path) for path in ("", "a", "/a/", "/..", "/v2")),
+        lambda kv: KvConnectServer([]),
+        lambda kv: KvConnectServer([ServedStore(kv, [AccessToken(TOKEN)])] * 2),
+        lambda kv: KvConnectServer([ServedStore(kv, [AccessToken(TOKEN)])], max_request_bytes=7),
+    ],
+)
+def test_wrong_arguments_are_refused_without_the_token(make):
+    with open_kv(codec="v8") as kv, pytest.raises(InvalidArgumentError) as refused:
+        make(kv)
+    assert TOKEN not in str(refused.value)
+    assert TOKEN not in repr(AccessToken(TOKEN))
+
+
+async def test_a_store_that_is_closed_is_unavailable_and_not_named():
+    kv = open_kv("memory://secret_name", codec="v8")
+    client = Client(served(kv))
+    await client.connect()
+    kv.close()
+    answer = await write(client, set_of(("a",)))
+    assert (answer.status, answer.text) == (503, refusals.UNAVAILABLE)
