@@ -28,6 +28,8 @@ COMPARED: tuple[Family, ...] = ("floor", *PEERS)
 """Whom the charts show; what TinyDB and ZODB do is not the same work, they are in the tables."""
 INTRODUCTION = Path(__file__).with_name("introduction.md")
 METHOD = Path(__file__).with_name("method.md")
+OBSERVED_AND_RELATED = Path(__file__).with_name("observed_and_related.md")
+"""Measured by programs of their own, whose figures are not in the results."""
 
 
 def of_class(results: Results, durability: str) -> list[Column]:
@@ -234,6 +236,7 @@ def page(results: Results) -> str:
         parts.append(many_tasks(results))
     if results.growth:
         parts.append(of_growth(results))
+    parts.append(OBSERVED_AND_RELATED.read_text("utf-8"))
     parts.append(method(results))
     return "\n".join(parts)
 

@@ -114,7 +114,8 @@ class LiveCollection:
     Attributes:
         maintained: every generation that a write must maintain, in catalogue order; with ``read_only`` only the known
             ones.
-        readable: for each index name, the generation that queries may use, with the declared definition.
+        readable: for each index name, the generation that queries may use, with the declared definition; for a
+            foreign key that is not ready, the generation of a plain index with the same entries.
         states: for each index name, the state of a declared index that is not readable.
         refused: the error for every use, if the primary key or a column type differs and no upgrade converts it, or an
             upgrade is missing.
@@ -194,8 +195,9 @@ def join(
     if refused is not None:
         return LiveCollection(schema, layout, (), {}, {}, refused, refused)
     maintained, read_only = _maintained(schema, stored, fences)
-    readable = {index.stored.name: index for index in maintained if _is_readable(schema, stored, index)}
-    states = {name: _state(schema, stored, name) for name in schema.indexes if name not in readable}
+    own = {index.stored.name: index for index in maintained if _is_readable(schema, stored, index)}
+    readable = {index.stored.name: index for index in maintained if _serves_meanwhile(schema, stored, index)} | own
+    states = {name: _state(schema, stored, name) for name in schema.indexes if name not in own}
     if is_older(schema, stored):
         read_only = _too_old(schema, stored)
     unenforced = unenforced_references(schema, stored) if read_only is None else []
@@ -226,13 +228,25 @@ def join(
 
 
 def _is_readable(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
-    """Return whether queries may use a maintained generation."""
+    """Return whether queries may use a maintained generation of the declared definition."""
     declared = schema.indexes.get(index.stored.name)
-    is_declared = declared is not None and declared.hash() == index.stored.hash
+    return declared is not None and declared.hash() == index.stored.hash and _is_complete(schema, stored, index)
+
+
+def _serves_meanwhile(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
+    """Return whether a generation has the entries of a declared foreign key, whose own index may not be ready yet."""
+    declared = schema.indexes.get(index.stored.name)
+    if declared is None or declared.reference is None or index.definition.reference is not None:
+        return False
+    return replace(declared, reference=None).hash() == index.stored.hash and _is_complete(schema, stored, index)
+
+
+def _is_complete(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
+    """Return whether a generation has the entries that queries of this release look for."""
     # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release that
     # is behind, records that an upgrade has changed since would be missed.
     is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
-    return index.readable and is_declared and index.since <= stored.oldest and not is_behind
+    return index.readable and index.since <= stored.oldest and not is_behind
 
 
 def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> list[str]:

@@ -166,6 +166,33 @@ def test_a_collection_listed_with_records_gets_it_in_a_build(url: str):
         assert [report.state for report in db.resolve(Book)] == ["readable"]
 
 
+def test_a_plain_index_serves_queries_until_the_foreign_key_is_complete(url: str):
+    fill(url, IndexedBook, 1, 2, b1=1, b2=7, b3=8)
+    with Database(url, models=[Author, IndexedBook]) as old, Database(url, models=[Author, Book]) as db:
+        books = db[Book]
+        old[IndexedBook].create(id=4, author_id=1)
+        assert [book.id for book in books.filter(author_id=1)] == [1, 4]
+        assert not db.apply().complete
+        assert listed(db) == [2, 3]
+        assert [book.id for book in books.filter(author_id=7)] == [2]
+        assert [book.id for book in books.order_by("-author_id")] == [3, 2, 4, 1]
+        books.create(id=5, author_id=2)
+        books.patch(4, author_id=2)
+        books.patch(2, title="still listed")
+        page = books.order_by("author_id").page(size=2)
+        assert [book.id for book in page.items] == [1, 4]
+        assert [book.id for book in books.order_by("author_id").page(size=9, after=page.next_cursor).items] == [5, 2, 3]
+        referrers = db[Author].fetch_referrers([db[Author].get(2)], Book.author_id, limit=9)
+        assert [book.id for book in referrers[2]] == [4, 5]
+        assert [one.state.value for one in db.indexes() if one.declared] == ["pending"]
+        assert not db.plan().is_current
+        books.filter(author_id__gte=7).delete()
+        assert [report.state for report in db.resolve(Book)] == ["readable"]
+        assert [book.id for book in books.filter(author_id=2)] == [4, 5]
+        assert [index.index.name for index in db.indexes()] == ["author_id"]
+        assert db.check().ok
+
+
 def test_a_listed_record_can_be_changed_and_stays_listed(pending: Database):
     pending[Book].patch(2, title="Emma")
     assert listed(pending) == [2, 3]
