@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +73,18 @@ async def test_the_asynchronous_store_loads_the_same(file: Path):
     async with open_async_kv() as kv:
         assert await kv.load_deno(str(file)) == 607
         assert (await kv.get(("hits",))).value == KvU64(7)
+
+
+def test_the_command_recognises_the_file(file: Path, tmp_path: Path):
+    def load(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kvmodels", "load", str(file), "--format", "deno", "-d", "loaded.db", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (load().stdout, load().returncode) == ("607 keys loaded\n", 3), "the second load finds a store in use"
+    refused = load("--into-used")
+    assert (refused.returncode, "empty store only" in refused.stderr) == (2, True)
+    with open_kv(tmp_path / "loaded.db") as kv:
+        assert kv.get(("hits",)).value == KvU64(7)
 
 
 def test_other_files_are_refused_and_nothing_is_loaded(file: Path, tmp_path: Path):
