@@ -236,9 +236,8 @@ def _is_readable(schema: ModelSchema, stored: StoredCollection, index: LiveIndex
 def _serves_meanwhile(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
     """Return whether a generation has the entries of a declared foreign key, whose own index may not be ready yet."""
     declared = schema.indexes.get(index.stored.name)
-    if declared is None or declared.reference is None or index.definition.reference is not None:
-        return False
-    return replace(declared, reference=None).hash() == index.stored.hash and _is_complete(schema, stored, index)
+    plain = None if declared is None or declared.reference is None else replace(declared, reference=None)
+    return plain is not None and plain.hash() == index.stored.hash and _is_complete(schema, stored, index)
 
 
 def _is_complete(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
