@@ -168,6 +168,11 @@ def test_roles_decide_who_sees_and_does_what(kv_db):
         for path in ("records/authors", "records/books/new", "records/books/edit?id=1", "keys", "indexes", "jobs"):
             assert client.get(f"/admin/{path}", headers=clerk).status_code == 403, path
         assert client.get("/admin/query?collection=authors", headers=clerk).status_code == 403
+        first = client.get("/admin/", headers=clerk).text
+        assert "/records/books" in first
+        assert "/records/authors" not in first
+        assert "/records/authors" not in client.get("/admin/records/books/record?id=1", headers=clerk).text
+        assert "/records/authors" in client.get("/admin/records/books/record?id=1", headers={"x-user": "boss"}).text
         assert client.get("/admin/keys", headers={"x-user": "boss"}).status_code == 200
 
 

@@ -73,8 +73,14 @@ class Backend:
         return found
 
     def classes(self, collection: str) -> list[type[KvModel]]:
-        """Return the model classes of a collection."""
-        return [model for model in self.db.models if describe(model).collection == collection]
+        """Return the classes that a new record of a collection can have."""
+        described = [(model, describe(model)) for model in self.db.models]
+        return [
+            model
+            for model, description in described
+            if description.collection == collection
+            and (not description.classes or model.__name__ in description.classes)
+        ]
 
     async def call(self, method: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Call a method of the database, or of an object that it returned, in a thread if it is synchronous."""

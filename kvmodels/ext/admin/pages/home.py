@@ -21,6 +21,10 @@ class HomePage(StorePage):
         super().__init__(backend, label="Home", icon="fa-solid fa-house", path="/")
         self.add_to_menu = False
 
+    def is_accessible(self, request: Request) -> bool:  # noqa: ARG002 - the signature of starlette-admin
+        """Return True: the page shows every user the collections that this user may see."""
+        return True
+
     @page("")
     async def index(self, request: Request) -> Response:
         """Show the collections of the store."""
@@ -37,5 +41,6 @@ class HomePage(StorePage):
             for name, model in self.backend.models.items()
             if self.backend.allows(request, "view", model)
         ]
-        undeclared = [one for one in stored if one.name not in self.backend.models]
+        whole = self.allows(request, "view")
+        undeclared = [one for one in stored if whole and one.name not in self.backend.models]
         return self.render(request, "home.html", heading="Collections", cards=cards, undeclared=undeclared)

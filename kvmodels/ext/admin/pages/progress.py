@@ -20,6 +20,10 @@ class JobsPage(StorePage):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend, label="Jobs", icon="fa-solid fa-gears", path="/jobs")
 
+    def is_accessible(self, request: Request) -> bool:
+        """Return whether the user may see all jobs, or knows the id of one, which cannot be guessed."""
+        return "id" in request.query_params or super().is_accessible(request)
+
     @page("")
     async def index(self, request: Request) -> Response:
         """Show a job, or the last jobs."""

@@ -193,7 +193,7 @@ class RecordsPage(StorePage):
                 {"name": name, "value": value, "url": self.reference_url(request, targets.get(name), value)}
                 for name, value in values
             ],
-            referrers=referrers_of(self.backend, self.collection, record, self.key_names),
+            referrers=referrers_of(self.backend, request, self.collection, record, self.key_names),
             edit_url=self.record_url(request, "/edit", record),
             key=self.key_query(record),
         )
@@ -350,7 +350,7 @@ class RecordsPage(StorePage):
     def reference_url(self, request: Request, target: str | None, value: Any) -> str | None:
         """Return the URL of the target of a foreign key; None if no page shows it."""
         model = None if target is None or value is None else self.backend.models.get(target)
-        if model is None:
+        if model is None or not self.backend.allows(request, "view", model):
             return None
         [name, *others] = [column.name for column in describe(model).primary_key]
         return (
@@ -414,7 +414,7 @@ class RecordsPage(StorePage):
             problems=problems,
             overtaken=status == 409,
             differences=differences or (),
-            choices=await target_choices(self.backend, fields),
+            choices=await target_choices(self.backend, request, fields),
             action=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
             key_url=None if record is None else self.record_url(request, "", record),
         )

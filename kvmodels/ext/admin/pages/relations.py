@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from starlette.requests import Request
+
 from kvmodels.errors import KvModelsError
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.forms.fields import FormField, references_of
@@ -37,12 +39,12 @@ class Referrers(NamedTuple):
     text: str
 
 
-async def target_choices(backend: Backend, fields: Iterable[FormField]) -> dict[str, TargetChoices]:
-    """Return the choices of each foreign key; one page of each target is read."""
+async def target_choices(backend: Backend, request: Request, fields: Iterable[FormField]) -> dict[str, TargetChoices]:
+    """Return the choices of each foreign key that the user may see; one page of each target is read."""
     found: dict[str, TargetChoices] = {}
     for target in {field.target for field in fields if field.target is not None}:
         model = backend.models.get(target)
-        if model is None or len(describe(model).primary_key) != 1:
+        if model is None or len(describe(model).primary_key) != 1 or not backend.allows(request, "view", model):
             continue
         key = describe(model).primary_key[0].name
         label = _label_field(model, key)
@@ -55,8 +57,8 @@ async def target_choices(backend: Backend, fields: Iterable[FormField]) -> dict[
     return found
 
 
-def referrers_of(backend: Backend, collection: str, record: Any, keys: list[str]) -> list[Referrers]:
-    """Return the collections whose records may refer to a record. Nothing is read."""
+def referrers_of(backend: Backend, request: Request, collection: str, record: Any, keys: list[str]) -> list[Referrers]:
+    """Return the collections that the user may see, and whose records may refer to a record. Nothing is read."""
     if len(keys) != 1:
         return []
     text = value_text(getattr(record, keys[0]))
@@ -64,7 +66,7 @@ def referrers_of(backend: Backend, collection: str, record: Any, keys: list[str]
         Referrers(name, field, text)
         for name, model in backend.models.items()
         for field, target in references_of(model).items()
-        if target == collection
+        if target == collection and backend.allows(request, "view", model)
     ]
 
 

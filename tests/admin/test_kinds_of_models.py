@@ -1,0 +1,85 @@
+"""Every type of field makes the round trip through a form; several classes share a collection; keys are quoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from html import unescape
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Literal
+from uuid import UUID
+
+import pytest
+
+from kvmodels import ULID, AutoNow, Field, Indexed, KvModel, PrimaryKey
+from tests.admin.html import ParsedPage
+from tests.admin.shop import browsed
+from tests.zoo import Animal, Colour, Specimen
+
+
+class Shape(KvModel, collection="shapes", discriminator="kind"):
+    id: PrimaryKey[int]
+    name: Indexed[str] = Field(default="")
+    at: Annotated[datetime, AutoNow()]
+
+
+class Circle(Shape):
+    kind: Literal["circle"] = "circle"
+    radius: float
+
+
+class Square(Shape):
+    kind: Literal["square"] = "square"
+    side: int
+
+
+@pytest.fixture
+def kv_models() -> Sequence[type[KvModel]]:
+    return (Shape, Circle, Square, Specimen, Animal)
+
+
+def test_every_type_of_field_is_sent_back_and_found(kv_db):
+    specimen = kv_db[Specimen].create(
+        id=ULID(), boolean=True, whole=-1, count=2, real=1.5, text="t", data=b"\x00\xff", uuid=UUID(int=7),
+        day=date(2026, 1, 1), moment=datetime(2026, 1, 1, tzinfo=UTC), hour=time(1, 2), span=timedelta(hours=-1),
+        price=Decimal("1.20"), v4=IPv4Address("127.0.0.1"), v6=IPv6Address("::1"), colour=Colour.GREEN, size="s",
+    )  # fmt: skip
+    place = "/admin/records/specimens"
+    with browsed(kv_db) as client:
+        fields = ParsedPage(client.get(f"{place}/edit?id={specimen.id}").text).fields
+        new = {name: text for name, text in fields.items() if name not in ("version", "digests")}
+        answer = client.post(f"{place}/new", data=new | {"f.id": str(ULID())}, follow_redirects=False)
+        assert answer.status_code == 303, ParsedPage(answer.text).within("kv-error")
+        first, second = kv_db[Specimen].all().to_list()
+        assert (
+            first.model_dump(exclude={"id"}) == second.model_dump(exclude={"id"}) == specimen.model_dump(exclude={"id"})
+        )
+        for name in Specimen.model_fields:
+            if name not in ("id", "data", "maybe"):
+                page = ParsedPage(client.get(place, params={name: fields[f"f.{name}"]}).text)
+                assert len(page.within("kv-key").split()) == 2, name
+                assert not page.within("#scan")
+
+
+def test_classes_of_one_collection_have_a_form_each(kv_db):
+    place = "/admin/records/shapes"
+    with browsed(kv_db) as client:
+        links = ParsedPage(client.get(place).text).links
+        assert set(links) == {"new-Circle", "new-Square"}
+        form = ParsedPage(client.get(links["new-Square"]).text).form(id="9", side="4")
+        assert client.post(links["new-Square"], data=form, follow_redirects=False).status_code == 303
+        form = ParsedPage(client.get(f"{place}/edit?id=9").text).form(side="5", at="2020-01-01T00:00:00Z")
+        assert client.post(f"{place}/edit?id=9", data=form, follow_redirects=False).status_code == 303
+    square = kv_db[Shape].get(9)
+    assert isinstance(square, Square)
+    assert (square.side, square.at.year > 2020) == (5, True)
+
+
+def test_a_key_with_separators_of_urls_is_found(kv_db):
+    kv_db[Animal].create(park="p/1&x=2#ü", number=1, species="fox", weight=3.5, name="Rusty")
+    with browsed(kv_db) as client:
+        found = re.search(r'href="([^"]*/animals/record[^"]*)"', client.get("/admin/records/animals").text)
+        assert found is not None
+        assert "Rusty" in client.get(unescape(found[1])).text
