@@ -63,6 +63,8 @@ def test_keys_are_a_tree_with_explanations(kv_db):
         assert "record 51 of books" not in first.within("kv-tree")
         assert "record 51 of books" in shown(client, first.links["next"]).within("kv-tree")
         assert '"on": true' in shown(client, '/admin/keys?prefix=["settings","dark"]').within("#value")
+        page = shown(client, '/admin/keys?prefix=["books",7]')
+        assert "Book 7" in shown(client, page.links["record"]).within("kv-record")
         assert "this is not a key" in shown(client, "/admin/keys?prefix=books", 400).within("#failure")
 
 

@@ -25,8 +25,9 @@ from kvmodels.ext.admin.theme import AdminTheme
 class Admin(BaseAdmin):
     """An admin page for a database: ``Admin(db).mount_to(app)``.
 
-    It is an admin of starlette-admin, so it takes further views by ``add_view`` before it is mounted. Without an
-    ``auth_provider`` everybody who can reach it can change everything.
+    It is an admin of starlette-admin with ``AdminPlugin``. Its policy forbids the scripts that model views of
+    starlette-admin need; for those, add the plugin to an admin of their own. Without an ``auth_provider``, everybody who
+    can reach the page can change everything.
 
     Args:
         db: the database; an ``AsyncDatabase`` is opened by the program.

@@ -13,7 +13,7 @@ from starlette_admin.theme import BaseTheme, CoreIcons, IconSet
 
 
 class AdminTheme(BaseTheme):
-    """The theme of ``Admin``; pass it to another admin of starlette-admin for the same look."""
+    """The theme of ``Admin``. It has no scripts besides its own, so it does not suit model views of starlette-admin."""
 
     name: ClassVar[str] = "kvmodels"
     package: ClassVar[str | None] = "kvmodels.ext.admin.skin"

@@ -14,8 +14,10 @@ from starlette.responses import Response
 from kvmodels.core.keys import Key, encode_part
 from kvmodels.errors import InvalidKeyError
 from kvmodels.ext.admin.backend import Backend
-from kvmodels.ext.admin.pages.store_page import StorePage, page
-from kvmodels.ext.admin.texts import key_line, key_of_line, stored_text, visible
+from kvmodels.ext.admin.pages.store_page import StorePage, link, page
+from kvmodels.ext.admin.texts import key_line, key_of_line, stored_text, value_text, visible
+from kvmodels.flows.describe.keys import KeyExplanation
+from kvmodels.schema.describe.describe import describe
 
 _CHILDREN: Final = 50
 _LONGEST_VALUE: Final = 20_000
@@ -44,7 +46,7 @@ class KeysPage(StorePage):
             prefix=prefix,
             crumbs=[(visible(_part(part)), key_line(prefix[: depth + 1])) for depth, part in enumerate(prefix)],
             children=[await self._described(prefix, one) for one in children],
-            entry=await self._entry(prefix) if prefix else None,
+            entry=await self._entry(request, prefix) if prefix else None,
             next_after=key_line((*prefix, children[-1])) if more else None,
             after=after,
         )
@@ -74,7 +76,7 @@ class KeysPage(StorePage):
             "has_children": bool(below),
         }
 
-    async def _entry(self, key: Key) -> dict[str, Any] | None:
+    async def _entry(self, request: Request, key: Key) -> dict[str, Any] | None:
         explanation = await self.backend.call(self.backend.db.explain_key, key)
         if not explanation.exists:
             return None
@@ -83,17 +85,21 @@ class KeysPage(StorePage):
         shown = visible(text[:_LONGEST_VALUE])
         return {
             "about": visible(str(explanation)),
-            "explanation": explanation,
             "versionstamp": entry.versionstamp,
             "value": shown + ("…" if len(text) > _LONGEST_VALUE else ""),
-            "record_url": self._record(explanation),
+            "record_url": self._record_url(request, explanation),
         }
 
-    def _record(self, explanation: Any) -> dict[str, Any] | None:
-        """Return the collection and the key of the record that a key belongs to."""
-        if explanation.collection not in self.backend.models or explanation.primary_key is None:
+    def _record_url(self, request: Request, explanation: KeyExplanation) -> str | None:
+        """Return the URL of the record that a key belongs to; None if the URL cannot name it."""
+        model = self.backend.models.get(explanation.collection or "")
+        key: Any = explanation.primary_key
+        values: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+        if model is None or not all(isinstance(value, (str, int)) for value in values):
             return None
-        return {"collection": explanation.collection, "key": explanation.primary_key}
+        names = [column.name for column in describe(model).primary_key]
+        query = {name: value_text(value) for name, value in zip(names, values, strict=True)}
+        return link(f"{request.scope['root_path']}/records/{explanation.collection}/record", query)
 
 
 def _behind(part: Any) -> str:
