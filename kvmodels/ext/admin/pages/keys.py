@@ -6,7 +6,7 @@ Rules of this module: a level of the tree is read by jumps, one row for each chi
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -94,7 +94,7 @@ class KeysPage(StorePage):
         """Return the URL of the record that a key belongs to; None if the URL cannot name it."""
         model = self.backend.models.get(explanation.collection or "")
         key: Any = explanation.primary_key
-        values: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+        values = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
         if model is None or not all(isinstance(value, (str, int)) for value in values):
             return None
         names = [column.name for column in describe(model).primary_key]
