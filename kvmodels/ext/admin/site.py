@@ -26,8 +26,8 @@ class Admin(BaseAdmin):
     """An admin page for a database: ``Admin(db).mount_to(app)``.
 
     It is an admin of starlette-admin with ``AdminPlugin``. Its policy forbids the scripts that model views of
-    starlette-admin need; for those, add the plugin to an admin of their own. Without an ``auth_provider``, everybody who
-    can reach the page can change everything.
+    starlette-admin need; for those, add the plugin to an admin of their own. Without an ``auth_provider``, everybody
+    who can reach the page can change everything.
 
     Args:
         db: the database; an ``AsyncDatabase`` is opened by the program.
