@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import httpx2
@@ -213,6 +214,31 @@ def test_it_is_also_a_plugin_of_another_admin(kv_db):
     admin.mount_to(app)
     with TestClient(app) as client:
         assert "authors" in shown(client, "/admin/records/authors").within("nav-link-title")
+
+
+async def test_the_page_of_a_running_job_reloads_itself_and_stops_it(kv_db):
+    app = Starlette()
+    admin = Admin(kv_db)
+    admin.mount_to(app)
+
+    async def work(job):
+        while True:
+            job.check("some of <many>")
+            await asyncio.sleep(0)
+
+    job = await admin.backend.jobs.start("Work", "/check", work)
+    assert job.task is not None
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
+        answer = await client.get(f"/admin/jobs?id={job.id}")
+        page = ParsedPage(answer.text)
+        assert "running some of <many>" in page.within("#job")
+        assert 'http-equiv="refresh"' in answer.text
+        assert "Work running" in ParsedPage((await client.get("/admin/jobs")).text).within("kv-links")
+        await client.post(f"/admin/jobs/stop?id={job.id}", data=page.fields)
+        await job.task
+        answer = await client.get(f"/admin/jobs?id={job.id}")
+    assert "stopped some of <many>" in ParsedPage(answer.text).within("#job")
+    assert 'http-equiv="refresh"' not in answer.text
 
 
 async def test_a_job_is_stopped_between_two_batches():
