@@ -126,6 +126,20 @@ for (const more of [0, 1]) {
     return atomic.set(["tz"], new Uint8Array(819_200 - 12 * (65_000 + 8) - 8 + more)).commit();
   });
 }
+for (const more of [0, 1]) {
+  // 163 keys of 500 bytes, and one that fills all keys of an operation.
+  step(`keys ${more}`, (kv) => {
+    const atomic = kv.atomic();
+    for (let at = 0; at < 163; at++) atomic.set([long(490), at.toString().padStart(8, "0")], 1);
+    return atomic.set([long(81_920 - 163 * 500 + more)], 1).commit();
+  });
+}
+step("10 watched", async (kv) => {
+  const reader = kv.watch(Array.from({ length: 10 }, (_, at) => ["values", at])).getReader();
+  const first = (await reader.read()).value;
+  await reader.cancel();
+  return first;
+});
 step("watch", async (kv) => {
   const reader = kv.watch([["w", 1], ["w", 2]]).getReader();
   const found = [(await reader.read()).value];

@@ -17,6 +17,7 @@ from kvmodels.engines.connect.wire.frames import FrameReader
 from kvmodels.engines.connect.wire.messages import (
     AtomicWriteMessage,
     AtomicWriteOutput,
+    CheckMessage,
     EnqueueMessage,
     KvValue,
     MutationMessage,
@@ -164,6 +165,54 @@ async def test_keys_of_models_are_written_only_with_the_right_to_do_so():
 
 def now() -> int:
     return int(time.time() * 1000)
+
+
+KEY = encode_key(("k",))
+
+
+def text_key(size: int) -> bytes:
+    return b"\x02" + b"k" * (size - 2) + b"\0"
+
+
+def bytes_set(key: bytes, size: int) -> MutationMessage:
+    return MutationMessage(key, KvValue(bytes(size), 3), MutationType.SET)
+
+
+def filled(size: int) -> AtomicWriteMessage:
+    """Twelve values of 65,536 bytes with keys of one byte, and one that makes this sum of keys and values."""
+    values = [65_536] * 12
+    keys = [bytes([38 + at % 2]) for at in range(13)]
+    return AtomicWriteMessage((), tuple(map(bytes_set, keys, [*values, size - sum(values) - 13])))
+
+
+WRITES: dict[str, Any] = {
+    refusals.TOO_MANY_CHECKS: (100, lambda n: AtomicWriteMessage((CheckMessage(KEY),) * n)),
+    refusals.TOO_MANY_MUTATIONS: (1_000, lambda n: AtomicWriteMessage((), (bytes_set(KEY, 1),) * n)),
+    "a key: " + refusals.KEY_TOO_LARGE: (2_048, lambda n: AtomicWriteMessage((), (bytes_set(text_key(n), 1),))),
+    "a check: " + refusals.KEY_TOO_LARGE: (2_049, lambda n: AtomicWriteMessage((CheckMessage(text_key(n)),))),
+    refusals.VALUE_TOO_LARGE: (65_536, lambda n: AtomicWriteMessage((), (bytes_set(KEY, n),))),
+    refusals.WRITE_TOO_LARGE: (819_200, filled),
+}
+READS: dict[str, Any] = {
+    refusals.TOO_MANY_RANGES: (10, lambda n: SnapshotRead((ReadRangeMessage(KEY, KEY + b"\0", 1),) * n)),
+    refusals.TOO_MANY_ENTRIES: (1_000, lambda n: SnapshotRead((ReadRangeMessage(KEY, KEY, n),))),
+    "a start: " + refusals.KEY_TOO_LARGE: (2_049, lambda n: SnapshotRead((ReadRangeMessage(text_key(n), KEY, 1),))),
+    "an end: " + refusals.KEY_TOO_LARGE: (2_049, lambda n: SnapshotRead((ReadRangeMessage(KEY, text_key(n), 1),))),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "limits"), [("atomic_write", WRITES), ("snapshot_read", READS)], ids=["writes", "reads"]
+)
+async def test_limits_hold_for_clients_that_do_not_check_them(method, limits):
+    encode: Any = getattr(encoding, f"encode_{method}")
+    with open_kv(codec="v8") as kv:
+        client = Client(served(kv))
+        await client.connect()
+        for name, (largest, make) in limits.items():
+            taken, refused = [await client.call(method, encode(make(largest + more))) for more in (0, 1)]
+            assert taken.status == 200, (name, taken)
+            assert (refused.status, refused.text) == (400, name.rpartition(": ")[2])
 
 
 async def test_messages_are_delivered_to_listeners_of_the_store():
