@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from deno import find_deno_bin  # type: ignore[import-untyped]
+from deno import find_deno_bin
 
 from kvmodels.ext.serve import KvConnectServer, serve
 
