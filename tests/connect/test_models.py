@@ -10,41 +10,15 @@ from typing import Any
 import pytest
 
 from kvmodels import (
-    AggregateIndex,
     AsyncDatabase,
     Database,
     F,
-    Index,
-    Indexed,
-    KvModel,
     KvU64,
-    PrimaryKey,
-    Unique,
     UniqueViolationError,
 )
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange
+from tests.connect.models import Person, PersonByAge, people
 from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
-
-
-class Person(KvModel, collection="people"):
-    id: PrimaryKey[int]
-    email: Unique[str]
-    city: Indexed[str]
-    age: int = 0
-
-
-class PersonByAge(KvModel, collection="people"):
-    id: PrimaryKey[int]
-    email: Unique[str]
-    city: Indexed[str]
-    age: int = 0
-
-    class Meta:
-        indexes = (Index("city", "age"), AggregateIndex("city", sums=("age",)))
-
-
-def people(numbers: range) -> list[Person]:
-    return [Person(id=n, email=f"{n}@x", city=("Oslo", "Rome", "Bern")[n % 3], age=n) for n in numbers]
 
 
 @pytest.fixture(params=[10, 100])
