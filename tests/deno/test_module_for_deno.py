@@ -15,7 +15,7 @@ from deno import find_deno_bin
 from tests.source_tree import REPOSITORY
 
 MODULE = REPOSITORY / "deno"
-SCRIPTS = ["tests/deno/pack_columns.ts", "tests/deno/refuse_models.ts", "tests/deno/write_models.ts"]
+SCRIPTS = [f"tests/deno/{name}.ts" for name in ("fight", "follow", "pack_columns", "refuse_models", "write_models")]
 
 
 def deno(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ ROOTS = ("kvmodels", "docs", "tests", "tools", "benchmarks", "examples")
 SOURCES = tuple(REPOSITORY / name for name in ROOTS)
 
 NAMED = re.compile(
-    rf"""(?<![\w/.:-])(
+    rf"""(?<![\w/.:@-])(
         (?:{"|".join(ROOTS)})/[\w./-]*\w/?  # a path from the root of the repository
         | (?:[\w-]+/)+[\w-]+\.(?:py|md)     # a path from a folder in it
     )(?![\w*])
