@@ -34,6 +34,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("get", "settings", "volume", "-d", "URL")),
     (1, ("get", "settings", "nothing", "-d", "URL")),
     (0, ("watch", "settings", "theme", "--timeout", "0", "--json", "-d", "URL")),
+    (3, ("watch", "settings", "--prefix", "--timeout", "0", "-d", "URL")),
     (0, ("delete", "settings", "--prefix", "--yes", "-d", "URL")),
     (0, ("indexes", "-d", "URL")),
     (0, ("indexes", "drop", "books.genre", "--yes", "-d", "URL")),
@@ -53,7 +54,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("export", "books", *APP)),
     (1, ("rows", "books", "price=1", *APP)),
     (0, ("queue", "-d", "URL")),
-    (0, ("queue", "dead", "failed", "-d", "URL")),
+    (0, ("queue", "dead", "-d", "URL")),
     (0, ("locks", "-d", "URL")),
     (0, ("dump", "-o", "whole.ndjson", "-d", "URL")),
     (0, ("load", "whole.ndjson", "--into-used", "--on-conflict", "update", *APP)),
@@ -160,6 +161,7 @@ def test_progress_is_shown_on_a_terminal_only(folder):
     code, text = on_terminal(["-m", "kvmodels", "check", *APP], env)
     assert code == 0
     assert "check books" in text
+    assert "2000/2000" in text
     code, text = on_terminal(["-m", "kvmodels", "check", "--silent", *APP], env)
     assert text.startswith("ok: ")
 

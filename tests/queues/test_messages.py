@@ -329,6 +329,7 @@ def test_with_lost_late_and_repeated_answers_no_message_is_lost(faults, failures
             run(engine, delivery.acknowledge())
     assert waiting(engine) == 0
     assert handled or stored(engine) or not enqueued
+    assert bool(stored(engine)) is bool(inner.dead_letters()), "a letter is noted before it is stored"
     engine.close()
 
 
