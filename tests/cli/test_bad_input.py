@@ -77,10 +77,14 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("queue", "dead"): ((), [(2, "malformed JSON", ('["a',)), (2, "--limit", ("--limit", "0"))]),
     ("locks",): ((), [(2, "nightly", ("nightly",))]),
     ("shell",): ((), [(2, "books", ("books",))]),
+    ("serve",): (
+        ("--access-token", "the token of this test"),
+        [(2, "not an address", ("--addr", "nowhere")), (2, "access token", ())],
+    ),
     ("admin",): ((), [(2, "--port", ("--port", "none")), (2, "books", ("books",))]),
 }
 WITHOUT_STORE = {("version",)}
-OWN_DATABASES = {("copy",), ("restore",), ("load",)}
+OWN_DATABASES = {("copy",), ("restore",), ("load",), ("serve",)}
 """They create the store, or take it as an argument."""
 
 
