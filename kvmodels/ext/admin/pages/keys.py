@@ -94,7 +94,7 @@ class KeysPage(StorePage):
         """Return the URL of the record that a key belongs to; None if the URL cannot name it."""
         model = self.backend.models.get(explanation.collection or "")
         key: Any = explanation.primary_key
-        values = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+        values = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
         if model is None or not all(isinstance(value, (str, int)) for value in values):
             return None
         names = [column.name for column in describe(model).primary_key]
