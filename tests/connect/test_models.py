@@ -17,13 +17,26 @@ from kvmodels import (
     UniqueViolationError,
 )
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.connect.models import Person, PersonByAge, people
+from tests.connect.own_server import OwnServer
 from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
 
 
-@pytest.fixture(params=[10, 100])
-def db(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Database]:
-    server.max_checks, server.names_failed_checks = request.param, request.param == 100
+@pytest.fixture(params=[10, 100, "own"])
+def server(request: pytest.FixtureRequest) -> Iterator[ScriptedServer | OwnServer]:
+    """A server with so many checks, which names those that failed or does not; and that of this library."""
+    if request.param == "own":
+        with OwnServer(request.node.nodeid) as own:
+            yield own
+        return
+    with ScriptedServer(MemoryEngine()) as scripted:
+        scripted.max_checks, scripted.names_failed_checks = request.param, request.param == 100
+        yield scripted
+
+
+@pytest.fixture
+def db(server: ScriptedServer | OwnServer) -> Iterator[Database]:
     with Database(server.url, models=[Person], access_token=ACCESS_TOKEN) as opened:
         yield opened
 
