@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
         hint="Install it: pip install 'kvmodels[fastapi]'.",
     ) from missing
 
+from kvmodels.ext.fastapi.changes import Changes, RecordEvent
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
 from kvmodels.ext.fastapi.health import health
 from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups
@@ -31,10 +32,12 @@ __all__ = [
     "PROBLEM_STATUS",
     "AsyncRepo",
     "AsyncRequestTransaction",
+    "Changes",
     "LookupParameters",
     "Lookups",
     "Paging",
     "Precondition",
+    "RecordEvent",
     "Repo",
     "RequestTransaction",
     "RequiredPrecondition",

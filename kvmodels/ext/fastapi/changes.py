@@ -1,0 +1,140 @@
+"""Changed records as server-sent events, resumed where the client lost its connection.
+
+Rules of this module: an event has an id only if every change up to it was sent, so a client that reconnects misses
+nothing. FastAPI writes the events, sends the keep-alive comments and cancels the stream of a client that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from math import inf
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast, overload
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Header, Query
+from fastapi.sse import ServerSentEvent
+from pydantic import BaseModel
+
+from kvmodels.api._async.record_watch import AsyncRecordWatchIterator
+from kvmodels.api._async.repository import AsyncRepository
+from kvmodels.api._sync.record_watch import RecordWatchIterator
+from kvmodels.api._sync.repository import Repository
+from kvmodels.errors import ResumeExpiredError
+from kvmodels.ext.fastapi.shutdown import closed_at_shutdown
+from kvmodels.flows.kv.record_watch import ChangedRecord
+from kvmodels.schema.compile.model import KvModel
+
+M = TypeVar("M", bound=KvModel)
+T = TypeVar("T")
+
+_POSITION: Final = "^[0-9a-f]{20}$"
+
+
+class RecordEvent(BaseModel, Generic[T]):
+    """The data of an event; the name of the event is the same as ``event``.
+
+    Attributes:
+        event: ``changed``: the record is new or was changed. ``removed``: it was removed or has expired. ``reset``: the
+            present records follow, so the client forgets what it has.
+        key: the primary key, a list if it is composite; None for ``reset``.
+        record: the latest version of a changed record.
+    """
+
+    event: Literal["changed", "removed", "reset"]
+    key: Any = None
+    record: T | None = None
+
+
+class Changes:
+    """The changes that a client has not seen yet, as server-sent events; a dependency.
+
+    Declare ``changes: Annotated[Changes, Depends()]`` in an asynchronous generator with the response class
+    ``fastapi.sse.EventSourceResponse`` and the return type ``AsyncIterator[RecordEvent[Ticket]]``, and yield each
+    event of ``changes.of(tickets)``. The database must keep a change log: ``change_log=3600``.
+
+    Args:
+        last_event_id: the header Last-Event-ID, which a browser sends when it reconnects.
+        since: the query parameter for the first connection: a versionstamp, after which changes are sent. Without it,
+            the present records come first, after the event ``reset``.
+    """
+
+    __slots__ = ("_since",)
+
+    def __init__(
+        self,
+        last_event_id: Annotated[str | None, Header(pattern=_POSITION)] = None,
+        since: Annotated[str | None, Query(pattern=_POSITION)] = None,
+    ) -> None:
+        self._since = last_event_id or since
+
+    @overload
+    def of(self, repository: AsyncRepository[M] | Repository[M]) -> AsyncIterator[RecordEvent[M]]: ...
+    @overload
+    def of(
+        self, repository: AsyncRepository[M] | Repository[M], show: Callable[[M], T | None]
+    ) -> AsyncIterator[RecordEvent[T]]: ...
+    def of(
+        self, repository: AsyncRepository[Any] | Repository[Any], show: Callable[[Any], Any] | None = None
+    ) -> AsyncIterator[RecordEvent[Any]]:
+        """Return the events of a collection; for FastAPI, each is a ``ServerSentEvent`` with a ``RecordEvent`` as data.
+
+        A client whose position is older than the change log gets ``reset`` and the present records. The stream ends
+        when the client disconnects, when the database is closed, and within a second of SIGTERM or SIGINT.
+
+        Args:
+            repository: the repository; a stream over a synchronous one occupies a thread.
+            show: returns what the client sees of a record, such as an object of another class; None hides the record,
+                which is then sent as removed, with its key. By default the record itself is sent.
+
+        Returns:
+            An asynchronous iterator. Cost: as for ``watch``.
+
+        Raises:
+            UnsupportedError: at the first event: the store keeps no change log.
+            DecodeError: at an event: a record cannot be read as an object.
+        """
+        # A ServerSentEvent carries the id; FastAPI describes the type that the endpoint declares.
+        return cast("AsyncIterator[RecordEvent[Any]]", _events(repository, self._since, show or _itself))
+
+
+def _itself(record: T) -> T:
+    return record
+
+
+async def _events(
+    repository: AsyncRepository[Any] | Repository[Any], since: str | None, show: Callable[[Any], Any]
+) -> AsyncGenerator[ServerSentEvent]:
+    while True:
+        if since is None:
+            yield _sent(RecordEvent[Any](event="reset"), None)
+        watch = repository.watch(since=since)
+        with closed_at_shutdown(watch):
+            try:
+                while (changes := await _next(watch)) is not None:
+                    # The position of a batch is the id of its last event: a client that lost the others gets all again.
+                    events = [_event(change, show) for change in changes]
+                    for event in events[:-1]:
+                        yield _sent(event, None)
+                    if events:
+                        yield _sent(events[-1], watch.versionstamp)
+                    elif watch.versionstamp is not None:
+                        yield ServerSentEvent(id=watch.versionstamp)
+                return
+            except ResumeExpiredError:
+                since = None
+
+
+async def _next(watch: AsyncRecordWatchIterator[Any] | RecordWatchIterator[Any]) -> list[ChangedRecord[Any]] | None:
+    if isinstance(watch, AsyncRecordWatchIterator):
+        return await anext(watch, None)
+    # Not one of the threads of endpoints: a stream is open for hours. It leaves the thread when the watch is closed.
+    return await to_thread.run_sync(next, watch, None, abandon_on_cancel=True, limiter=CapacityLimiter(inf))
+
+
+def _event(change: ChangedRecord[Any], show: Callable[[Any], Any]) -> RecordEvent[Any]:
+    shown = None if change.record is None else show(change.record)
+    return RecordEvent(event="removed" if shown is None else "changed", key=change.key, record=shown)
+
+
+def _sent(event: RecordEvent[Any], position: str | None) -> ServerSentEvent:
+    return ServerSentEvent(event=event.event, raw_data=event.model_dump_json(by_alias=True), id=position)

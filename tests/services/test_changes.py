@@ -1,0 +1,206 @@
+"""``Changes``: server-sent events of changed records, from a real uvicorn to a real HTTP client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import fastapi.routing
+import httpx2
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.sse import EventSourceResponse
+from pydantic import BaseModel
+
+from kvmodels import AsyncDatabase, Database, Field, KvModel, PrimaryKey
+from kvmodels.ext.fastapi import AsyncRepo, Changes, RecordEvent, Repo, lifespan, shutdown
+from tests.services.serving import LONGEST_S, ServedApplication, events
+from tests.worlds import in_test_servers, in_the_soak
+
+
+class Lamp(KvModel, collection="lamps"):
+    id: PrimaryKey[int]
+    on: bool = False
+    secret: str = Field(default="x", alias="Secret")
+
+
+class ShownLamp(BaseModel):
+    on: bool
+
+
+def shown(lamp: Lamp) -> ShownLamp | None:
+    return None if lamp.id == 13 else ShownLamp(on=lamp.on)
+
+
+def service(db: AsyncDatabase | Database) -> FastAPI:
+    app = FastAPI(lifespan=lifespan(db))
+
+    @app.get("/async", response_class=EventSourceResponse)
+    async def of_tasks(
+        lamps: AsyncRepo[Lamp], changes: Annotated[Changes, Depends()]
+    ) -> AsyncIterator[RecordEvent[Lamp]]:
+        async for event in changes.of(lamps):
+            yield event
+
+    @app.get("/sync", response_class=EventSourceResponse)
+    async def of_threads(lamps: Repo[Lamp], changes: Annotated[Changes, Depends()]) -> AsyncIterator[RecordEvent[Lamp]]:
+        async for event in changes.of(lamps):
+            yield event
+
+    @app.get("/shown", response_class=EventSourceResponse)
+    async def of_shown(
+        lamps: AsyncRepo[Lamp], changes: Annotated[Changes, Depends()]
+    ) -> AsyncIterator[RecordEvent[ShownLamp]]:
+        async for event in changes.of(lamps, shown):
+            yield event
+
+    return app
+
+
+@pytest.fixture(params=["memory", *in_the_soak("sqlite", "lmdb"), *in_test_servers("postgres")])
+def url(request: pytest.FixtureRequest, url_of: Callable[[str], str]) -> str:
+    return url_of(request.param)
+
+
+@pytest.fixture
+def lamps(url: str) -> Iterator[Database]:
+    with Database(url, models=[Lamp], change_log=3600) as db:
+        yield db
+
+
+def record(on: bool = False) -> dict[str, object]:
+    return {"id": 1, "on": on, "Secret": "x"}
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("world", ["async", "sync"])
+def test_a_client_resumes_without_a_gap_after_changes_that_it_missed(lamps: Database, url: str, world: str):
+    db = (AsyncDatabase if world == "async" else Database)(url, models=[Lamp], change_log=3600)
+    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url) as client:
+        lamps[Lamp].create(id=1)
+        with events(client, f"/{world}") as stream:
+            assert stream.records(2) == [("reset", None, None), ("changed", 1, record())]
+            lamps[Lamp].patch(1, on=True)
+            assert stream.records(1) == [("changed", 1, record(on=True))]
+            position = stream.position
+        lamps[Lamp].create(id=2)
+        lamps[Lamp].remove(1)
+        with events(client, f"/{world}", position) as stream:
+            assert [(event, key) for event, key, _ in stream.records(2)] == [("changed", 2), ("removed", 1)]
+            lamps[Lamp].create(id=3)
+            assert [(event, key) for event, key, _ in stream.records(1)] == [("changed", 3)]
+        until(lambda: not shutdown._open)
+
+
+def test_a_position_counts_once_everything_before_it_was_sent(lamps: Database, url: str):
+    lamps[Lamp].bulk_create([Lamp(id=number) for number in range(3)])
+    db = AsyncDatabase(url, models=[Lamp], change_log=3600)
+    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url) as client:
+        with events(client, "/async") as stream:
+            stream.records(3)
+            assert stream.position is None
+            stream.records(1)
+            assert stream.position is not None
+        since = lamps[Lamp].patch(0, on=True).versionstamp
+        lamps[Lamp].patch(1, on=True)
+        assert since is not None
+        with events(client, "/async", since=since) as stream:
+            assert [key for _, key, _ in stream.records(1)] == [1]
+        with events(client, "/async", "0" * 20) as stream:
+            assert [event for event, _, _ in stream.records(4)] == ["reset", *["changed"] * 3]
+        assert client.get("/async", headers={"Last-Event-ID": "x"}).status_code == 422
+
+
+def test_what_a_client_may_see_is_shown_to_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fastapi.routing, "_PING_INTERVAL", 0.01)
+    db = Database("memory://shown", models=[Lamp], change_log=60)
+    app = service(AsyncDatabase("memory://shown", models=[Lamp], change_log=60))
+    with db, ServedApplication(app) as served, httpx2.Client(base_url=served.url) as client:
+        with events(client, "/shown") as stream:
+            stream.records(1)
+            until(lambda: next(stream).id is not None)
+            db[Lamp].bulk_create([Lamp(id=13), Lamp(id=14)])
+            assert stream.records(2) == [("removed", 13, None), ("changed", 14, {"on": False})]
+            until(lambda: next(stream).comment == "ping")
+        described = client.get("/openapi.json").json()
+    content = described["paths"]["/shown"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    data = content["itemSchema"]["properties"]["data"]["contentSchema"]["$ref"].rpartition("/")[2]
+    assert set(described["components"]["schemas"][data]["properties"]) == {"event", "key", "record"}
+    assert {"$ref": "#/components/schemas/ShownLamp"} in described["components"]["schemas"][data]["properties"][
+        "record"
+    ]["anyOf"]
+
+
+@pytest.mark.parametrize("world", ["async", "sync"])
+def test_a_client_that_is_gone_leaves_nothing_that_waits(world: str):
+    db = (AsyncDatabase if world == "async" else Database)("memory://gone", models=[Lamp], change_log=60)
+    with ServedApplication(service(db)) as served:
+        before = served.tasks()
+        threads = threading.active_count()
+        with httpx2.Client(base_url=served.url) as client, events(client, f"/{world}") as stream:
+            stream.records(1)
+            until(lambda: shutdown._open)
+            assert served.tasks() > before
+        until(lambda: not shutdown._open)
+        until(lambda: served.tasks() == before)
+        until(lambda: world == "async" or threading.active_count() <= threads + 1)
+
+
+PROGRAM = """
+from tests.services.test_changes import AsyncDatabase, Database, Lamp, service
+app = service({cls}("memory://", models=[Lamp], change_log=60))
+"""
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(("world", "cls"), [("async", "AsyncDatabase"), ("sync", "Database")])
+def test_a_stream_ends_when_the_server_is_told_to_stop(tmp_path: Path, world: str, cls: str):
+    (tmp_path / "program.py").write_text(PROGRAM.format(cls=cls), "utf-8")
+    command = [sys.executable, "-m", "uvicorn", "program:app", "--port", "0", "--app-dir", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "running on" in line)
+            address = next(word for word in line.split() if word.startswith("http:"))
+            with httpx2.Client(base_url=address) as client, events(client, f"/{world}") as stream:
+                stream.records(1)
+                process.send_signal(signal.SIGTERM)
+                assert [event.event for event in stream if event.data] == []
+            log = process.stderr.read()
+            assert process.wait(LONGEST_S) == -signal.SIGTERM
+        finally:
+            process.kill()
+    assert "Application shutdown complete" in log
+    assert "Traceback" not in log
+
+
+def test_a_handler_of_signals_is_called_and_restored():
+    calls: list[str] = []
+
+    class Stream:
+        def close(self) -> None:
+            calls.append("closed")
+
+    previous = signal.signal(signal.SIGTERM, lambda *_: calls.append("handled"))
+    try:
+        ours = signal.getsignal(signal.SIGTERM)
+        with shutdown.closed_at_shutdown(Stream()), shutdown.closed_at_shutdown(Stream()):
+            signal.raise_signal(signal.SIGTERM)
+            assert calls == ["closed", "closed", "handled"]
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, previous)
