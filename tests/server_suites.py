@@ -54,6 +54,9 @@ SUITES = frozenset(
         "tests.references.test_semi_joins",
         "tests.references.test_verbs",
         "tests.references.test_with_related",
+        "tests.services.test_automatic_keys",
+        "tests.services.test_changes",
+        "tests.services.test_expected_versions",
         "tests.stateful.test_evolution",
         "tests.stateful.test_repository",
         "tests.transactions.test_async",
@@ -65,6 +68,7 @@ SUITES = frozenset(
         "tests.transactions.test_skew",
         "tests.watch.test_keys",
         "tests.watch.test_prefixes",
+        "tests.watch.test_records",
         "tests.watch.test_tasks",
     }
 )

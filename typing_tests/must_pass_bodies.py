@@ -23,6 +23,7 @@ def endpoint(db: Database, key: ULID, new: NewUser, changes: UserPatch, other: P
     assert_type(db[User].create(new), User)
     assert_type(db[User].create(new, name="x"), User)
     assert_type(db[User].patch(key, changes, if_version="00"), User)
+    assert_type(db[User].patch(key, changes, if_version=["00", "01"]), User)
     assert_type(db[User].patch(key, other, name="x"), User)
     assert_type(db[User].remove(key, if_version=None), bool)
     assert_type(NewUser(email="x", name="y"), NewUser)

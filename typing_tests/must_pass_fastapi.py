@@ -36,7 +36,7 @@ def read(users: Repo[User], key: int, condition: Annotated[Precondition, Depends
 async def change(
     users: Annotated[Users, Depends(repository(User, Users))], key: int, condition: RequiredPrecondition
 ) -> User:
-    assert_type(condition.if_version, str | None)
+    assert_type(condition.if_version, tuple[str, ...] | None)
     assert_type(await users.newest(), User | None)
     changes: dict[str, Any] = {}
     return condition.tagged(await users.patch(key, if_version=condition.if_version, **changes))

@@ -104,12 +104,18 @@ def versionstamp_of(argument: str, value: object, *, expected: str, hint: str) -
         ) from None
 
 
-def version_of(if_version: object) -> bytes | None:
-    """Return the version of an ``if_version`` argument; None for any version. Raises InvalidArgumentError."""
+def versions_of(if_version: object) -> tuple[bytes, ...] | None:
+    """Return the versions of an ``if_version`` argument; None for any version. Raises InvalidArgumentError."""
     if if_version is None:
         return None
-    hint = "Give obj.versionstamp of an object that was loaded or stored; leave it out for any version."
-    return versionstamp_of("if_version", if_version, expected="20 hexadecimal digits", hint=hint)
+    hint = "Give obj.versionstamp of an object that was loaded or stored, or a list; leave it out for any version."
+    several = isinstance(if_version, (list, tuple, set, frozenset))
+    given = cast("Iterable[object]", if_version) if several else (if_version,)
+    expected = "20 hexadecimal digits"
+    versions = tuple(versionstamp_of("if_version", one, expected=expected, hint=hint) for one in given)
+    if not versions:
+        raise _refusal("a list without a version allows none", "if_version", if_version, hint)
+    return versions
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:

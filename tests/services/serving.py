@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import uvicorn
@@ -50,7 +50,7 @@ class ServedApplication:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(main())
 
-    def __enter__(self) -> ServedApplication:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._started.wait(LONGEST_S)
         assert self._server.started

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from kvmodels import AsyncDatabase, Database, Field, KvModel, PrimaryKey
 from kvmodels.ext.fastapi import AsyncRepo, Changes, RecordEvent, Repo, lifespan, shutdown
 from tests.services.serving import LONGEST_S, ServedApplication, events
-from tests.worlds import in_test_servers, in_the_soak
+from tests.worlds import in_the_soak
 
 
 class Lamp(KvModel, collection="lamps"):
@@ -64,7 +64,7 @@ def service(db: AsyncDatabase | Database) -> FastAPI:
     return app
 
 
-@pytest.fixture(params=["memory", *in_the_soak("sqlite", "lmdb"), *in_test_servers("postgres")])
+@pytest.fixture(params=["memory", *in_the_soak("sqlite", "lmdb")])
 def url(request: pytest.FixtureRequest, url_of: Callable[[str], str]) -> str:
     return url_of(request.param)
 

@@ -57,6 +57,23 @@ def test_a_patch_of_the_present_version_is_stored_and_of_an_older_one_refused(db
     assert pages.patch(1, slug="b", if_version=second.upper()).slug == "b", "digits are read in either case"
 
 
+def test_one_of_several_versions_is_enough(db: Database):
+    pages = db[Page]
+    first = version(pages.create(id=1, slug="a"))
+    other = version(pages.create(id=2, slug="b"))
+    second = version(pages.patch(1, text="x", if_version=[other, first]))
+    for write in (
+        lambda: pages.patch(1, text="y", if_version=(first, other)),
+        lambda: pages.remove(1, if_version={first}),
+    ):
+        with pytest.raises(StaleObjectError) as caught:
+            write()
+        assert (first in str(caught.value.expected), caught.value.actual) == (True, second)
+    with pytest.raises(InvalidArgumentError, match="without a version"):
+        pages.remove(1, if_version=[])
+    assert pages.remove(1, if_version=(second, first))
+
+
 def test_a_removal_of_an_older_version_is_refused(db: Database):
     pages = db[Page]
     first = version(pages.create(id=1, slug="a"))

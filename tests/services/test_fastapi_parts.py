@@ -215,7 +215,13 @@ def test_a_change_needs_the_version_that_it_changes(client: TestClient):
     assert (changed.status_code, changed.json()["color"]) == (200, "blue")
     for stale in (tag, '"nonsense"', f"W/{changed.headers['ETag']}"):
         assert client.patch(path, json={"color": "red"}, headers={"If-Match": stale}).status_code == 412
+    matching = f'W/"a,b", "{"0" * 20}" , {changed.headers["ETag"]}'
+    changed = client.patch(path, json={"color": "green"}, headers={"If-Match": matching})
+    assert (changed.status_code, changed.json()["color"]) == (200, "green")
+    lines = [("If-Match", '"nonsense"'), ("If-Match", changed.headers["ETag"])]
+    assert client.patch(path, json={"color": "blue"}, headers=lines).json()["color"] == "blue"
     assert client.patch(path, json={"color": "red"}, headers={"If-Match": "*"}).json()["color"] == "red"
+    assert client.patch(f"/users/{ULID()}", json={}, headers={"If-Match": "*"}).status_code == 404
 
 
 def test_pages_are_linked_in_both_directions(client: TestClient):

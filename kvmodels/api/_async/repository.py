@@ -7,7 +7,7 @@ repository is the query set of all records.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, Never, NoReturn, TypeVar, overload
 
@@ -380,7 +380,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         body: BaseModel | None = None,
         /,
         *,
-        if_version: str | None = None,
+        if_version: str | Collection[str] | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
         **changes: Any,
     ) -> M:
@@ -390,7 +390,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             key: the primary key, a tuple if it is composite.
             body: changes as an object of ``Partial[User]`` or another pydantic model; fields that were not set in it
                 stay unchanged.
-            if_version: change only this version, the ``versionstamp`` of an object that was read or stored; None: any.
+            if_version: change only this version, the ``versionstamp`` of an object that was read or stored, or one of a
+                list of versions; None: any.
             expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
             changes: new values by field name; they take precedence over ``body``.
 
@@ -477,14 +478,15 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         )
         return renamed
 
-    async def remove(self, target: Any, *, if_version: str | None = None) -> bool:
+    async def remove(self, target: Any, *, if_version: str | Collection[str] | None = None) -> bool:
         """Remove a record with all its index entries.
 
         Args:
             target: a primary key or an object. By primary key, the record is removed whatever its version, even if it
                 cannot be read as an object; then hooks that need the object do not run. A loaded object is removed only
                 if its record is unchanged.
-            if_version: with a primary key: remove only this version, the ``versionstamp`` of an object; None: any.
+            if_version: with a primary key: remove only this version, the ``versionstamp`` of an object, or one of a
+                list of versions; None: any.
 
         Returns:
             True, or False if no record has this primary key and ``if_version`` is None. Cost: one read and one commit;

@@ -15,8 +15,8 @@ from kvmodels.schema.compile.model import KvModel
 
 M = TypeVar("M", bound=KvModel)
 
-_TAG: Final = re.compile(r'"([0-9a-f]{20})"')
-_ANY_TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
+_STRONG_TAG: Final = re.compile(r'"([0-9a-f]{20})"')
+_LISTED_TAG: Final = re.compile(r'(?:W/)?"[^"]*"')
 
 
 class Precondition:
@@ -28,7 +28,7 @@ class Precondition:
     Args:
         request: the request.
         response: the response, whose headers are set.
-        if_match: the header If-Match: one ETag, or ``*`` for any version.
+        if_match: the header If-Match: ETags, separated by commas, or ``*`` for any version.
         if_none_match: the header If-None-Match: ETags, separated by commas, or ``*``.
     """
 
@@ -42,23 +42,25 @@ class Precondition:
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> None:
         self._response = response
-        self._if_match = None if if_match is None else if_match.strip()
+        # A header may be sent in several lines, of which FastAPI shows one.
+        self._if_match = None if if_match is None else _joined(request, "if-match")
         reads = request.method in ("GET", "HEAD")
-        self._if_none_match = if_none_match.strip() if reads and if_none_match is not None else None
+        self._if_none_match = _joined(request, "if-none-match") if reads and if_none_match is not None else None
 
     @property
-    def if_version(self) -> str | None:
-        """The version in If-Match; None without the header, and for ``*``.
+    def if_version(self) -> tuple[str, ...] | None:
+        """The versions in If-Match; None without the header, and for ``*``. With ``*`` a missing record is a 404.
 
         Raises:
-            HTTPException: 412: the header is not one ETag of a record, so no record has it.
+            HTTPException: 412: no ETag in the header can be that of a record. A weak one never matches (RFC 9110).
         """
         if self._if_match is None or self._if_match == "*":
             return None
-        tag = _TAG.fullmatch(self._if_match)
-        if tag is None:
-            raise HTTPException(412, "If-Match is not the ETag of a record")
-        return tag[1]
+        strong = _STRONG_TAG.fullmatch
+        versions = tuple(found[1] for tag in _LISTED_TAG.findall(self._if_match) if (found := strong(tag)) is not None)
+        if not versions:
+            raise HTTPException(412, "If-Match has no ETag of a record")
+        return versions
 
     @property
     def is_given(self) -> bool:
@@ -81,10 +83,19 @@ class Precondition:
             return record
         tag = f'"{record.versionstamp}"'
         known = self._if_none_match
-        if known is not None and (known == "*" or tag in _ANY_TAG.findall(known)):
+        if known is not None and (known == "*" or tag in _weakly(known)):
             raise HTTPException(304, headers={"ETag": tag})
         self._response.headers["ETag"] = tag
         return record
+
+
+def _joined(request: Request, name: str) -> str:
+    return ", ".join(request.headers.getlist(name)).strip()
+
+
+def _weakly(tags: str) -> set[str]:
+    """Return the ETags of a header for a comparison that does not distinguish weak ones."""
+    return {tag.removeprefix("W/") for tag in _LISTED_TAG.findall(tags)}
 
 
 async def _required(condition: Annotated[Precondition, Depends()]) -> Precondition:

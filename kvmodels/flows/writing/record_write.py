@@ -103,11 +103,14 @@ def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current:
     )
 
 
-def require_version(schema: ModelSchema, key: tuple[Any, ...], expected: bytes | None, current: Row | None) -> None:
-    """Refuse a write of another version than the caller asked for; None is any. Raises StaleObjectError."""
-    if expected is None or (current is not None and current.versionstamp == expected):
+def require_version(
+    schema: ModelSchema, key: tuple[Any, ...], expected: tuple[bytes, ...] | None, current: Row | None
+) -> None:
+    """Refuse a write of another version than those that the caller expects; None is any. Raises StaleObjectError."""
+    if expected is None or (current is not None and current.versionstamp in expected):
         return
-    names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(expected)}
+    versions = ", ".join(map(format_versionstamp, expected))
+    names = {"model": schema.name, "key": shown_key(key), "expected": versions}
     if current is None:
         raise StaleObjectError(
             "the record of this version was removed, or has expired",

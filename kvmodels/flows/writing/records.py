@@ -8,7 +8,7 @@ Rules of this module: a decision to refuse is taken in ``propose``, on what was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutine
@@ -20,7 +20,7 @@ from kvmodels.errors import (
     InvalidValueError,
     PrimaryKeyChangedError,
 )
-from kvmodels.flows.arguments import require_callable, require_flag, require_object, version_of
+from kvmodels.flows.arguments import require_callable, require_flag, require_object, versions_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
@@ -211,7 +211,7 @@ def patch(
     changes: Mapping[str, Any],
     expire_in: Deadline = KEEP,
     *,
-    if_version: str | None = None,
+    if_version: str | Collection[str] | None = None,
 ) -> Flow[Any]:
     """Read a record, change fields, commit; again from the read after a conflict. Return the stored object.
 
@@ -219,7 +219,7 @@ def patch(
     DoesNotExist, StaleObjectError for another version, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError
     or RetriesExhaustedError.
     """
-    writer, expected = ChangeBuilder(context, schema, expire_in), version_of(if_version)
+    writer, expected = ChangeBuilder(context, schema, expire_in), versions_of(if_version)
     return flow_of(writer, _ChangeRecord, given, None, {**with_keys(schema, changes)}, expected)
 
 
@@ -252,7 +252,7 @@ class _ChangeRecord(RecordWrite):
         given: Any,
         function: Callable[[Any], Any] | None,
         changes: Mapping[str, Any],
-        expected: bytes | None,
+        expected: tuple[bytes, ...] | None,
     ) -> None:
         context, schema = writer.context, writer.schema
         self._values, pk = packed_key(context, schema, given)

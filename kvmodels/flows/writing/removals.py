@@ -5,13 +5,13 @@ Rules of this module: a decision to refuse is taken in ``propose``, on what was 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.operations import Row
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.flows.arguments import version_of
+from kvmodels.flows.arguments import versions_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import own_row
@@ -26,12 +26,14 @@ _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of i
 _PROPOSAL: Final[type[Proposal[Any]]] = Proposal
 
 
-def remove(context: Context, schema: ModelSchema, target: Any, *, if_version: str | None = None) -> Flow[bool]:
+def remove(
+    context: Context, schema: ModelSchema, target: Any, *, if_version: str | Collection[str] | None = None
+) -> Flow[bool]:
     """Remove a record by its primary key, or that of an object; see ``remove_key`` and ``remove_object``.
 
     Raises InvalidArgumentError: an object is given together with a version; it has one of its own.
     """
-    expected = version_of(if_version)
+    expected = versions_of(if_version)
     if not isinstance(target, schema.model):
         return remove_key(context, schema, target, expected)
     if expected is not None:
@@ -44,13 +46,15 @@ def remove(context: Context, schema: ModelSchema, target: Any, *, if_version: st
     return remove_object(context, schema, target)
 
 
-def remove_key(context: Context, schema: ModelSchema, given: Any, expected: bytes | None = None) -> Flow[bool]:
+def remove_key(
+    context: Context, schema: ModelSchema, given: Any, expected: tuple[bytes, ...] | None = None
+) -> Flow[bool]:
     """Remove a record with all its entries; return False when it was absent and any version was expected.
 
     Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
 
     Cost: an attempt is one read and one commit. Raises RetriesExhaustedError: others kept changing it;
-    StaleObjectError: it does not have the expected version.
+    StaleObjectError: it does not have an expected version.
     """
     values, pk = packed_key(context, schema, given)
     return flow_of(ChangeBuilder(context, schema, KEEP), _RemoveByKey, values, pk, expected)
@@ -73,7 +77,9 @@ class _RemoveByKey(RecordWrite):
 
     __slots__ = ("_expected", "_pk", "_values", "guesses")
 
-    def __init__(self, writer: ChangeBuilder, values: tuple[Any, ...], pk: bytes, expected: bytes | None) -> None:
+    def __init__(
+        self, writer: ChangeBuilder, values: tuple[Any, ...], pk: bytes, expected: tuple[bytes, ...] | None
+    ) -> None:
         schema = writer.schema
         self._values, self._pk, self._expected = values, pk, expected
         view = writer.context.view
