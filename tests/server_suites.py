@@ -90,6 +90,9 @@ ONCE = frozenset(
     {
         # It counts the snapshots of a subclass of the engine in memory.
         "test_many_tasks_take_one_snapshot",
+        # Their stores are those of another program, or none.
+        "test_a_stream_ends_when_the_server_is_told_to_stop",
+        "test_a_handler_of_signals_is_called_and_restored",
     }
 )
 """Tests that run on the engines of one machine alone."""
