@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+
+from pydantic import ConfigDict
 
 from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import short_repr, show_public_path
@@ -41,6 +43,9 @@ class Page(Generic[M]):
         has_previous: whether there is a previous page. Only the flag of the direction that was read is certain: items
             on the side of the given cursor may have been removed since.
     """
+
+    # An answer always has all fields, so clients need not expect that one is missing.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(json_schema_serialization_defaults_required=True)
 
     items: list[M]
     next_cursor: str | None

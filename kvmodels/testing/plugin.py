@@ -69,14 +69,25 @@ def _kv_milliseconds(request: pytest.FixtureRequest) -> Callable[[], int] | None
 
 
 @pytest.fixture
-def kv_url(pytestconfig: pytest.Config, tmp_path: Path, _kv_milliseconds: Callable[[], int] | None) -> Iterator[str]:
+def kv_options() -> dict[str, Any]:
+    """The options of the store; override it for others, such as ``{"change_log": 3600}``. They are none by default."""
+    return {}
+
+
+@pytest.fixture
+def kv_url(
+    pytestconfig: pytest.Config,
+    tmp_path: Path,
+    kv_options: dict[str, Any],
+    _kv_milliseconds: Callable[[], int] | None,
+) -> Iterator[str]:
     """The URL of a new, empty store for one test; any number of databases may open it."""
     engine = pytestconfig.getoption("kv_engine")
     if engine != "memory":
         yield f"{engine}:///{tmp_path / f'store.{engine}'}"
         return
     url = f"memory://{uuid4().hex}"
-    holder = open_engine(url, clock=_kv_milliseconds)  # the store exists as long as one handle is open
+    holder = open_engine(url, clock=_kv_milliseconds, **kv_options)  # the store exists as long as one handle is open
     yield url
     holder.close()
 
@@ -90,12 +101,13 @@ def _kv_script() -> EngineScript:
 def _kv_engine(
     request: pytest.FixtureRequest,
     kv_url: str,
+    kv_options: dict[str, Any],
     _kv_milliseconds: Callable[[], int] | None,
     _kv_script: EngineScript,
 ) -> Callable[[], WatchedEngine]:
     """Return a function that opens the store as the other fixtures of the test demand."""
     lossy = "kv_fault" in request.fixturenames
-    return lambda: WatchedEngine(open_engine(kv_url, clock=_kv_milliseconds), _kv_script, lossy=lossy)
+    return lambda: WatchedEngine(open_engine(kv_url, clock=_kv_milliseconds, **kv_options), _kv_script, lossy=lossy)
 
 
 @pytest.fixture

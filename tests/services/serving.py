@@ -47,8 +47,11 @@ class ServedApplication:
             self._started.set()
             await serving
 
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(main())
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(main())
+        finally:
+            self._started.set()
 
     def __enter__(self) -> Self:
         self._thread.start()

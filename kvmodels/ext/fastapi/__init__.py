@@ -25,7 +25,7 @@ from kvmodels.ext.fastapi.health import health
 from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups
 from kvmodels.ext.fastapi.paging import Paging
 from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
-from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, add_error_handlers
+from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, FieldProblem, Problem, add_error_handlers, problems
 from kvmodels.ext.fastapi.transactions import AsyncRequestTransaction, RequestTransaction
 
 __all__ = [
@@ -33,10 +33,12 @@ __all__ = [
     "AsyncRepo",
     "AsyncRequestTransaction",
     "Changes",
+    "FieldProblem",
     "LookupParameters",
     "Lookups",
     "Paging",
     "Precondition",
+    "Problem",
     "RecordEvent",
     "Repo",
     "RequestTransaction",
@@ -45,6 +47,7 @@ __all__ = [
     "database",
     "health",
     "lifespan",
+    "problems",
     "repository",
 ]
 

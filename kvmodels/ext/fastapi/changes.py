@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast, overl
 from anyio import CapacityLimiter, to_thread
 from fastapi import Header, Query
 from fastapi.sse import ServerSentEvent
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from kvmodels.api._async.record_watch import AsyncRecordWatchIterator
 from kvmodels.api._async.repository import AsyncRepository
@@ -39,6 +39,8 @@ class RecordEvent(BaseModel, Generic[T]):
         key: the primary key, a list if it is composite; None for ``reset``.
         record: the latest version of a changed record.
     """
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     event: Literal["changed", "removed", "reset"]
     key: Any = None

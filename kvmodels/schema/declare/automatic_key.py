@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 from kvmodels.errors import ModelDefinitionError
 
@@ -21,6 +22,11 @@ class AutomaticKey(int):
 
     def __repr__(self) -> str:
         return "AUTO"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
+        """Let a JSON schema show the default as 0; without this, pydantic warns that it cannot encode it."""
+        return core_schema.int_schema()
 
 
 AUTO: Final = AutomaticKey()

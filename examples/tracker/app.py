@@ -1,0 +1,114 @@
+"""The endpoints of the tracker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
+from fastapi.sse import EventSourceResponse
+
+from examples.tracker import services
+from examples.tracker.models import MODELS, NewProject, NewTicket, NewUser, Project, Status, Ticket, TicketPatch, User
+from kvmodels import AsyncDatabase, Count, Page, ParsedLookups
+from kvmodels.ext.fastapi import (
+    AsyncRepo,
+    Changes,
+    Lookups,
+    Paging,
+    Precondition,
+    RecordEvent,
+    RequiredPrecondition,
+    add_error_handlers,
+    database,
+    health,
+    lifespan,
+    problems,
+)
+
+DAY_S = 86_400
+
+Store = Annotated[AsyncDatabase, Depends(database)]
+Condition = Annotated[Precondition, Depends()]
+TicketLookups = Annotated[
+    ParsedLookups, Depends(Lookups[Ticket]("project_id", "status", "tags__contains", order=("id", "-id")))
+]
+
+router = APIRouter()
+router.get("/health")(health)
+
+
+@router.post("/users", status_code=201, responses=problems(409))
+async def create_user(users: AsyncRepo[User], body: NewUser) -> User:
+    return await users.create(body)
+
+
+@router.post("/projects", status_code=201, responses=problems(409))
+async def create_project(projects: AsyncRepo[Project], body: NewProject) -> Project:
+    return await projects.create(body)
+
+
+@router.get("/projects/{slug}", responses=problems(404))
+async def read_project(projects: AsyncRepo[Project], slug: str) -> Project:
+    return await projects.get(slug=slug)
+
+
+@router.post("/projects/{slug}/tickets", status_code=201, responses=problems(404, 409))
+async def create_ticket(db: Store, slug: str, body: NewTicket, condition: Condition) -> Ticket:
+    return condition.tagged(await services.create_ticket(db, slug, body))
+
+
+@router.post("/projects/{slug}/close", responses=problems(404))
+async def close_project(db: Store, slug: str) -> int:
+    """Close a project with all its tickets; the answer is the number of tickets that were not done."""
+    return await services.close_project(db, slug)
+
+
+@router.get("/projects/{slug}/counts", responses=problems(404))
+async def count_tickets(db: Store, slug: str) -> dict[Status, int]:
+    project = await db[Project].get(slug=slug)
+    groups = db[Ticket].filter(project_id=project.id).group_by("status")
+    return {group["status"]: group["tickets"] async for group in groups.aggregate(tickets=Count())}
+
+
+@router.get("/tickets", responses=problems(400))
+async def list_tickets(
+    tickets: AsyncRepo[Ticket], lookups: TicketLookups, paging: Annotated[Paging, Depends()]
+) -> Page[Ticket]:
+    found = tickets.filter(lookups.where).order_by(*lookups.order_by)
+    return paging.linked(await found.page(**paging.window))
+
+
+@router.get("/tickets/events", response_class=EventSourceResponse)
+async def events(
+    tickets: AsyncRepo[Ticket], changes: Annotated[Changes, Depends()]
+) -> AsyncIterator[RecordEvent[Ticket]]:
+    async for event in changes.of(tickets):
+        yield event
+
+
+@router.get("/tickets/{key}", responses=problems(404))
+async def read_ticket(tickets: AsyncRepo[Ticket], key: int, condition: Condition) -> Ticket:
+    return condition.tagged(await tickets.get(key))
+
+
+@router.patch("/tickets/{key}", responses=problems(404, 409, 412, 428))
+async def change_ticket(db: Store, key: int, body: TicketPatch, condition: RequiredPrecondition) -> Ticket:
+    return condition.tagged(await services.change_ticket(db, key, body, condition.if_version))
+
+
+@router.delete("/tickets/{key}", status_code=204, responses=problems(404, 412))
+async def remove_ticket(tickets: AsyncRepo[Ticket], key: int, condition: Condition) -> None:
+    if not await tickets.remove(key, if_version=condition.if_version):
+        raise HTTPException(404, "there is no such ticket")
+
+
+def create_app(url: str) -> FastAPI:
+    app = FastAPI(title="Tracker", lifespan=lifespan(AsyncDatabase(url, models=MODELS, change_log=DAY_S)))
+    app.include_router(router)
+    add_error_handlers(app)
+    return app
+
+
+app = create_app(os.environ.get("DATABASE", "tracker.db"))

@@ -1,0 +1,77 @@
+"""What the tracker stores, and the bodies of its requests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict
+
+from kvmodels import (
+    AUTO,
+    ULID,
+    AggregateIndex,
+    AutoNowAdd,
+    Creation,
+    Field,
+    ForeignKey,
+    Index,
+    KvModel,
+    MultiIndexed,
+    Partial,
+    PrimaryKey,
+    Unique,
+)
+
+Status = Literal["open", "active", "done"]
+
+
+class Record(KvModel, abstract=True):
+    """The base of all models: a response always has all fields, and its schema says so."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
+class User(Record, collection="users"):
+    id: PrimaryKey[ULID] = Field(default_factory=ULID)
+    email: Annotated[str, Unique(key=str.casefold)] = Field(pattern=r"^\S+@\S+$")
+    name: str
+
+
+class Project(Record, collection="projects"):
+    id: PrimaryKey[ULID] = Field(default_factory=ULID)
+    slug: Unique[str] = Field(pattern="^[a-z0-9-]+$")
+    title: str
+    closed: bool = False
+
+
+class Ticket(Record, collection="tickets"):
+    id: PrimaryKey[int] = Field(default=AUTO)
+    project_id: ForeignKey[ULID, Project]
+    reporter_id: ForeignKey[ULID, User]
+    title: str
+    status: Status = "open"
+    tags: MultiIndexed[list[str]] = Field(default=[])
+    created_at: datetime = AutoNowAdd()
+
+    class Meta:
+        indexes = (Index("status"), Index("project_id", "status"), AggregateIndex("project_id", "status"))
+
+
+MODELS = (User, Project, Ticket)
+
+
+class NewUser(Creation[User]):
+    """The body of POST /users."""
+
+
+class NewProject(Creation[Project], exclude=("closed",)):
+    """The body of POST /projects."""
+
+
+class NewTicket(Creation[Ticket], exclude=("project_id", "status")):
+    """The body of POST /projects/{slug}/tickets."""
+
+
+class TicketPatch(Partial[Ticket], exclude=("id", "project_id", "reporter_id")):
+    """The body of PATCH /tickets/{key}."""
