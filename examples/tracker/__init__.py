@@ -1,4 +1,4 @@
 """An issue tracker as a web service.
 
-DATABASE=tracker.db .venv/bin/uvicorn examples.tracker.app:app
+.venv/bin/uvicorn examples.tracker.app:app
 """

@@ -160,10 +160,19 @@ def test_models_come_from_the_settings_or_are_asked_for(pytester):
     pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio").assert_outcomes(passed=1)
 
 
-def test_the_tests_on_the_page_pass(pytester):
-    page = (REPOSITORY / "docs" / "guides" / "testing.md").read_text("utf-8")
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("guides/testing.md", "inprocess"),
+        # Modules that a page loads first would be loaded twice in this process, with two classes of each name.
+        pytest.param("web-service.md", "subprocess", marks=pytest.mark.servers),
+    ],
+)
+def test_the_tests_on_the_page_pass(pytester, name, how):
+    page = (REPOSITORY / "docs" / name).read_text("utf-8")
     code = "\n".join(block.text for block in blocks_of(page) if block.language == "python")
     pytester.makepyfile(test_page=code)
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    run = pytester.runpytest_inprocess if how == "inprocess" else pytester.runpytest_subprocess
+    result = run("-p", "no:cacheprovider")
     result.assert_outcomes(passed=code.count("def test_"))

@@ -102,8 +102,14 @@ def service(db: AsyncDatabase) -> FastAPI:
 
 
 @pytest.fixture
-def client() -> Iterator[TestClient]:
-    with TestClient(service(AsyncDatabase("memory://", models=[User]))) as opened:
+def kv_models():
+    return [User]
+
+
+@pytest.fixture
+def client(kv_url, kv_db) -> Iterator[TestClient]:
+    """A client of the service over the store of ``kv_db``, whose indexes are checked after the test."""
+    with TestClient(service(AsyncDatabase(kv_url, models=[User]))) as opened:
         yield opened
 
 

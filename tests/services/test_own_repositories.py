@@ -43,14 +43,17 @@ class AsyncTasks(AsyncRepository[Task]):
         return [await self.patch(key, done=True) for key in keys]
 
 
-def test_own_methods_read_and_write_as_the_repository_does():
-    with Database("memory://", models=[Task, Other]) as db:
-        tasks = db.repository(Task, Tasks)
-        tasks.bulk_create([Task(id=1), Task(id=2), Task(id=3)])
-        assert [task.id for task in tasks.finish(1, 2)] == [1, 2]
-        assert [task.id for task in tasks.open()] == [3]
-        assert type(db.repository(Task)) is type(db[Task]) is Repository
-        assert db.check().ok
+@pytest.fixture
+def kv_models():
+    return [Task, Other]
+
+
+def test_own_methods_read_and_write_as_the_repository_does(kv_db):
+    tasks = kv_db.repository(Task, Tasks)
+    tasks.bulk_create([Task(id=1), Task(id=2), Task(id=3)])
+    assert [task.id for task in tasks.finish(1, 2)] == [1, 2]
+    assert [task.id for task in tasks.open()] == [3]
+    assert type(kv_db.repository(Task)) is type(kv_db[Task]) is Repository
 
 
 def test_own_methods_in_a_transaction_belong_to_its_commit():

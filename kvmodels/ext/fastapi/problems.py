@@ -149,7 +149,7 @@ def add_error_handlers(app: FastAPI, *, pages: str = "urn:kvmodels:") -> None:
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, AnyHTTPException)
-    detail: object = error.detail
+    detail = cast("object", error.detail)  # FastAPI allows any JSON
     if error.status_code < 400 or not isinstance(detail, str):
         return await http_exception_handler(request, cast("HTTPException", error))
     title = HTTPStatus(error.status_code).phrase
@@ -172,7 +172,7 @@ def _describe(app: FastAPI) -> None:
                         _rename(response.get("content", {}))
         return plain()
 
-    app.openapi = openapi
+    app.openapi = openapi  # type: ignore[method-assign] # as the documentation of FastAPI does
 
 
 def _rename(content: dict[str, Any]) -> None:
