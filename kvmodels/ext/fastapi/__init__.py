@@ -19,7 +19,8 @@ except ModuleNotFoundError as missing:
         hint="Install it: pip install 'kvmodels[fastapi]'.",
     ) from missing
 
-from kvmodels.ext.fastapi.changes import Changes, RecordEvent
+from kvmodels.ext.fastapi.changes import RecordChanges as Changes
+from kvmodels.ext.fastapi.changes import RecordEvent
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
 from kvmodels.ext.fastapi.health import health
 from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups

@@ -47,8 +47,8 @@ class RecordEvent(BaseModel, Generic[T]):
     record: T | None = None
 
 
-class Changes:
-    """The changes that a client has not seen yet, as server-sent events; a dependency.
+class RecordChanges:
+    """The changes that a client has not seen yet, as server-sent events; a dependency, imported as ``Changes``.
 
     Declare ``changes: Annotated[Changes, Depends()]`` in an asynchronous generator with the response class
     ``fastapi.sse.EventSourceResponse`` and the return type ``AsyncIterator[RecordEvent[Ticket]]``, and yield each
