@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, HTTPException
 from fastapi.testclient import TestClient
 
 from kvmodels import (
@@ -39,6 +39,7 @@ from kvmodels.ext.fastapi import (
     database,
     health,
     lifespan,
+    problems,
     repository,
 )
 
@@ -186,6 +187,26 @@ def test_an_error_is_a_problem_with_its_code_and_no_value(client: TestClient, cl
         "code": cls.code,
     }
     assert ("Retry-After" in answer.headers) == (answer.status_code == 503)
+
+
+def test_an_http_exception_is_a_problem_that_keeps_its_detail_and_headers():
+    app = service(AsyncDatabase("memory://", models=[User]))
+
+    @app.get("/refused", responses=problems(401, 409))
+    async def refused(structured: bool = False) -> None:
+        raise HTTPException(401, {"why": "no"} if structured else "no", headers={"WWW-Authenticate": "Basic"})
+
+    with TestClient(app) as client:
+        answer = client.get("/refused")
+        assert answer.json() == {"type": "about:blank", "title": "Unauthorized", "status": 401, "detail": "no"}
+        assert (answer.headers["content-type"], answer.headers["www-authenticate"]) == (
+            "application/problem+json",
+            "Basic",
+        )
+        assert client.get("/refused?structured=1").json() == {"detail": {"why": "no"}}
+        responses = client.get("/openapi.json").json()["paths"]["/refused"]["get"]["responses"]
+    assert list(responses["409"]["content"]) == ["application/problem+json"]
+    assert list(responses["200"]["content"]) == ["application/json"]
 
 
 def test_an_error_of_the_server_is_no_problem_of_the_client(client: TestClient):

@@ -34,6 +34,8 @@ export const open = (counts: Counts): number | undefined => counts.open;
 
 type Query = NonNullable<paths["/tickets"]["get"]["parameters"]["query"]>;
 export const query: Query = { status: "open", tags__contains: "ui", order_by: "-id", size: 50 };
+// @ts-expect-error there is no such status
+export const nothing: Query = { status: "lost" };
 // @ts-expect-error this order is not offered
 export const order: Query = { order_by: "title" };
 

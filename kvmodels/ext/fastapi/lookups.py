@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_origin
 
 from fastapi import Query
 from pydantic import TypeAdapter, WithJsonSchema
@@ -89,5 +89,8 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> Parameter:
 
 def _schema_of(model: type[KvModel], name: str) -> dict[str, Any]:
     kind, several = lookup_type(model, name)
-    schema = TypeAdapter(kind).json_schema()
+    field = model.model_fields.get(name)
+    # A client can only look for values that the field can have; the type of the column is a plain str.
+    shown = field.annotation if field is not None and get_origin(field.annotation) is Literal else kind
+    schema = TypeAdapter[Any](shown).json_schema()
     return {"type": "array", "items": schema} if several else schema
