@@ -59,6 +59,7 @@ SUITES = frozenset(
         "tests.services.test_expected_versions",
         "tests.stateful.test_evolution",
         "tests.stateful.test_repository",
+        "tests.tracker.test_tracker",
         "tests.transactions.test_async",
         "tests.transactions.test_bank",
         "tests.transactions.test_blocks",
@@ -93,6 +94,8 @@ ONCE = frozenset(
         # Their stores are those of another program, or none.
         "test_a_stream_ends_when_the_server_is_told_to_stop",
         "test_a_handler_of_signals_is_called_and_restored",
+        "test_no_ticket_of_a_closed_project_is_left_open",
+        "test_a_planted_bug_is_found_at_a_seed_that_repeats_it",
     }
 )
 """Tests that run on the engines of one machine alone."""
