@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from deno import find_deno_bin  # type: ignore[import-untyped]
+from deno import find_deno_bin
 
 from examples.tracker.app import create_app
 

@@ -91,6 +91,6 @@ def _schema_of(model: type[KvModel], name: str) -> dict[str, Any]:
     kind, several = lookup_type(model, name)
     field = model.model_fields.get(name)
     # A client can only look for values that the field can have; the type of the column is a plain str.
-    shown = field.annotation if field is not None and get_origin(field.annotation) is Literal else kind
-    schema = TypeAdapter[Any](shown).json_schema()
+    declared: Any = None if field is None else field.annotation
+    schema = TypeAdapter[Any](declared if get_origin(declared) is Literal else kind).json_schema()
     return {"type": "array", "items": schema} if several else schema
