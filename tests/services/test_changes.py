@@ -188,7 +188,7 @@ def test_a_stream_ends_when_the_server_is_told_to_stop(tmp_path: Path, world: st
     assert "Traceback" not in log
 
 
-def test_a_handler_of_signals_is_called_and_restored():
+async def test_a_handler_of_signals_is_called_and_restored():
     calls: list[str] = []
 
     class Stream:

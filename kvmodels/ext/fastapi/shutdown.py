@@ -5,6 +5,7 @@ Rules of this module: a signal handler of ours calls the one that was there befo
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -29,20 +30,32 @@ class Closable(Protocol):
 
 @contextmanager
 def closed_at_shutdown(stream: Closable) -> Generator[None]:
-    """Close a stream at the end of the block, or before at SIGINT or SIGTERM.
+    """Close a stream at the end of the block or of the task, or before at SIGINT or SIGTERM.
 
-    Signals are noticed only if the event loop runs in the main thread, where servers run it.
+    Signals are noticed only if the event loop runs in the main thread, where servers run it. A generator whose task was
+    cancelled between two of its items is left suspended until it is collected, so the end of the task counts as well.
     """
+    task = asyncio.current_task()
+    in_main_thread = threading.current_thread() is threading.main_thread()
+
+    def end(_: object = None) -> None:
+        stream.close()
+        if stream in _open:
+            _open.remove(stream)
+        if not _open and in_main_thread:
+            _stop_listening()
+
     _open.append(stream)
-    if threading.current_thread() is threading.main_thread():
+    if in_main_thread:
         _listen()
+    if task is not None:
+        task.add_done_callback(end)
     try:
         yield
     finally:
-        stream.close()
-        _open.remove(stream)
-        if not _open and threading.current_thread() is threading.main_thread():
-            _stop_listening()
+        if task is not None:
+            task.remove_done_callback(end)
+        end()
 
 
 def _listen() -> None:
