@@ -8,5 +8,6 @@ await kv.set(["soon"], "gone", { expireIn: 3_600_000 });
 await kv.set([new Uint8Array([0, 1]), 1n, 1.5, true, "é\0"], null);
 await kv.enqueue({ to: "ada" }, { delay: 3_600_000, backoffSchedule: [10, 20], keysIfUndelivered: [["failed", 1]] });
 for (let n = 0; n < 600; n++) await kv.set(["many", n], "x".repeat(2_000));
+await kv.set(["authors", 1n], { id: 1, email: "ada@example.com", books: 3 });
 await kv.set(["a"], "last");
 kv.close();

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels import KvU64, open_async_kv, open_kv
+from kvmodels import Database, Indexed, KvModel, KvU64, PrimaryKey, Unique, open_async_kv, open_kv
 from kvmodels.core.values import UNDEFINED
 from kvmodels.errors import (
     DecodeError,
@@ -39,13 +39,37 @@ def file(filled: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(filled, tmp_path))
 
 
+class Author(KvModel, collection="authors"):
+    id: PrimaryKey[int]
+    email: Unique[str]
+    books: Indexed[int]
+
+
+def test_a_model_over_loaded_records_reads_their_numbers_with_the_codec_v8(file: Path, tmp_path: Path):
+    with open_kv(tmp_path / "store.db", codec="v8") as kv:
+        kv.load_deno(file)
+    with Database(tmp_path / "store.db", models=[Author], codec="v8") as db:
+        assert db.apply().complete
+        assert db.check().ok
+        (found,) = db[Author].filter(books__gte=3)
+        assert (found.id, found.email, found.books) == (1, "ada@example.com", 3)
+
+
+def test_records_with_numbers_of_javascript_are_not_called_worthless(file: Path, tmp_path: Path):
+    with open_kv(tmp_path / "store.db") as kv:
+        kv.load_deno(file)
+    with Database(tmp_path / "store.db", models=[Author]) as db:
+        (suspect,) = db.check(Author).undecodable
+        assert "codec='v8'" in str(suspect.hint)
+
+
 @pytest.mark.parametrize("codec", ["msgpack", "v8"])
 def test_everything_in_the_file_of_a_program_is_loaded(file: Path, codec: str):
     before = file.read_bytes()
     seen: list[int] = []
     with open_kv(codec=codec) as kv:
-        assert kv.load_deno(file, progress=seen.append) == 607
-        assert seen[-1] == 607
+        assert kv.load_deno(file, progress=seen.append) == 608
+        assert seen[-1] == 608
         first = kv.get(("z", "first"))
         assert first.value == {"name": "Ada", "tags": {"admin"}, "at": datetime.fromtimestamp(0.005, UTC)}
         one, two, nan, nothing = kv.get(("b",)).value
@@ -71,7 +95,7 @@ def test_everything_in_the_file_of_a_program_is_loaded(file: Path, codec: str):
 
 async def test_the_asynchronous_store_loads_the_same(file: Path):
     async with open_async_kv() as kv:
-        assert await kv.load_deno(str(file)) == 607
+        assert await kv.load_deno(str(file)) == 608
         assert (await kv.get(("hits",))).value == KvU64(7)
 
 
@@ -80,7 +104,7 @@ def test_the_command_recognises_the_file(file: Path, tmp_path: Path):
         command = [sys.executable, "-m", "kvmodels", "load", str(file), "--format", "deno", "-d", "loaded.db", *words]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert (load().stdout, load().returncode) == ("607 keys loaded\n", 3), "the second load finds a store in use"
+    assert (load().stdout, load().returncode) == ("608 keys loaded\n", 3), "the second load finds a store in use"
     refused = load("--into-used")
     assert (refused.returncode, "empty store only" in refused.stderr) == (2, True)
     with open_kv(tmp_path / "loaded.db") as kv:

@@ -46,6 +46,10 @@ ROWS_AT_ONCE = 500
 
 _REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
 _REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
+_LOAD_NUMBERS: Final = (
+    "Keep it if a program in JavaScript wrote it: its numbers are ints in a store with codec='v8', or after "
+    'db.load(file, format="deno").'
+)
 _MEND_OR_REMOVE_IT: Final = (
     "No repair deletes it: let the model accept what is stored, or remove it with repository.remove(key)."
 )
@@ -160,7 +164,8 @@ class Scrub:
                 return Suspect("foreign", row, None, None, "not a record key of this collection", hint=_REMOVE_ALL)
             if cause is not None:
                 return Suspect("undecodable", row, None, pk, cause_of(cause), hint=_REMOVE_ALL, worthless=True)
-            return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=_REMOVE_ONE)
+            hint = _LOAD_NUMBERS if _may_be_of_javascript(document or {}) else _REMOVE_ONE
+            return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=hint)
         assert document is not None, "it has the primary key"
         return self._judge_document(live, row, document) or self._entries_of(live, row, document)
 
@@ -437,3 +442,8 @@ def _find(live: LiveCollection, place: _Generation) -> LiveIndex | None:
 
 def _shown_pk(values: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values
+
+
+def _may_be_of_javascript(document: Document) -> bool:
+    """Return whether a document has whole numbers as floats, as values of Deno have with the default codec."""
+    return any(type(value) is float and value.is_integer() for value in document.values())
