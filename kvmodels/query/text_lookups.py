@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
@@ -32,6 +32,7 @@ ORDER: Final = "order_by"
 """The parameter with the order."""
 
 _LISTS: Final = frozenset({"in", "not_in", "contains_any", "contains_all", "range"})
+_WHOLE_VALUES: Final = frozenset({"exact", "ne", "in", "not_in"})
 _TYPES: Final[Mapping[str, type[Any]]] = {
     "bool": bool,
     "int": int,
@@ -219,9 +220,21 @@ class _ParameterReader:
     def _value(self, parameter: str, keyword: Keyword, source: ColumnSource | None, item: Any) -> Any:
         adapter = _adapter(self._kind(parameter, keyword, source))
         try:
-            return adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
+            value = adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
         except ValidationError as error:
             raise self._error(parameter, error.errors(include_url=False, include_input=False)[0]["msg"]) from error
+        choices = self._choices(keyword)
+        if choices and value not in choices:
+            raise self._error(parameter, f"the value is not one of {', '.join(map(repr, choices))}")
+        return value
+
+    def _choices(self, keyword: Keyword) -> tuple[Any, ...]:
+        """Return the values of a Literal field that is compared with whole values; else nothing."""
+        field = self._schema.model.model_fields.get(keyword.name)
+        if field is None or keyword.lookup not in _WHOLE_VALUES:
+            return ()
+        kinds = [field.annotation, *get_args(field.annotation)]
+        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
     def _kind(self, parameter: str, keyword: Keyword, source: ColumnSource | None) -> str:
         """Return the name of the column codec of the values of a lookup."""
@@ -247,7 +260,7 @@ class _ParameterReader:
         if hint is None and self._allowed is not None:
             hint = f"Allowed are: {', '.join(sorted(self._allowed))}."
         return InvalidLookupError(
-            "a parameter is not a condition of the model",
+            "a parameter is not a valid condition",
             model=self._schema.name,
             parameter=parameter,
             reason=reason,

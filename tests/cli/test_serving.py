@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels import open_kv
+from kvmodels import Database, KvModel, PrimaryKey, Unique, open_kv
 
 TOKEN = ("--access-token", "a-long-secret")
 
@@ -29,9 +29,37 @@ def test_wrong_usage_is_refused(run, monkeypatch, words, message):
     assert "a-long-secret" not in result.stderr
 
 
-def test_a_store_of_another_codec_is_not_served(run):
+class Author(KvModel, collection="authors"):
+    id: PrimaryKey[int]
+    email: Unique[str]
+
+
+def fill_raw():
     with open_kv("python.db") as kv:
         kv.set(("a",), {"x": 1})
+
+
+def fill_models():
+    with Database("python.db", models=[Author]) as db:
+        db[Author].create(id=1, email="ada@example.com")
+
+
+@pytest.mark.parametrize("fill", [fill_raw, fill_models])
+def test_a_store_of_another_codec_is_not_served_but_its_copy(run, fill):
+    fill()
     result = run("serve", "python.db", *TOKEN)
     assert result.exit_code == 2
     assert "Deno cannot read the values of this store" in result.stderr
+    assert "kvmodels copy STORE NEW --codec v8" in result.stderr
+    assert run("copy", "python.db", "deno.db", "--codec", "v8").exit_code == 0
+    result = run("serve", "deno.db", *TOKEN, "--addr", "192.0.2.1:4512")
+    assert "cannot listen on" in result.stderr, "the store was accepted"
+
+
+def test_the_copy_with_the_codec_of_deno_has_the_records_and_their_entries(run):
+    fill_models()
+    assert run("dump", "-d", "python.db", "-o", "python.dump").exit_code == 0
+    assert run("load", "python.dump", "-d", "deno.db", "--codec", "v8").exit_code == 0
+    with Database("deno.db", models=[Author], codec="v8") as db:
+        assert db[Author].get(email="ada@example.com").id == 1
+        assert db.check().ok

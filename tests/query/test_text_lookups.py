@@ -50,6 +50,7 @@ class User(KvModel, collection="users"):
     plan: Indexed[Plan] = Field(default=Plan.FREE)
     rank: Rank = Rank.LOW
     kind: Literal[1, 2] = 1
+    size: Literal["small", "large"] | None = None
     active: bool = True
     price: Decimal = Decimal(0)
     day: date | None = None
@@ -133,6 +134,9 @@ REFUSED: dict[tuple[str, str], str] = {
     ("age", "x"): "Input should be a valid integer",
     ("age__startswith", "1"): "this lookup does not exist for this field",
     ("plan", "gold"): "this value is not a member of the Enum",
+    ("kind", "3"): "the value is not one of 1, 2",
+    ("kind__in", "1,3"): "the value is not one of 1, 2",
+    ("size", "huge"): "the value is not one of 'small', 'large'",
     ("active", "maybe"): "Input should be a valid boolean",
     ("age__isnull", "maybe"): "Input should be a valid boolean",
     ("age__range", "1"): "range takes two values",

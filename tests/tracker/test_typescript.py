@@ -27,7 +27,13 @@ def folder(tmp_path: Path) -> Path:
 
 def deno(folder: Path, *arguments: str, succeeds: bool = True) -> str:
     """Run Deno in a folder, with its packages from npm there, and return what it prints."""
-    environment = {**os.environ, "DENO_DIR": str(folder / "deno"), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+    environment = {
+        **os.environ,
+        "DENO_DIR": str(folder / "deno"),
+        "DENO_NO_UPDATE_CHECK": "1",
+        "DENO_TLS_CA_STORE": "system,mozilla",  # also behind a proxy with a certificate of its own
+        "NO_COLOR": "1",
+    }
     command = [find_deno_bin(), *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert (done.returncode == 0) == succeeds, done.stdout + done.stderr

@@ -121,8 +121,9 @@ def test_the_modules_that_are_listed_exist_and_are_imported_as_modules(package):
             as_modules |= {name.split(" as ")[0].strip() for name in names.split(",") if name.strip()}
     assert listed(package)
     assert listed(package) <= as_modules
+    folder = PACKAGE.joinpath(*package.split(".")[1:])
     for name in listed(package):
-        assert (PACKAGE.joinpath(*package.split(".")[1:]) / f"{name}.py").is_file()
+        assert (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
 
 
 WHAT_IS_LOADED = """

@@ -29,6 +29,10 @@ Format = Annotated[
     Literal["kvmodels", "deno"],
     typer.Option("--format", help="deno: the lines of Deno's package @deno/kv-utils."),
 ]
+CodecName = Annotated[
+    Literal["msgpack", "v8"] | None,
+    typer.Option("--codec", help="Codec of a new store; v8: that of Deno. Default: msgpack.", show_default=False),
+]
 OnConflict = Annotated[
     Literal["error", "ignore", "update"] | None,
     typer.Option("--on-conflict", help="With --into-used: refuse, keep or replace keys that exist. Default: error."),
@@ -81,6 +85,7 @@ def load(
     restart: Annotated[
         bool, typer.Option("--restart", help="First remove the keys of a load that was killed.")
     ] = False,
+    codec: CodecName = None,
 ) -> None:
     """Load a dump into the store.
 
@@ -93,7 +98,11 @@ def load(
         raise CommandError("MODEL and --on-conflict need --into-used")
     if into_used and restart:
         raise CommandError("--restart is for a load into an empty store", hint="Leave out one of the two options.")
-    with _opened(file) as source, line.open(writes=True, creates=True) as store, line.output.progress() as progress:
+    with (
+        _opened(file) as source,
+        line.open(writes=True, creates=True, codec=codec) as store,
+        line.output.progress() as progress,
+    ):
         told = _told(progress, "load", _number_at_end(source))
         if format == "deno" and _is_sqlite(source):
             if into_used:
@@ -136,6 +145,8 @@ def copy(
     line: CommandLine,
     source: Annotated[str, typer.Argument(metavar="SRC", help="The database to read: a URL or module:object.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="The database to fill, which must be empty.")],
+    *,
+    codec: CodecName = None,
 ) -> None:
     """Copy a whole store into an empty one.
 
@@ -144,7 +155,7 @@ def copy(
     """
     with (
         open_store(source, readonly=line.readonly, writes=False) as from_store,
-        open_store(target, readonly=line.readonly, writes=True, creates=True) as to_store,
+        open_store(target, readonly=line.readonly, writes=True, creates=True, codec=codec) as to_store,
     ):
         count = _copy(line, from_store.kv, to_store.kv)
     line.output.message(f"{_counted(count)} copied")

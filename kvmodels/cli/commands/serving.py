@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -65,9 +66,8 @@ def serve(
             "Without TLS, everybody on the way can read the token: use --tls-cert, or a proxy with TLS."
         )
     named = replace(line, database=store_name or line.database)
-    with named.open(writes=not line.readonly, creates=True, codec="v8") as store:
+    with _readable_by_deno(named.open(writes=not line.readonly, creates=True, codec="v8")) as store:
         app = serving.KvConnectServer([serving.ServedStore(store.db, [access])])
-        _require_readable(store)
         scheme = "http" if tls_cert is None else "https"
 
         def ready(bound: int) -> None:
@@ -90,12 +90,16 @@ async def _until_signalled(running: Coroutine[Any, Any, None]) -> None:
         await task
 
 
-def _require_readable(store: OpenStore) -> None:
-    """Refuse a store that was written with another codec, before Deno meets its values. Raises CommandError."""
-    try:
-        next(store.kv.list((), limit=1), None)
-    except DecodeError as error:
-        raise CommandError(
-            "Deno cannot read the values of this store",
-            hint="Copy it into a store that kvmodels writes with codec='v8': kvmodels dump, then load.",
-        ) from error
+@contextlib.contextmanager
+def _readable_by_deno(opening: AbstractContextManager[OpenStore]) -> Generator[OpenStore]:
+    """Open a store; refuse one of another codec, before Deno meets its values. Raises CommandError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            store = stack.enter_context(opening)
+            next(store.kv.list((), limit=1), None)
+        except DecodeError as error:
+            raise CommandError(
+                "Deno cannot read the values of this store",
+                hint="Copy it into a new store: kvmodels copy STORE NEW --codec v8.",
+            ) from error
+        yield store
