@@ -100,11 +100,11 @@ class LiveIndex:
     violations: bytes
     fence: bytes | None
     since: int = 1
+    readable: bool = field(init=False, compare=False, repr=False)
+    """Whether it is complete, so that queries may use it."""
 
-    @property
-    def readable(self) -> bool:
-        """Whether it is complete, so that queries may use it."""
-        return self.stored.state is IndexState.READABLE
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "readable", self.stored.state is IndexState.READABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,7 +349,7 @@ class EntryLayout:
         else:
             self.prefix = counter_prefix(collection, definition.name, generation)
         self._count = len(decode_key(self.prefix)) + len(columns)
-        self._columns = tuple((column.field, column.codec.pack_stored) for column in columns)
+        self._columns = tuple((column.field, unwrap(column.codec.pack_stored)) for column in columns)
         self._readers = tuple((column, reader_of(column), column.codec.pack_stored) for column in columns)
         self._where = None if definition.where is None else _holds(definition.where)
         self._include = definition.include
@@ -410,7 +410,7 @@ class EntryLayout:
         without naming the field.
         """
         prefix = self.prefix
-        columns = tuple((field, unwrap(pack_stored)) for field, pack_stored in self._columns)
+        columns = self._columns
         if not self._plain:
             return lambda _: b""
         if len(columns) == 1 and not self._null:

@@ -25,29 +25,6 @@ _TOO_LARGE: Final = "the operation is too large"
 _KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
 
 
-def fits(write: AtomicWrite, limits: Limits) -> bool:
-    """Return whether ``check_budget`` certainly accepts an operation.
-
-    Nothing in an operation is longer than all of it together, so one sum decides where it is below every limit.
-    """
-    checks, mutations = write
-    if len(checks) > limits.max_checks or len(mutations) > limits.max_mutations:
-        return False
-    size = 0
-    for check in checks:
-        size += len(check[0])
-    for mutation in mutations:
-        if type(mutation) is Set:
-            size += 2 * len(mutation[0]) + len(mutation[1])
-        elif type(mutation) is Delete:
-            size += len(mutation[0])
-        else:
-            return False
-    if size > limits.max_key_bytes or size > limits.max_value_bytes:
-        return False
-    return size <= limits.max_operation_bytes and size <= limits.max_operation_key_bytes
-
-
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
     """Refuse an operation that the engine would not take.
 

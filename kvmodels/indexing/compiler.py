@@ -48,7 +48,7 @@ from kvmodels.indexing.references import (
     are_concerned,
     judge,
 )
-from kvmodels.indexing.simple import record_writer
+from kvmodels.indexing.simple import compile_simple
 
 NO_ENTRIES: Final[Entries] = {}
 
@@ -101,7 +101,7 @@ def compile_write(
     """
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
-        return CompiledWrite(compiled)
+        return compiled if isinstance(compiled, NeedRows) else CompiledWrite(compiled)
     judged: ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers = NO_REFERENCES
     if are_concerned(changes):
         judged = judge(changes, rows, found, codec=codec, now_ms=now_ms, loaded=loaded)
@@ -126,16 +126,6 @@ def compile_write(
     own = {check.key for check in checks}  # a target may be a record whose entries a build writes
     checks = (*checks, *(check for key, check in judged.checks.items() if key not in own))
     return CompiledWrite(AtomicWrite(checks, (*mutations, *judged.mutations.values())))
-
-
-def compile_simple(
-    changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None, header: Guard, codec: ValueCodec
-) -> AtomicWrite | None:
-    """Compile changes of records whose indexes are all simple; None for others. Arguments as of ``compile_write``."""
-    if not changes:
-        return None
-    writer = record_writer(changes[0][0], header, codec)
-    return None if writer is None else writer.compiled(changes, rows)
 
 
 def compile_in_full(

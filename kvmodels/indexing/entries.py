@@ -71,7 +71,7 @@ class RecordChange(NamedTuple):
     @property
     def key(self) -> bytes:
         """The key of the record."""
-        return self.live.layout.key(self.pk)
+        return self.live.layout.prefix + self.pk
 
 
 class CompiledWrite(NamedTuple):

@@ -25,7 +25,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Removal, Row, Set
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import RAW_BYTES, RecordChange
+from kvmodels.indexing.entries import RAW_BYTES, NeedRows, RecordChange
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Column, Document
 
@@ -50,7 +50,6 @@ _Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
 """The keys that documents have in an index as far as ``packed_columns`` gives them, and whether they are slots."""
 
 _NOTHING: Final[list[bytes]] = []
-_UNREAD: Final[Any] = object()
 
 
 def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> RecordWriter | None:
@@ -69,6 +68,39 @@ def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> Rec
         return None  # the target must be read
     made = live.compiled.writer = RecordWriter(live, header, codec)
     return made
+
+
+def compile_simple(
+    changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None, header: Guard, codec: ValueCodec
+) -> AtomicWrite | NeedRows | None:
+    """Compile changes of records whose indexes are all simple; None for others. Arguments as of ``compile_write``."""
+    if not changes:
+        return None
+    writer = record_writer(changes[0][0], header, codec)
+    return None if writer is None else writer.compiled(changes, rows)
+
+
+def fits(write: AtomicWrite, limits: Limits) -> bool:
+    """Return whether ``check_budget`` certainly accepts an operation.
+
+    Nothing in an operation is longer than all of it together, so one sum decides where it is below every limit.
+    """
+    checks, mutations = write
+    if len(checks) > limits.max_checks or len(mutations) > limits.max_mutations:
+        return False
+    size = 0
+    for check in checks:
+        size += len(check[0])
+    for mutation in mutations:
+        if type(mutation) is Set:
+            size += 2 * len(mutation[0]) + len(mutation[1])
+        elif type(mutation) is Delete:
+            size += len(mutation[0])
+        else:
+            return False
+    if size > limits.max_key_bytes or size > limits.max_value_bytes:
+        return False
+    return size <= limits.max_operation_bytes and size <= limits.max_operation_key_bytes
 
 
 def _entry(index: _Index, document: Document, pk: bytes) -> tuple[bytes, bool]:
@@ -149,18 +181,27 @@ class RecordWriter:
             (_same(index.definition.columns), one) for index, one in zip(live.maintained, self._indexes, strict=True)
         )
 
-    def compiled(self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None) -> AtomicWrite | None:
-        """Compile the changes of some records; return None where they meet at a key, or one is not simple."""
+    def compiled(
+        self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None
+    ) -> AtomicWrite | NeedRows | None:
+        """Compile the changes of some records; return None where they meet at a key, or one is not simple.
+
+        NeedRows: slots that they claim, which were not read with ``rows``.
+        """
         checks = [*self._header]
         mutations: list[Mutation] = []
         claimed: list[bytes] = []
         for change in changes:
             if not self._add(change, checks, mutations, claimed):
                 return None
-        if rows is not None and not _all_free(claimed, rows):
-            return None
         if len(changes) > 1 and len({mutation[0] for mutation in mutations}) < len(mutations):
             return None
+        if rows is not None and claimed:
+            unread = frozenset([key for key in claimed if key not in rows])
+            if unread:
+                return NeedRows(unread)
+            if any(rows[key] is not None for key in claimed):
+                return None
         return _new(AtomicWrite, ((*checks,), (*mutations,)))
 
     def _add(self, change: RecordChange, checks: list[Check], mutations: list[Mutation], claimed: list[bytes]) -> bool:
@@ -291,11 +332,6 @@ def _in_order(entries: _Entries) -> list[bytes]:
     keys = [entry_key for entry_key, slot in entries if entry_key and not slot]
     keys += [entry_key for entry_key, slot in entries if slot]
     return keys
-
-
-def _all_free(claimed: Sequence[bytes], rows: Mapping[bytes, Row | None]) -> bool:
-    """Return whether all slots were read and are free."""
-    return all(rows.get(key, _UNREAD) is None for key in claimed)
 
 
 class Inserts(NamedTuple):

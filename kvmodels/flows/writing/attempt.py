@@ -43,12 +43,12 @@ from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
 from kvmodels.flows.writing.contention import Contention, calling, is_contended
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
-from kvmodels.indexing.budget import check_budget, fits
+from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade
-from kvmodels.indexing.compiler import NO_ENTRIES, compile_simple, compile_write
+from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
-from kvmodels.indexing.simple import record_writer
+from kvmodels.indexing.simple import compile_simple, fits, record_writer
 
 R = TypeVar("R")
 

@@ -15,7 +15,8 @@ from kvmodels.api.core import DatabaseCore
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Delete, Mutation, Set
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import LimitExceededError
-from kvmodels.indexing.budget import check_budget, fits
+from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.simple import fits
 from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
 from tests.unit.maintenance.places import WatchedEngine
 

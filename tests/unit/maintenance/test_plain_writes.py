@@ -14,7 +14,7 @@ from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, P
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite, Row
 from kvmodels.indexing.compiler import compile_in_full, compile_write
-from kvmodels.indexing.entries import CompiledWrite, RecordChange
+from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
 from kvmodels.indexing.simple import RecordWriter, insert_writer, record_writer
 from kvmodels.schema.declare.declarations import DeclaredIndex
 
@@ -81,22 +81,24 @@ badges = st.builds(Badge, day=moments, token=st.just(uuid.UUID(int=7)), label=te
 settings_ = st.builds(Setting, name=texts, value=st.integers())
 
 
-def compiled(at: Place, changes: list[RecordChange]) -> AtomicWrite:
+def compiled(at: Place, changes: list[RecordChange], rows: dict[bytes, Row | None] | None) -> AtomicWrite | NeedRows:
     context = at.db._core.context
     assert context.view is not None
     made = compile_in_full(
         changes,
-        None,
+        rows,
         header=context.view.guard,
         codec=context.codec,
         now_ms=0,
         max_key_bytes=context.limits.max_key_bytes,
     )
-    assert isinstance(made, CompiledWrite)
-    return made.write
+    assert not isinstance(made, Violation)
+    return made.write if isinstance(made, CompiledWrite) else made
 
 
-def both(at: Place, old: Any, new: Any) -> tuple[AtomicWrite, AtomicWrite | None]:
+def both(
+    at: Place, old: Any, new: Any, rows: dict[bytes, Row | None] | None = None
+) -> tuple[AtomicWrite | NeedRows, AtomicWrite | NeedRows | None]:
     """The operations for a change, compiled in full and by the writer; None for no record."""
     codec, live = at.db._core.context.codec, at.live
     pk = live.layout.pack(live.schema.primary_key_of(old if new is None else new))
@@ -108,13 +110,20 @@ def both(at: Place, old: Any, new: Any) -> tuple[AtomicWrite, AtomicWrite | None
         document = live.schema.prepare(new).document
         value = codec.encode_document(document)
     changes = [RecordChange(live, pk, row, old_document, document, *value)]
-    return compiled(at, changes), at.writes.compiled(changes, None)
+    return compiled(at, changes, rows), at.writes.compiled(changes, rows)
+
+
+def taken_for_free(at: Place, changes: list[RecordChange]) -> AtomicWrite | None:
+    """The operation of the writer that takes every slot for free."""
+    made = at.writes.compiled(changes, None)
+    assert not isinstance(made, NeedRows)
+    return made
 
 
 def replaced(at: Place, pk: bytes, before: Any, after: Any) -> AtomicWrite | None:
     """The operation of the writer that replaces a document."""
     row = Row(at.live.layout.key(pk), b"", 4, b"\0" * 10, None)
-    return at.writes.compiled([RecordChange(at.live, pk, row, before, after, b"", 4)], None)
+    return taken_for_free(at, [RecordChange(at.live, pk, row, before, after, b"", 4)])
 
 
 def removed(at: Place, pk: bytes, before: Any) -> AtomicWrite | None:
@@ -124,7 +133,7 @@ def removed(at: Place, pk: bytes, before: Any) -> AtomicWrite | None:
 
 def slots(at: Place, document: Any, pk: bytes) -> list[bytes]:
     """The slots that a document claims."""
-    found = at.writes.compiled([RecordChange(at.live, pk, None, None, document, b"", 4)], None)
+    found = taken_for_free(at, [RecordChange(at.live, pk, None, None, document, b"", 4)])
     assert found is not None
     return [check.key for check in found.checks[2:]]
 
@@ -141,6 +150,8 @@ def test_a_change_compiles_to_the_same_operation(model: type[KvModel], objects: 
         new = new.model_copy(update={name: getattr(old, name) for name in names})
         for full, short in (both(at, None, new), both(at, old, new), both(at, old, None)):
             assert short == full
+        for full, short in (both(at, None, new, {}), both(at, old, new, {}), both(at, old, None, {})):
+            assert short == full  # which asks for the same slots
 
     compare()
 
@@ -197,7 +208,7 @@ def test_inserts_compile_by_columns_to_the_same_operation(model: type[KvModel], 
             RecordChange(live, pk, None, None, document, *value)
             for pk, document, value in zip(pks, documents, values, strict=True)
         ]
-        expected = at.writes.compiled(changes, None)
+        expected = taken_for_free(at, changes)
         found = compiler.compiled(documents, pks, [value for value, _ in values], 4)
         assert (expected is None) == (found is None)
         if expected is None or found is None:
