@@ -37,10 +37,10 @@ demo: $(STAMP) ## load 28,298 airports into one file, or into a server with DATA
 test: $(STAMP) ## run the tests (under 5 minutes)
 	$(BIN)/python -m pytest $(PARALLEL)
 
-servers: ## install the servers of test-servers: PostgreSQL 15 and pgbouncer (as root, on Debian 12)
+servers: ## install the servers of test-servers: PostgreSQL 15, pgbouncer and etcd 3.4 (as root, on Debian 12)
 	@.ci/servers
 
-test-servers: $(STAMP) ## run the tests on PostgreSQL that are not among those of `make test` (needs `make servers`)
+test-servers: $(STAMP) ## run the tests on PostgreSQL and etcd that are not among those of `make test` (needs `make servers`)
 	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak'
 
 # The libraries that kvmodels is compared with are nobody else's business.

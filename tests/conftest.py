@@ -27,19 +27,21 @@ from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
 from tests import general_suites, limited_suites, server_suites
 from tests.connect.stores import ConnectStores
+from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
+from tests.kept_process import shared
 from tests.limited_engine import FEW, limited
 from tests.limited_suites import TOO_LARGE
 from tests.postgres.databases import Databases
-from tests.postgres.server import Bouncer, PostgresServer, shared
+from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
-from tests.worlds import SERVER_NAMES, in_test_servers
+from tests.worlds import ETCD_NAMES, SERVER_NAMES, in_test_servers
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LONGEST_LINE = 500
 
-OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES}
+OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES, *ETCD_NAMES}
 """What a parameter may be that means another engine than the one in memory."""
 
 _SHARED = settings(
@@ -175,6 +177,11 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def _unique_name(request: pytest.FixtureRequest) -> str:
+    """A text that no other test has."""
+    return sha256(request.node.nodeid.encode()).hexdigest()[:24]
+
+
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A folder that is the same for all processes of pytest-xdist."""
@@ -203,10 +210,31 @@ def pgbouncer(run_folder: Path, postgres15_server: PostgresServer) -> Iterator[B
         yield bouncer
 
 
+@pytest.fixture(scope="session")
+def etcd_server(run_folder: Path) -> Iterator[EtcdNode]:
+    """The etcd 3.5.1 of the test run."""
+    with shared(run_folder, "etcd", lambda folder: EtcdNode(folder, "etcd", flags=VOLATILE)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd34_server(run_folder: Path) -> Iterator[EtcdNode]:
+    """The etcd 3.4.23 of the test run."""
+    with shared(run_folder, "etcd34", lambda folder: EtcdNode(folder, "etcd34")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd34x3_server() -> Iterator[EtcdCluster]:
+    """Three nodes of etcd 3.4.23, for this process of the test run."""
+    with own_cluster(3, durable=False) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def databases_on(worker_id: str, request: pytest.FixtureRequest) -> Callable[[str], Databases]:
     """Databases of this test by the name of a server: postgres, postgres15, pgbouncer."""
-    test = sha256(request.node.nodeid.encode()).hexdigest()[:24]
+    test = _unique_name(request)
     found: dict[str, Databases] = {}
 
     def databases(name: str) -> Databases:
@@ -232,6 +260,9 @@ def url_of(tmp_path: Path, quick_folder: Path, request: pytest.FixtureRequest) -
         if engine in SERVER_NAMES:
             databases: Databases = request.getfixturevalue("databases_on")(engine)
             return databases.url(name)
+        if engine in ETCD_NAMES:
+            server: EtcdNode | EtcdCluster = request.getfixturevalue(f"{engine}_server")
+            return server.url(f"{_unique_name(request)}/{name}")
         if engine == "memory":
             return f"memory://{tmp_path}/{name}"
         return str(tmp_path / f"{name}.db") if engine == "sqlite" else f"lmdb:///{quick_folder}/{name}.lmdb"

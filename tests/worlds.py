@@ -25,6 +25,10 @@ SERVER_NAMES = ("postgres", "postgres15", "pgbouncer")
 """PostgreSQL 18 of a package, PostgreSQL 15 of Debian, and that through pgbouncer in transaction mode."""
 
 
+ETCD_NAMES = ("etcd", "etcd34", "etcd34x3")
+"""One node of etcd 3.5.1 of a package, one node of etcd 3.4.23 of Debian, and three of them."""
+
+
 def in_test_servers(*values: object) -> list[Any]:
     """Parameters that only `make test-servers` has."""
     return [pytest.param(value, marks=pytest.mark.servers) for value in values]

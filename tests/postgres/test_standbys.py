@@ -12,7 +12,7 @@ from kvmodels.core.operations import ReadRange
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.errors import EngineTimeoutError, ReadOnlyError, ResumeExpiredError
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
-from tests.postgres.crowd import until
+from tests.crowd import until
 from tests.postgres.proxy import proxy_of
 from tests.postgres.server import own_server
 from tests.postgres.test_faults import standby_of
