@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final, Literal, cast, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,12 +25,20 @@ from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidVal
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
 from kvmodels.schema.declare.expressions import Q, container_kinds
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
-from kvmodels.schema.filters.operands import PRIMARY_KEY, Keyword, known_field, split_keyword
+from kvmodels.schema.filters.operands import (
+    PRIMARY_KEY,
+    Keyword,
+    known_field,
+    lookups_of,
+    split_keyword,
+    unknown_lookup,
+)
 from kvmodels.schema.filters.parse import parse
 
 ORDER: Final = "order_by"
 """The parameter with the order."""
 
+_NO_VALUE: Final = "a parameter has a value that its field cannot have"
 _LISTS: Final = frozenset({"in", "not_in", "contains_any", "contains_all", "range"})
 _WHOLE_VALUES: Final = frozenset({"exact", "ne", "in", "not_in"})
 _TYPES: Final[Mapping[str, type[Any]]] = {
@@ -121,13 +129,24 @@ def parse_lookups(
     return ParsedLookups(Q(**lookups), tuple(order))
 
 
-def lookup_type(model: type[Any], name: str) -> tuple[type[Any], bool]:
-    """Return the type of the values of a lookup, such as ``int`` for ``age__gte``, and whether it takes several.
+class LookupValues(NamedTuple):
+    """The values of a lookup.
 
-    Raises InvalidLookupError: no such lookup can be given as text.
+    Attributes:
+        kind: their type, such as ``int`` for ``age__gte``.
+        several: whether the lookup takes several of them.
+        choices: the only values that there are, if the field is a Literal and is compared with whole values.
     """
+
+    kind: type[Any]
+    several: bool
+    choices: tuple[Any, ...]
+
+
+def lookup_values(model: type[Any], name: str) -> LookupValues:
+    """Return the values that a lookup takes. Raises InvalidLookupError: no such lookup can be given as text."""
     collection = collection_schema(model)
-    return _ParameterReader(view_of(collection, model) or collection, None).type_of(name)
+    return _ParameterReader(view_of(collection, model) or collection, None).values_of(name)
 
 
 def _grouped(parameters: object) -> dict[str, list[str]]:
@@ -188,11 +207,16 @@ class _ParameterReader:
             raise self._refused(parameter, error) from error
         return operand
 
-    def type_of(self, parameter: str) -> tuple[type[Any], bool]:
-        """Return the type of the values of a lookup, and whether it takes several."""
+    def values_of(self, parameter: str) -> LookupValues:
+        """Return the values of a lookup."""
         keyword = self._keyword(parameter)
         source = self._source(keyword)
-        return _TYPES[self._kind(parameter, keyword, source)], _takes_several(keyword, source)
+        known = lookups_of(self._schema, keyword.name, source, element=keyword.any)
+        if keyword.lookup not in known:
+            error = unknown_lookup(self._schema, keyword.name, keyword.lookup, known)
+            raise self._refused(parameter, error)
+        kind = _TYPES[self._kind(parameter, keyword, source)]
+        return LookupValues(kind, _takes_several(keyword, source), self._choices(keyword))
 
     def _keyword(self, parameter: str) -> Keyword:
         try:
@@ -222,10 +246,11 @@ class _ParameterReader:
         try:
             value = adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
         except ValidationError as error:
-            raise self._error(parameter, error.errors(include_url=False, include_input=False)[0]["msg"]) from error
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise self._error(parameter, reason, message=_NO_VALUE) from error
         choices = self._choices(keyword)
         if choices and value not in choices:
-            raise self._error(parameter, f"the value is not one of {', '.join(map(repr, choices))}")
+            raise self._error(parameter, f"the value is not one of {', '.join(map(repr, choices))}", message=_NO_VALUE)
         return value
 
     def _choices(self, keyword: Keyword) -> tuple[Any, ...]:
@@ -233,7 +258,7 @@ class _ParameterReader:
         field = self._schema.model.model_fields.get(keyword.name)
         if field is None or keyword.lookup not in _WHOLE_VALUES:
             return ()
-        kinds = [field.annotation, *get_args(field.annotation)]
+        kinds = [field.annotation, *get_args(field.annotation)]  # of ``Literal[…] | None`` the Literal is an argument
         return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
     def _kind(self, parameter: str, keyword: Keyword, source: ColumnSource | None) -> str:
@@ -255,12 +280,18 @@ class _ParameterReader:
         return self._error(parameter, error.message, error.hint, error.data.get("suggestion"))
 
     def _error(
-        self, parameter: str, reason: str, hint: str | None = None, suggestion: str | None = None
+        self,
+        parameter: str,
+        reason: str,
+        hint: str | None = None,
+        suggestion: str | None = None,
+        *,
+        message: str = "a parameter is not a valid condition",
     ) -> InvalidLookupError:
         if hint is None and self._allowed is not None:
             hint = f"Allowed are: {', '.join(sorted(self._allowed))}."
         return InvalidLookupError(
-            "a parameter is not a valid condition",
+            message,
             model=self._schema.name,
             parameter=parameter,
             reason=reason,

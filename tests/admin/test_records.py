@@ -10,6 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from kvmodels import Database, KvModel
+from kvmodels.ext.admin.pages.offers import offers_of
+from kvmodels.schema.describe.describe import describe
 from tests.admin.html import ParsedPage
 from tests.admin.shop import MODELS, Author, Book, Publisher, Seat, Status, browsed, fill
 
@@ -188,3 +190,11 @@ def test_a_form_without_the_token_of_the_page_is_refused(client, kv_db):
     assert client.post(f"{BOOKS}/edit?id=3", data=form | {"csrftoken": ""}).status_code == 403
     assert client.post(f"{BOOKS}/delete", data={"key": "id=3", "confirmed": "1"}).status_code == 403
     assert kv_db[Book].get(3).title == "Book 3"
+
+
+def test_a_list_offers_only_lookups_that_its_fields_have():
+    offers = offers_of(Book, describe(Book), {index.name for index in describe(Book).indexes})
+    offered = {*offers.served, *offers.scanned}
+    assert {"id__gte", "price__lt", "title__icontains", "isbn__startswith", "tags__contains"} <= offered
+    assert not {name for name in offered if name.startswith(("id__", "price__", "bought__")) and "with" in name}
+    assert not {"price__icontains", "tags__gte", "publisher__gte"} & offered

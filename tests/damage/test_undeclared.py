@@ -126,6 +126,14 @@ def test_foreign_keys_and_rows_that_are_no_documents_are_found_without_a_model(s
         ("dangling", ("boats_by_length", 9.5, "Genoa", 9)),
     }
     assert report.repaired == ()
+    declare = "in a program that declares the model of this collection."
+    assert {one.key: one.hint for one in report.findings} == {
+        ("boats", 7): f'Run db.check(repair="all") {declare}',
+        ("boats", "Genoa", 2): f'Run db.check(repair="all") {declare}',
+        ("boats", "Genoa", 3): "Another program wrote it: remove it with repository.remove(key).",
+        ("boats_by_name", "Ghost", "x", "y"): f'Run db.check(repair="all") {declare}',
+        ("boats_by_length", 9.5, "Genoa", 9): f"Run db.check(repair=True) {declare}",
+    }
 
 
 def test_a_record_that_lacks_a_column_is_not_compared_without_its_model(stores: tuple[Database, Database]):

@@ -30,6 +30,21 @@ def test_a_check_lists_what_has_no_target():
         assert not db.check(Book).ok
 
 
+def test_an_unreadable_record_that_others_may_refer_to_is_not_said_to_be_repaired():
+    with Database("memory://", models=MODELS) as db:
+        fill(db)
+        raw = db.kv.unsafe()
+        raw.set(("authors", 1), "damaged")
+        raw.set(("covers", 9), "damaged")
+        author, cover = db.check().undecodable
+        assert (author.primary_key, cover.primary_key) == (1, 9)
+        assert "No repair deletes it" in str(author.hint)
+        assert cover.hint == 'db.check(repair="all") deletes it.'
+        assert [one.repaired for one in db.check(repair="all").undecodable] == [False, True]
+        raw.delete(("authors", 1))
+        assert [one.primary_key for one in db.check().dangling_references] == [1]
+
+
 def test_an_entry_of_no_record_is_reported_by_a_cascade_and_repaired():
     with Database("memory://", models=FAMILIES) as db:
         db[Town].create(id=1)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 
 from kvmodels import (
@@ -19,12 +23,14 @@ from kvmodels import (
     Database,
     DecodeError,
     Field,
+    ForeignKey,
     Indexed,
     KvModel,
     KvModelsError,
     Page,
     Partial,
     PrimaryKey,
+    ProtectedError,
     Unique,
     UniqueViolationError,
 )
@@ -55,6 +61,15 @@ class LaterUser(KvModel, collection="users"):
     email: Unique[str]
     color: Indexed[str] = Field(default="red")
     age: Indexed[int] = Field(default=0)
+
+
+class Team(KvModel, collection="teams"):
+    id: PrimaryKey[int]
+
+
+class Member(KvModel, collection="members"):
+    id: PrimaryKey[int]
+    team_id: ForeignKey[int, Team]
 
 
 class NewUser(Creation[User]):
@@ -207,6 +222,75 @@ def test_an_http_exception_is_a_problem_that_keeps_its_detail_and_headers():
         responses = client.get("/openapi.json").json()["paths"]["/refused"]["get"]["responses"]
     assert list(responses["409"]["content"]) == ["application/problem+json"]
     assert list(responses["200"]["content"]) == ["application/json"]
+
+
+def test_an_invalid_request_is_a_problem_that_names_its_fields_without_values(client: TestClient):
+    at: list[str | int] = ["body", 1]
+    for answer, loc, kind in (
+        (client.post("/users", json={"color": ["secret"]}), ["body", "email"], "missing"),
+        (client.get("/users?size=secret"), ["query", "size"], "int_parsing"),
+        (client.get("/users/secret"), ["path", "key"], "ulid_parsing"),
+        (client.post("/users", content="{secret", headers={"Content-Type": "application/json"}), at, "json_invalid"),
+    ):
+        assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+        problem = answer.json()
+        errors = problem.pop("errors")
+        assert problem == {"type": "about:blank", "title": HTTPStatus(422).phrase, "status": 422}
+        assert (errors[0]["type"], set(errors[0])) == (kind, {"loc", "msg", "type"})
+        assert errors[0]["loc"] == loc
+        assert "secret" not in answer.text
+
+
+def test_an_invalid_request_is_described_as_the_problem_that_it_is(client: TestClient):
+    document = client.get("/openapi.json").json()
+    described = document["paths"]["/users"]["get"]["responses"]["422"]["content"]
+    assert described == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    schemas = document["components"]["schemas"]
+    assert {"Problem", "FieldProblem"} < set(schemas)
+    assert "ValidationError" not in json.dumps(document)
+    assert schemas["FieldProblem"]["properties"]["loc"]["items"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_an_own_handler_of_invalid_requests_is_kept(is_early: bool):
+    async def own(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"own": True}, 400)
+
+    app = FastAPI(exception_handlers={RequestValidationError: own} if is_early else None)
+    add_error_handlers(app)
+    if not is_early:
+        app.add_exception_handler(RequestValidationError, own)
+
+    @app.get("/")
+    async def number(number: int) -> int:
+        return number
+
+    client = TestClient(app)
+    assert client.get("/?number=x").json() == {"own": True}
+    content = client.get("/openapi.json").json()["paths"]["/"]["get"]["responses"]["422"]["content"]
+    assert content == {"application/json": {"schema": {"$ref": "#/components/schemas/HTTPValidationError"}}}
+
+
+def test_a_refused_removal_names_no_field_of_the_request_but_who_prevents_it():
+    app = FastAPI(lifespan=lifespan(Database("memory://", models=[Team, Member])))
+    add_error_handlers(app)
+
+    @app.delete("/teams/{key}")
+    def remove(teams: Repo[Team], members: Repo[Member], key: int) -> None:
+        teams.create(id=1)
+        members.create(id=7, team_id=1)
+        teams.remove(key)
+
+    @app.post("/teams/{team_id}/members")
+    def join(members: Repo[Member], team_id: int) -> None:
+        members.create(id=8, team_id=team_id)
+
+    with TestClient(app) as client:
+        problem = client.delete("/teams/1").json()
+        assert (problem["code"], problem["status"], "errors" in problem) == (ProtectedError.code, 409, False)
+        assert problem["detail"] == "Records of members refer to it by team_id."
+        problem = client.post("/teams/2/members").json()
+        assert (problem["status"], problem["errors"][0]["loc"]) == (409, ["path", "team_id"])
 
 
 def test_an_error_of_the_server_is_no_problem_of_the_client(client: TestClient):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from fastapi import Depends, FastAPI
 from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
 
 from kvmodels import (
     AsyncDatabase,
@@ -18,6 +20,7 @@ from kvmodels import (
     MultiIndexed,
     ParsedLookups,
     PrimaryKey,
+    parse_lookups,
 )
 from kvmodels.ext.fastapi import AsyncRepo, Lookups, add_error_handlers, lifespan
 
@@ -28,6 +31,12 @@ class Ticket(KvModel, collection="tickets"):
     priority: Indexed[int]
     tags: MultiIndexed[list[str]]
     owner: Indexed[str | None] = Field(default=None)
+
+
+class Choice(KvModel, collection="choices"):
+    id: PrimaryKey[int]
+    size: Indexed[Literal["s", "m"]]
+    shade: Indexed[Literal["red", "blue"] | None] = Field(default=None)
 
 
 NAMES = ("status", "priority__gte", "priority__in", "tags__contains", "owner__isnull")
@@ -91,7 +100,14 @@ def test_a_refused_parameter_is_named(client: TestClient, query: str, parameter:
     refused = client.get(f"/tickets?{query}")
     assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
     assert [error["loc"] for error in refused.json()["errors"]] == [["query", parameter]]
+    assert refused.json()["errors"][0]["msg"] != refused.json()["title"]
     assert "secret" not in refused.text
+
+
+def test_a_value_that_a_field_cannot_have_is_said_to_be_one(client: TestClient):
+    problem = client.get("/tickets?priority__gte=secret").json()
+    assert problem["title"] == "a parameter has a value that its field cannot have"
+    assert problem["errors"][0]["msg"] == "Input should be a valid integer, unable to parse string as an integer"
 
 
 def test_parameters_are_described_with_their_types(client: TestClient):
@@ -110,7 +126,28 @@ def test_parameters_are_described_with_their_types(client: TestClient):
     assert schemas["order_by"]["enum"] == ["-id", "priority,id"]
 
 
+def test_choices_are_described_and_offered_for_each_lookup_of_whole_values():
+    lookups = Lookups[Choice]("size", "size__in", "shade", "shade__ne", "shade__startswith")
+    schemas = {name: described(one.annotation) for name, one in inspect.signature(lookups).parameters.items()}
+    sizes, shades = {"enum": ["s", "m"], "type": "string"}, {"enum": ["red", "blue"], "type": "string"}
+    assert schemas == {
+        "size": sizes,
+        "size__in": {"type": "array", "items": sizes},
+        "shade": shades,
+        "shade__ne": shades,
+        "shade__startswith": {"type": "string"},
+    }
+    with pytest.raises(InvalidLookupError, match="field cannot have") as caught:
+        parse_lookups(Choice, {"shade": "green"})
+    assert caught.value.reason == "the value is not one of 'red', 'blue'"
+
+
+def described(annotation: Any) -> dict[str, Any]:
+    return TypeAdapter[Any](annotation).json_schema()
+
+
 def test_a_wrong_declaration_is_refused_at_once():
-    for names, order in ((("colour",), ()), (("priority__like",), ()), (("status",), ("-colour",))):
+    wrong = ("colour",), ("priority__like",), ("priority__startswith",), ("tags__gte",)
+    for names, order in (*((names, ()) for names in wrong), (("status",), ("-colour",))):
         with pytest.raises(InvalidLookupError):
             Lookups[Ticket](*names, order=order)

@@ -13,6 +13,8 @@ export const back: Equal<TicketPage["has_previous"], boolean> = true;
 type Responses = paths["/tickets/{key}"]["patch"]["responses"];
 export const changed: Equal<Responses[200]["content"]["application/json"], Ticket> = true;
 export const stale: Equal<Responses[412]["content"]["application/problem+json"], Problem> = true;
+export const invalid: Equal<keyof Responses[422]["content"], "application/problem+json"> = true;
+export const refused: Equal<Responses[422]["content"]["application/problem+json"], Problem> = true;
 export const required: Equal<Responses[428]["content"]["application/problem+json"], Problem> = true;
 
 type Made = paths["/projects/{slug}/tickets"]["post"]["requestBody"]["content"]["application/json"];

@@ -47,3 +47,4 @@ def test_a_generated_client_knows_pages_bodies_and_problems(folder: Path):
     deno(folder, "check", "client.ts")
     (folder / "wrong.ts").write_text(source.replace('["items"], Ticket[]>', '["items"], string[]>'), "utf-8")
     assert "is not assignable" in deno(folder, "check", "wrong.ts", succeeds=False)
+    assert "HTTPValidationError" not in (folder / "api.ts").read_text("utf-8")

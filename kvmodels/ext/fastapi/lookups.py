@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Final, Literal, get_origin
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
 from pydantic import TypeAdapter, WithJsonSchema
 
 from kvmodels.errors import InvalidLookupError
-from kvmodels.query.text_lookups import ORDER, ParsedLookups, lookup_type, parse_lookups
+from kvmodels.query.text_lookups import ORDER, ParsedLookups, lookup_values, parse_lookups
 from kvmodels.schema.compile.model import KvModel
 
 
@@ -88,9 +88,8 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> Parameter:
 
 
 def _schema_of(model: type[KvModel], name: str) -> dict[str, Any]:
-    kind, several = lookup_type(model, name)
-    field = model.model_fields.get(name)
+    found = lookup_values(model, name)
     # A client can only look for values that the field can have; the type of the column is a plain str.
-    declared: Any = None if field is None else field.annotation
-    schema = TypeAdapter[Any](declared if get_origin(declared) is Literal else kind).json_schema()
-    return {"type": "array", "items": schema} if several else schema
+    kind: Any = Literal[found.choices] if found.choices else found.kind
+    schema = TypeAdapter[Any](kind).json_schema()
+    return {"type": "array", "items": schema} if found.several else schema

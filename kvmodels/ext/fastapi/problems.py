@@ -11,7 +11,11 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exception_handlers import http_exception_handler
+from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import (
+    validation_error_definition,  # pyright: ignore[reportUnknownVariableType] - a bare dict
+)
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as AnyHTTPException
@@ -61,19 +65,22 @@ request has an If-Match."""
 
 RETRY_AFTER_S: Final = 1
 MEDIA_TYPE: Final = "application/problem+json"
+_REFERENCES: Final = "#/components/schemas/"
+_PROBLEM: Final = f"{_REFERENCES}Problem"
+_INVALID: Final = f"{_REFERENCES}HTTPValidationError"
 _IN_QUERY: Final = (InvalidCursorError, InvalidLookupError, NoUsableIndexError)
 
 
 class FieldProblem(BaseModel):
-    """A field or parameter that an error names, as in FastAPI's answer to invalid input.
+    """A field or parameter that an error names, in the form in which FastAPI names those of an invalid request.
 
     Attributes:
-        loc: ``body`` or ``query``, and the name.
-        msg: the message of the error.
-        type: its code.
+        loc: ``body``, ``query``, ``path`` or ``header``, then the name; inside of a body, names and positions in lists.
+        msg: what is wrong with it.
+        type: the code of the error of the library, or the type of the error of pydantic.
     """
 
-    loc: list[str]
+    loc: list[str | int]
     msg: str
     type: str
 
@@ -82,12 +89,12 @@ class Problem(BaseModel):
     """The body of an error (RFC 9457).
 
     Attributes:
-        type: the page of the error; ``about:blank`` for an ``HTTPException``.
+        type: the page of the error; ``about:blank`` for an ``HTTPException`` and an invalid request.
         title: the message of the error.
         status: the status of the response.
-        code: the code of the error; None for an ``HTTPException``.
-        detail: the detail of an ``HTTPException``.
-        errors: the fields that the error names.
+        code: the code of the error of the library; otherwise None.
+        detail: the detail of an ``HTTPException``; which records prevent a removal.
+        errors: the fields of the request that the error names.
     """
 
     type: str
@@ -115,11 +122,12 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def add_error_handlers(app: FastAPI, *, pages: str = "urn:kvmodels:") -> None:
-    """Answer errors of the library, and each ``HTTPException`` with a text as its detail, as problems (RFC 9457).
+    """Answer errors of the library, invalid requests, and each ``HTTPException`` with a text, as problems (RFC 9457).
 
     The body is a ``Problem``: ``type`` (the page of the error), ``title``, ``status``, ``code``, and ``errors`` in the
-    form of FastAPI's answer to invalid input, if the error names fields. It has no values. An answer 503 has
-    Retry-After. The body of an ``HTTPException`` has its ``detail``. Add the handlers before the first request.
+    form in which FastAPI names the fields of an invalid request. It has no values. An answer 503 has Retry-After. The
+    body of an ``HTTPException`` has its ``detail``. The OpenAPI document describes 422 as a ``Problem`` too. An own
+    handler of ``RequestValidationError`` is kept. Add the handlers before the first request.
 
     Args:
         app: the application.
@@ -132,18 +140,23 @@ def add_error_handlers(app: FastAPI, *, pages: str = "urn:kvmodels:") -> None:
         status = _status(error, request)
         if status is None:
             raise error
-        place = "query" if isinstance(error, _IN_QUERY) else "body"
-        fields = [FieldProblem(loc=[place, name], msg=error.message, type=error.code) for name in _fields(error)]
         headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
         return _response(
             Problem(
-                type=f"{pages}{error.code}", title=error.message, status=status, code=error.code, errors=fields or None
+                type=f"{pages}{error.code}",
+                title=error.message,
+                status=status,
+                code=error.code,
+                detail=_prevented_by(error),
+                errors=[*_field_problems(error, request)] or None,
             ),
             headers,
         )
 
     app.add_exception_handler(KvModelsError, answer)
     app.add_exception_handler(AnyHTTPException, _answer_http_exception)
+    if app.exception_handlers.get(RequestValidationError) is request_validation_exception_handler:
+        app.add_exception_handler(RequestValidationError, _answer_invalid_request)
     _describe(app)
 
 
@@ -156,29 +169,46 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     return _response(Problem(type="about:blank", title=title, status=error.status_code, detail=detail), error.headers)
 
 
+async def _answer_invalid_request(request: Request, error: Exception) -> Response:  # noqa: ARG001 - a handler
+    assert isinstance(error, RequestValidationError)
+    fields = [FieldProblem(loc=[*one["loc"]], msg=one["msg"], type=one["type"]) for one in error.errors()]
+    title = HTTPStatus(422).phrase
+    return _response(Problem(type="about:blank", title=title, status=422, errors=fields), None)
+
+
 def _response(problem: Problem, headers: Mapping[str, str] | None) -> JSONResponse:
     return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE)
 
 
 def _describe(app: FastAPI) -> None:
-    """Describe responses of ``problems()`` with their media type: FastAPI knows one only for all of an endpoint."""
+    """Describe problems with their media type, which FastAPI knows only for all responses of an endpoint together."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            for path in plain()["paths"].values():
-                for operation in path.values():
-                    for response in operation.get("responses", {}).values():
-                        _rename(response.get("content", {}))
+            answers = app.exception_handlers.get(RequestValidationError) is _answer_invalid_request
+            _rewrite(plain(), invalid_requests=answers)
         return plain()
 
     app.openapi = openapi  # type: ignore[method-assign] # as the documentation of FastAPI does
 
 
-def _rename(content: dict[str, Any]) -> None:
-    schema = content.get("application/json", {}).get("schema", {})
-    if schema.get("$ref", "").endswith("/Problem"):
-        content[MEDIA_TYPE] = content.pop("application/json")
+def _rewrite(document: dict[str, Any], *, invalid_requests: bool) -> None:
+    """Give problems their media type, with ``invalid_requests`` also FastAPI's own response 422."""
+    schemas = document.get("components", {}).get("schemas", {})
+    replaced = (_PROBLEM, _INVALID) if invalid_requests else (_PROBLEM,)
+    for path in document["paths"].values():
+        for operation in path.values():
+            for response in operation.get("responses", {}).values():
+                content = response.get("content", {})
+                if content.get("application/json", {}).get("schema", {}).get("$ref") in replaced:
+                    content[MEDIA_TYPE] = {**content.pop("application/json"), "schema": {"$ref": _PROBLEM}}
+    if invalid_requests and schemas.pop("HTTPValidationError", None) is not None:
+        if schemas.get("ValidationError") == validation_error_definition:  # and not a class of the application
+            del schemas["ValidationError"]
+        own = Problem.model_json_schema(ref_template=_REFERENCES + "{model}", mode="serialization")
+        for name, schema in {**own.pop("$defs"), "Problem": own}.items():
+            schemas.setdefault(name, schema)
 
 
 def _status(error: KvModelsError, request: Request) -> int | None:
@@ -187,11 +217,28 @@ def _status(error: KvModelsError, request: Request) -> int | None:
     return next((status for cls, status in PROBLEM_STATUS.items() if isinstance(error, cls)), None)
 
 
+def _field_problems(error: KvModelsError, request: Request) -> Iterator[FieldProblem]:
+    """Yield the fields or parameters of the request that an error is about."""
+    message = (isinstance(error, InvalidLookupError) and error.reason) or error.message
+    for name in _fields(error):
+        if isinstance(error, _IN_QUERY) or name in request.query_params:
+            place = "query"
+        else:
+            place = "path" if name in request.path_params else "body"
+        yield FieldProblem(loc=[place, name], msg=message, type=error.code)
+
+
 def _fields(error: KvModelsError) -> Iterator[str]:
-    """Yield the names of the fields, or of the parameter, that an error is about."""
     if isinstance(error, UniqueViolationError):
         yield from map(str, error.fields or ())
-        return
-    name = getattr(error, "parameter", None) or getattr(error, "field", None)
-    if isinstance(name, str):
-        yield name
+    elif not isinstance(error, ProtectedError):  # its field is one of other records, and not of the request
+        name = getattr(error, "parameter", None) or getattr(error, "field", None)
+        if isinstance(name, str):
+            yield name
+
+
+def _prevented_by(error: KvModelsError) -> str | None:
+    """Return which field of other records prevents a removal."""
+    if not isinstance(error, ProtectedError) or "referrer" not in error.data:
+        return None
+    return f"Records of {error.referrer} refer to it by {error.field}."

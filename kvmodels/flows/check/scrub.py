@@ -44,7 +44,11 @@ from kvmodels.schema.definition.variants import require_known_class
 
 ROWS_AT_ONCE = 500
 
-_REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
+REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
+_REMOVE_BY_HAND: Final = (
+    "No repair deletes it, because other records may refer to it: restore a backup, or remove the key with "
+    "kv.unsafe(); a check then lists the records that refer to it."
+)
 _REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
 _LOAD_NUMBERS: Final = (
     "Keep it if a program in JavaScript wrote it: its numbers are ints in a store with codec='v8', or after "
@@ -161,9 +165,10 @@ class Scrub:
         # If the document has this primary key, the key is a record key.
         if document is None or not live.layout.names(document, row.key):
             if not live.layout.is_record_key(row.key):
-                return Suspect("foreign", row, None, None, "not a record key of this collection", hint=_REMOVE_ALL)
+                return Suspect("foreign", row, None, None, "not a record key of this collection", hint=REMOVE_ALL)
             if cause is not None:
-                return Suspect("undecodable", row, None, pk, cause_of(cause), hint=_REMOVE_ALL, worthless=True)
+                hint = _REMOVE_BY_HAND if live.referrers else REMOVE_ALL
+                return Suspect("undecodable", row, None, pk, cause_of(cause), hint=hint, worthless=True)
             hint = _LOAD_NUMBERS if _may_be_of_javascript(document or {}) else _REMOVE_ONE
             return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=hint)
         assert document is not None, "it has the primary key"
@@ -313,7 +318,7 @@ class Scrub:
         """Report an entry that its record does not expect, once a snapshot has confirmed it."""
         owner = self._owner(live, index, row)
         if owner is None:
-            suspect = Suspect("foreign", row, index, None, "not an entry key of this index", hint=_REMOVE_ALL)
+            suspect = Suspect("foreign", row, index, None, "not an entry key of this index", hint=REMOVE_ALL)
             yield from self._report(suspect)
         elif isinstance(owner, str):
             yield from self._report(Suspect("dangling", row, index, None, owner))

@@ -22,7 +22,7 @@ from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.check.findings import CheckReport, Finding
 from kvmodels.flows.check.records import RecordEntries, Suspect
 from kvmodels.flows.check.references import check_references
-from kvmodels.flows.check.scrub import Repair, Scrub
+from kvmodels.flows.check.scrub import REMOVE_ALL, Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
@@ -164,8 +164,9 @@ class _UndeclaredScrub(Scrub):
         return None
 
     def _hint(self, suspect: Suspect) -> str | None:
-        del suspect
-        return _DECLARE_IT
+        if suspect.hint is None:
+            return _DECLARE_IT
+        return _DECLARE_AND_REMOVE_IT if suspect.hint == REMOVE_ALL else suspect.hint
 
 
 class _StoredEntries(RecordEntries):
@@ -203,3 +204,4 @@ def _reason(index: StoredIndex) -> str:
 
 
 _DECLARE_IT: Final = "Run db.check(repair=True) in a program that declares the model of this collection."
+_DECLARE_AND_REMOVE_IT: Final = 'Run db.check(repair="all") in a program that declares the model of this collection.'

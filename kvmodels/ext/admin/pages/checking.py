@@ -18,6 +18,11 @@ from kvmodels.ext.admin.texts import key_line, visible
 from kvmodels.flows.check.findings import CheckReport, Finding
 
 _SHOWN: Final = 200
+_CHOICES: Final = (
+    ('db.check(repair="all")', "Repair: “also delete unreadable rows”"),
+    ("db.check(repair=True)", "Repair: “entries and counters”"),
+)
+"""Calls in hints, and the choices of this page that do the same."""
 
 
 class CheckPage(StorePage):
@@ -37,7 +42,7 @@ class CheckPage(StorePage):
             "check.html",
             heading="Check",
             report=report,
-            findings=[(one, key_line(one.key), visible(str(one))) for one in findings],
+            findings=[(one, key_line(one.key), visible(str(one)), _hint(one)) for one in findings],
             more=0 if report is None else len(report.findings) - len(findings),
         )
 
@@ -64,3 +69,11 @@ class CheckPage(StorePage):
         response = self.redirect(request)
         response.headers["location"] = link(f"{request.scope['root_path']}/jobs", id=job.id)
         return response
+
+
+def _hint(finding: Finding) -> str:
+    """Return the hint of a finding, with choices of the page in place of calls."""
+    text = "" if finding.repaired else finding.hint or ""
+    for call, choice in _CHOICES:
+        text = text.replace(call, choice)
+    return visible(text)

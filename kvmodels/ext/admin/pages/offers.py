@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from kvmodels.errors import InvalidLookupError
-from kvmodels.query.text_lookups import lookup_type
+from kvmodels.query.text_lookups import lookup_values
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.descriptions import ColumnDescription, IndexDescription, ModelDescription
 
@@ -95,7 +95,7 @@ def _known(model: type[KvModel], name: str, kinds: list[str]) -> Iterator[str]:
     for kind in kinds:
         lookup = f"{name}__{kind}" if kind else name
         try:
-            lookup_type(model, lookup)
+            lookup_values(model, lookup)
         except InvalidLookupError:
             continue
         yield lookup
@@ -103,7 +103,7 @@ def _known(model: type[KvModel], name: str, kinds: list[str]) -> Iterator[str]:
 
 def _sortable(model: type[KvModel], name: str) -> bool:
     try:
-        return not lookup_type(model, f"{name}__gte")[1]
+        return not lookup_values(model, f"{name}__gte").several
     except InvalidLookupError:
         return False
 
