@@ -37,7 +37,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("planning",),
     ),
     "flows": (
-        ("arguments", "context", "effects", "key_pool", "retry_policy", "signals"),
+        ("arguments", "context", "effects", "key_pool", "retry_policy", "signals", "write_reservation"),
         ("hydration",),
         ("references",),
         ("evolution", "execution"),

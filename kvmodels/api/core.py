@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast, get_args
 from uuid import uuid4
 
@@ -222,8 +223,12 @@ class DatabaseCore:
             "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
         )
 
-    def open(self, engine: Engine) -> Flow[None]:
+    def open(self, engine: Engine, release_writes: Callable[[Engine], object] | None = None) -> Flow[None]:
         """Bring the store in line with the declarations; see ``flows/evolution/header.py``.
+
+        Args:
+            engine: the opened engine.
+            release_writes: releases a reservation of writes in the world of the facade; None makes no reservations.
 
         Raises:
             UnsupportedError: the engine does not store the values of the codec; nothing was written.
@@ -243,7 +248,9 @@ class DatabaseCore:
             signals=self.signals,
             removes=capabilities.remover is not None,
             turns=capabilities.turns or Turns(),
-            reserves_writes=capabilities.write_reserver is not None,
+            release_writes=partial(release_writes, engine)
+            if release_writes is not None and capabilities.write_reserver is not None
+            else None,
         )
         view = yield from stored_header.open_database(context, writable=not self._readonly)
         for part, owner in view.header.prefixes().items():

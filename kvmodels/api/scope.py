@@ -22,7 +22,6 @@ from kvmodels.errors import InvalidArgumentError, TransactionSuspendedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction import transaction as transaction_flows
-from kvmodels.flows.transaction.rerun import Rerun
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -128,18 +127,6 @@ class Scope(Generic[X]):
     def leave(self, block: OpenBlock[X]) -> None:
         """Forget a block that was left."""
         _open.set(tuple(one for one in _open.get() if one() not in (None, block)))
-
-
-def end_reruns(rerun: Rerun, engine: Engine, release_writes: Callable[[Engine], object]) -> None:
-    """Release the reservation of writes and the turn that the runs of a call hold."""
-    try:
-        if rerun.reserved:
-            try:
-                release_writes(engine)
-            finally:
-                release_writes(engine)  # the first call may have been interrupted
-    finally:
-        rerun.ticket.leave()
 
 
 def require_function(function: Callable[..., object]) -> None:

@@ -71,7 +71,8 @@ class Context:
         signals: the signals of the handle.
         removes: whether the engine reads the row that it removes; see ``Remove``.
         turns: the turns of the store, shared by its handles in this process.
-        reserves_writes: whether the engine answers ``ReserveWrites``.
+        release_writes: ends a reservation of writes, without blocking an event loop; None if the engine does not answer
+            ``ReserveWrites``.
         key_pools: reserved primary keys by collection, shared with the transactions of the handle.
     """
 
@@ -89,7 +90,7 @@ class Context:
     signals: Signals = field(default_factory=Signals)
     removes: bool = False
     turns: Turns = field(default_factory=Turns)
-    reserves_writes: bool = False
+    release_writes: Callable[[], object] | None = None
     key_pools: dict[str, KeyPool] = field(default_factory=dict[str, KeyPool])
 
 

@@ -116,7 +116,7 @@ class TakeTurn(NamedTuple):
 
 
 class ReserveWrites(NamedTuple):
-    """Keep other processes from writing, if ``Context.reserves_writes``; the answer is whether that succeeded."""
+    """Keep other processes from writing, if ``Context.release_writes`` is set; the answer is whether that succeeded."""
 
     seconds: float
 
@@ -239,7 +239,7 @@ def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
 def reserve_writes(seconds: float) -> Flow[bool]:
     """Keep other processes from writing until the next commit of this one; return whether that succeeded.
 
-    The caller must finally call ``release_writes`` of the engine.
+    The caller must finally call ``Context.release_writes``.
     """
     try:
         answer: bool = yield ReserveWrites(seconds)

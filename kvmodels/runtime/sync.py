@@ -191,7 +191,7 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return request.ticket.wait(request.seconds)
     if type(request) is ReserveWrites:
         reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # see ``Context.reserves_writes``
+        assert reserver is not None  # see ``Context.release_writes``
         return reserver.reserve_writes(request.seconds)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)

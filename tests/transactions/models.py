@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from kvmodels import (
+    CASCADE,
     AggregateIndex,
     Database,
     Field,
+    ForeignKey,
     Index,
     Indexed,
     KvModel,
@@ -46,6 +48,11 @@ class Member(KvModel, collection="members"):
 class Account(KvModel, collection="accounts"):
     id: PrimaryKey[int]
     balance: int = 0
+
+
+class Note(KvModel, collection="notes"):
+    id: PrimaryKey[int]
+    account: Annotated[ForeignKey[int, Account], CASCADE]
 
 
 class Session(KvModel, collection="sessions"):

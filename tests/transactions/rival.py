@@ -1,4 +1,7 @@
-"""Another process that writes an account whenever it is told to, or says that it may not write now."""
+"""Another process that writes whenever it is told to, or says that it may not write now.
+
+It changes an account, or replaces a note that refers to the account.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 import kvmodels
-from kvmodels import Database, EngineTimeoutError
-from tests.transactions.models import Account
+from kvmodels import Database, EngineTimeoutError, KvModel
+from tests.transactions.models import Account, Note
 
 ROOT = Path(kvmodels.__file__).parent.parent
 
@@ -21,11 +24,12 @@ class Rival:
 
     Args:
         url: of the store.
+        notes: whether it knows notes, so that accounts are referred to.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, notes: bool = False) -> None:
         self.answers: list[str] = []
-        arguments = [sys.executable, "-m", "tests.transactions.rival", url]
+        arguments = [sys.executable, "-m", "tests.transactions.rival", url, *(["notes"] if notes else [])]
         self.process = subprocess.Popen(
             arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -35,19 +39,19 @@ class Rival:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "open\n"
 
-    def write(self) -> str:
+    def write(self, what: str = "account") -> str:
         """Have it write; what it answers."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("write\n")
+        self.process.stdin.write(what + "\n")
         self.answers.append(self.process.stdout.readline().strip())
         return self.answers[-1]
 
 
 @contextmanager
-def rival_of(url: str) -> Iterator[Rival]:
+def rival_of(url: str, *, notes: bool = False) -> Iterator[Rival]:
     """A process that ends with the block."""
-    rival = Rival(url)
+    rival = Rival(url, notes=notes)
     try:
         rival.wait_until_open()
         yield rival
@@ -56,20 +60,26 @@ def rival_of(url: str) -> Iterator[Rival]:
         rival.process.communicate()
 
 
-def written(db: Database, number: int) -> Literal["written", "busy"]:
+def written(db: Database, what: str, number: int) -> Literal["written", "busy"]:
     try:
-        db[Account].patch(1, balance=number)
+        if what == "account":
+            db[Account].patch(1, balance=number)
+        else:
+            with db.transaction() as tx:
+                tx[Note].filter(account=1).delete()
+                tx[Note].create(id=number, account=1)
     except EngineTimeoutError:
         return "busy"
     return "written"
 
 
-def main(url: str) -> None:
+def main(url: str, notes: str = "") -> None:
     """Write with each line that is read."""
-    with Database(url, models=[Account], durability="relaxed", busy_timeout=0) as db:
+    models: list[type[KvModel]] = [Account, Note] if notes else [Account]
+    with Database(url, models=models, durability="relaxed", busy_timeout=0) as db:
         print("open", flush=True)
-        for number, _ in enumerate(sys.stdin):
-            print(written(db, 100 * number), flush=True)
+        for number, what in enumerate(sys.stdin):
+            print(written(db, what.strip(), 100 * number), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,32 @@
-"""Other processes take no turns, so a transaction that they beat again and again takes the writer's place."""
+"""Other processes take no turns, so a transaction or write that they beat again and again takes the writer's place."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from kvmodels import AsyncDatabase, AsyncTransaction, Database, RetriesExhaustedError, RetryPolicy, Transaction
+from kvmodels import (
+    AsyncDatabase,
+    AsyncTransaction,
+    Database,
+    KvModel,
+    RetriesExhaustedError,
+    RetryPolicy,
+    Transaction,
+)
 from kvmodels.engines.contract import WriteReserver
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.flows import write_reservation as reserving
+from kvmodels.flows.effects import Commit, steps_of
 from kvmodels.flows.transaction import rerun as rerunning
-from tests.transactions.models import Account
+from kvmodels.flows.writing import cascade as cascading
+from kvmodels.flows.writing import contention as contending
+from kvmodels.flows.writing import removals
+from kvmodels.runtime.sync import perform
+from tests.transactions.models import Account, Note
 from tests.transactions.rival import Rival, rival_of
 
 FILES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
@@ -24,11 +39,12 @@ BEATEN = 2
 def a_machine_of_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No run counts as slow, and no defeat by another process as long ago, whatever else the machine does."""
     monkeypatch.setattr(rerunning, "QUICK_S", 3600.0)
-    monkeypatch.setattr(rerunning, "OUTSIDERS_S", 3600.0)
+    monkeypatch.setattr(contending, "QUICK_S", 3600.0)
+    monkeypatch.setattr(reserving, "OUTSIDERS_S", 3600.0)
 
 
-def opened(url: str) -> Database:
-    db = Database(url, models=[Account], durability="relaxed", retry=POLICY)
+def opened(url: str, *models: type[KvModel]) -> Database:
+    db = Database(url, models=models or [Account], durability="relaxed", retry=POLICY)
     db[Account].create(id=1)
     db[Account].create(id=2)
     return db
@@ -136,6 +152,134 @@ def test_a_slow_function_keeps_no_other_process_waiting(monkeypatch, url_of):
         with pytest.raises(RetriesExhaustedError):
             beaten(db, rival)
         assert rival.answers == ["written"] * POLICY.attempts
+
+
+# --- writes without a transaction ------------------------------------------------------------------------------------
+
+
+def increase(record: Account) -> None:
+    record.balance += 1
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "remove": lambda accounts: accounts.remove(1),
+    "remove_cascade": lambda accounts: accounts.remove_cascade(1, resume_id="1"),
+    "delete_one": lambda accounts: accounts.filter(id=1).delete(),
+    "delete_many": lambda accounts: accounts.filter(id__in=[1, 2]).delete(),
+    "patch": lambda accounts: accounts.patch(1, balance=1),
+    "update_many": lambda accounts: accounts.filter(id__in=[1, 2]).update(balance=1),
+    "mutate": lambda accounts: accounts.mutate(1, increase),
+    "update_or_create": lambda accounts: accounts.update_or_create(id=1, defaults={"balance": 1}),
+}
+LOST = 3
+"""Attempts of a write that the other process beats: the one without a turn, and two with it."""
+
+
+def interrupted(db: Database | AsyncDatabase, rival: Rival) -> list[str]:
+    """Have the other process write before each write of the account 1, after it was read; return its answers."""
+
+    def write(record: Account) -> None:
+        if record.id == 1:
+            rival.write()
+
+    db.signals.before_remove.connect(write, Account)
+    db.signals.before_update.connect(lambda _, record: write(record), Account)
+    return rival.answers
+
+
+@pytest.mark.parametrize("write", WRITES)
+@FILES
+def test_a_write_that_another_process_beats_in_each_attempt_is_stored_in_the_end(url_of, engine, write):
+    url = url_of(engine)
+    with opened(url) as db, rival_of(url) as rival:
+        answers = interrupted(db, rival)
+        WRITES[write](db[Account])
+        assert answers == ["written"] * LOST + ["busy"]
+        left = [one.balance % 100 for one in db[Account].filter(id=1)]
+        assert left == ([] if "remove" in write or "delete" in write else [1])
+        assert db._core.context.turns.queues == {}
+        db[Account].update_or_create(id=1, defaults={"balance": 5})
+        assert rival.write() == "written"
+
+
+@FILES
+async def test_a_task_whose_removal_another_process_beats_removes_in_the_end(url_of, engine):
+    url = url_of(engine)
+    opened(url).close()
+    async with AsyncDatabase(url, models=[Account], durability="relaxed", retry=POLICY) as db:
+        with rival_of(url) as rival:
+            answers = interrupted(db, rival)
+            assert await db[Account].remove(1)
+            assert answers == ["written"] * LOST + ["busy"]
+            await db[Account].create(id=1)
+            assert rival.write() == "written"
+
+
+@FILES
+def test_a_removal_succeeds_although_another_process_replaces_what_goes_with_it(
+    monkeypatch: pytest.MonkeyPatch, url_of, engine
+):
+    """No check fails: the entries name a record that is gone when it is read, so the attempt ends before its commit."""
+    url = url_of(engine)
+    with opened(url, Account, Note) as db, rival_of(url, notes=True) as rival:
+        db[Note].create(id=-1, account=1)
+        entries_read = cascading.Cascade._read_entries
+
+        def read(self: cascading.Cascade, spans: Any) -> Any:
+            found = yield from entries_read(self, spans)
+            rival.write("note")
+            return found
+
+        monkeypatch.setattr(cascading.Cascade, "_read_entries", read)
+        assert db[Account].remove(1)
+        assert rival.answers == ["written"] * LOST + ["busy"]
+        assert db[Note].count() == 0
+
+
+@FILES
+def test_the_place_is_left_when_a_removal_fails(url_of, engine):
+    url = url_of(engine)
+    with opened(url) as db, rival_of(url) as rival:
+
+        def write(_: Account) -> None:
+            if rival.write() == "busy":
+                raise ZeroDivisionError
+
+        db.signals.before_remove.connect(write, Account)
+        with pytest.raises(ZeroDivisionError):
+            db[Account].remove(1)
+        assert rival.answers == ["written"] * LOST + ["busy"]
+        assert rival.write() == "written"
+
+
+@FILES
+def test_the_place_is_left_when_a_removal_is_closed_before_its_commit(url_of, engine):
+    """As it is when its task is cancelled, at any of its requests."""
+    url = url_of(engine)
+    with opened(url) as db, rival_of(url) as rival:
+        answers = interrupted(db, rival)
+        flow = steps_of(removals.remove(db._core.context, db._core.schemas["accounts"], 1))
+        request = flow.send(None)
+        while answers[-1:] != ["busy"]:
+            request = flow.send(perform(db._engine, request))
+        assert isinstance(request, Commit)
+        assert rival.write() == "busy"
+        flow.close()
+        assert rival.write() == "written"
+        db[Account].patch(1, balance=7)
+
+
+def test_a_slow_write_keeps_no_other_process_waiting(monkeypatch: pytest.MonkeyPatch, url_of):
+    monkeypatch.setattr(contending, "QUICK_S", 0.0)
+    url = url_of("sqlite")
+    with opened(url) as db, rival_of(url) as rival:
+        answers = interrupted(db, rival)
+        with pytest.raises(RetriesExhaustedError):
+            db[Account].remove(1)
+        assert set(answers) == {"written"}
+
+
+# --- the reservation of a store ---------------------------------------------------------------------------------------
 
 
 def reserver_of(db: Database) -> WriteReserver:

@@ -183,7 +183,9 @@ class AsyncDatabase:
         engine.now_ms()  # raises if the engine was closed
         if not self._is_open:
             try:
-                await worlds.perform(engine, self._core.open(engine), self._opening.observation("open"))
+                await worlds.perform(
+                    engine, self._core.open(engine, worlds.release_writes), self._opening.observation("open")
+                )
             except BaseException:
                 await self.close()
                 raise

@@ -169,7 +169,9 @@ class Database:
         engine.now_ms()  # raises if the engine was closed
         if not self._is_open:
             try:
-                worlds.perform(engine, self._core.open(engine), self._opening.observation("open"))
+                worlds.perform(
+                    engine, self._core.open(engine, worlds.release_writes), self._opening.observation("open")
+                )
             except BaseException:
                 self.close()
                 raise

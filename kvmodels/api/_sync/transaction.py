@@ -19,7 +19,7 @@ from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.kv_transaction import TransactionKv
 from kvmodels.api._sync.repository import Repository
 from kvmodels.api.refusals import refuse_other_with, require_subclass
-from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, end_reruns, require_function, require_retries
+from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.contract import Engine
@@ -486,7 +486,7 @@ class Transactions:
                         if call is not None:
                             call.begin_attempt()
                 finally:
-                    end_reruns(rerun, store.engine, worlds.release_writes)
+                    rerun.leave()
 
         return repeated
 

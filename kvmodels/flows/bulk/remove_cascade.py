@@ -117,6 +117,7 @@ class _CascadeProgress(StoredProgress):
 
     def __init__(self, context: Context, root: _CascadeItem, resume_id: str, digest: bytes) -> None:
         super().__init__(context, context.layouts[root.collection], resume_id, digest)
+        self._root_key = root.key
         self.same_key = root.key
         """The key whose row lasts as long as the target: its anchor, or the record itself if nothing can refer to
         it."""
@@ -128,9 +129,16 @@ class _CascadeProgress(StoredProgress):
 
     def overtaken_in(self, seen: AttemptState) -> bool:
         """Return whether another process has changed the row since it was read, or has removed the target."""
-        row, state = seen.row(self.same_key), self.state
+        return super().overtaken_in(seen) or not self.is_target(seen.row(self.same_key))
+
+    def is_target(self, row: Row | None) -> bool:
+        """Return whether the target is still there, by the row of ``same_key``.
+
+        Updates do not change an anchor, but they change the record itself, of which any version may be removed.
+        """
+        state = self.state
         assert state is not None, "a batch is written after the beginning"
-        return super().overtaken_in(seen) or row is None or row.versionstamp != state.target
+        return row is not None and (self.same_key == self._root_key or row.versionstamp == state.target)
 
     def advanced(
         self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
@@ -234,7 +242,7 @@ class _RemoveCascade:
                 state = progress.state
                 if state is not None and state.phase == "done":
                     return BulkResult(state.matched, state.written, (), state.batches, progress.resumed)
-                if state is not None and (yield from self._same_versionstamp()) != state.target:
+                if state is not None and not progress.is_target((yield from self._same_row())):
                     yield from progress.save(state._replace(phase="done"))
                 elif state is not None:
                     yield from self._round(view, live)
@@ -262,9 +270,9 @@ class _RemoveCascade:
             self._count_failure(None)
         return True
 
-    def _same_versionstamp(self) -> Flow[bytes | None]:
+    def _same_row(self) -> Flow[Row | None]:
         rows = (yield from read((point(self._progress.same_key),))).ranges[0]
-        return rows[0].versionstamp if rows else None
+        return rows[0] if rows else None
 
     def _round(self, view: HeaderView, live: LiveCollection) -> Flow[None]:
         """Remove the records that refer to the target, and then the target."""

@@ -4,7 +4,7 @@ The first run takes no turn before its commit, so writers of different keys do n
 it takes the turn for the keys that it replaces. After a conflict the function waits for its turn on the keys of the
 conflict, and keeps the turn until its commit (``kvmodels._support.turns``). From then on only writers that take no
 turns, such as other processes, can cause a conflict. If one of these has done so recently, a function with a turn also
-takes the writer lock of the file, before it reads.
+takes the writer lock of the file, before it reads (``kvmodels.flows.write_reservation``).
 
 A run ends as soon as it comes to a key for which another transaction has the turn: at a write, and if the last run of
 the function has written, already at a read.
@@ -23,11 +23,9 @@ from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import RetriesExhaustedError, SnapshotLostError, TransactionConflictError
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, reserve_writes, sleep, take_turn
+from kvmodels.flows.effects import Flow, sleep, take_turn
 from kvmodels.flows.references.targets import anchor, busy_targets
-
-OUTSIDERS_S: Final = 1.0
-"""Seconds for which functions with a turn take the writer lock, after a conflict with another process."""
+from kvmodels.flows.write_reservation import WriteReservation
 
 QUICK_S: Final = 0.1
 """Longest last run, in seconds, of a function that takes the writer lock, which stops all other writers."""
@@ -58,7 +56,7 @@ class RunHistory:
 
 
 class Rerun:
-    """The runs of one call. The caller keeps ``ticket.alive``, and calls ``ticket.leave()`` at the end.
+    """The runs of one call. The caller keeps ``ticket.alive``, and calls ``leave`` at the end.
 
     Args:
         retries: how often the function is run again at most, 0 or more; None for the attempts of the policy.
@@ -66,7 +64,6 @@ class Rerun:
     Attributes:
         attempt: number of the present run, from 1.
         ticket: its place in the queues for contended keys.
-        reserved: whether the writer lock was asked for, so that it must be released at the end.
     """
 
     __slots__ = (
@@ -79,10 +76,10 @@ class Rerun:
         "_history",
         "_lost",
         "_replaced",
+        "_reservation",
         "_retries",
         "_started",
         "attempt",
-        "reserved",
         "ticket",
     )
 
@@ -99,7 +96,7 @@ class Rerun:
         self._lost: frozenset[bytes] = frozenset()
         self._replaced: frozenset[bytes] = frozenset()
         self.attempt = 1
-        self.reserved = False
+        self._reservation = WriteReservation(context)
         self.ticket = context.turns.ticket()
 
     @property
@@ -162,7 +159,7 @@ class Rerun:
         if view is not None:
             yield from anchor(busy_targets(self._lost - self._replaced, view.live.values()), view.guard)
         if self._had_turn and self.ticket.granted and self._lost <= self.ticket.keys:
-            self._context.turns.outsiders_until = self._context.monotonic() + OUTSIDERS_S
+            self._reservation.expect_outsiders()
             self._defeats += 1
             if not (yield from self._reserve()):
                 retry = self._context.retry
@@ -179,14 +176,16 @@ class Rerun:
         self._had_turn = True
         self._began = self._context.monotonic()
 
+    def leave(self) -> None:
+        """Release the reservation of writes and the turn that the runs of the call hold. Idempotent."""
+        try:
+            self._reservation.release()
+        finally:
+            self.ticket.leave()
+
     def _reserve(self) -> Flow[bool]:
         """Take the writer lock if other processes write; return whether it was taken."""
-        context = self._context
-        expected = context.reserves_writes and context.monotonic() < context.turns.outsiders_until
-        if not expected or self._history.seconds >= QUICK_S:
-            return False
-        self.reserved = True
-        return (yield from reserve_writes(max(self._left(), 0)))
+        return self._history.seconds < QUICK_S and (yield from self._reservation.taken(self._left()))
 
     def _turn(self) -> Flow[None]:
         while not (yield from take_turn(self.ticket, max(self._left(), 0))):

@@ -40,7 +40,7 @@ from kvmodels.flows.context import Context, HeaderView, header_view, reload_head
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together, sleep
 from kvmodels.flows.references.targets import BusyTargets, read_entries
 from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
-from kvmodels.flows.writing.contention import Contention, calling, is_contended
+from kvmodels.flows.writing.contention import DEFEATS, Contention, calling, is_contended
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
@@ -226,7 +226,7 @@ def _in_turns(run: _Run[R], contended: Sequence[bytes]) -> Flow[_Done[R]]:
             yield from (contention.expected(contended) if contended else contention.lost(run.lost_keys))
             return (yield from _attempts(run, None))
         finally:
-            contention.ticket.leave()
+            contention.leave()
             run.contention = None
 
 
@@ -247,7 +247,8 @@ def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
             return applied or outcome
         exhausted = run.exhausted()
         if exhausted is None:
-            if run.contention is None and run.lost_keys:
+            yield from run.busy.anchored()  # before a reservation of writes, which their commits would end
+            if run.contention is None and run.is_beaten:
                 return (yield from _in_turns(run, ()))
             yield from run.pause()
             continue
@@ -269,7 +270,7 @@ class _Run(Generic[R]):
         self.lost_keys: tuple[bytes, ...] = ()
         """The keys that the last attempt has lost to another write."""
         self._failed: tuple[Any, ...] = ()
-        self._busy = BusyTargets(context)
+        self.busy = BusyTargets(context)
         self._proposals: dict[int, Proposal[R]] = {}
         self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
         self.lost = False
@@ -281,7 +282,6 @@ class _Run(Generic[R]):
         """Make one attempt; return None when it met a conflict."""
         self._attempts += 1
         self.lost_keys = ()
-        yield from self._busy.anchored()
         compiled = yield from self._compiled(must_read=self._operation.reads or self._attempts > 1)
         if compiled is None or isinstance(compiled, _Done):
             return compiled
@@ -435,14 +435,15 @@ class _Run(Generic[R]):
         """Learn from the checks that did not hold."""
         self._failed = failed
         if self._attempts > 1 or not self._operation.targets:  # a loaded target may only be an old version
-            self._busy.note(self._operation.schemas, failed, self._operation.keys)
+            self.busy.note(self._operation.schemas, failed, self._operation.keys)
         if self.token is not None and (self.token.key in self._failed or not self._failed):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
             # may be reported before the token was looked at.
             self.lost = True
         # An attempt without a read only guesses, so its conflict says nothing of contention.
         if self._informed:
-            self.lost_keys = tuple(key for key in failed if key not in self._common_keys)
+            token_key = None if self.token is None else self.token.key
+            self.lost_keys = tuple(key for key in failed if key not in (HEADER_KEY, token_key))
         if HEADER_KEY in self._failed or not self._failed:
             yield from reload_header(self._context)
 
@@ -457,12 +458,13 @@ class _Run(Generic[R]):
         return self._attempts if self._operation.reads else self._attempts - 1
 
     @property
-    def _common_keys(self) -> tuple[bytes, ...]:
-        return (HEADER_KEY,) if self.token is None else (HEADER_KEY, self.token.key)
+    def is_beaten(self) -> bool:
+        """Whether other writers were faster: at keys of this write, or again and again while its records were read."""
+        return bool(self.lost_keys) or (self._context.release_writes is not None and self._informed >= DEFEATS)
 
     def contend(self) -> Contention:
         """Take part in the turns from now on; return the place in the queues."""
-        self.contention = Contention(self._context, self._seconds_left)
+        self.contention = Contention(self._context, self._seconds_left, self._started)
         return self.contention
 
     def _seconds_left(self) -> float:
@@ -472,10 +474,8 @@ class _Run(Generic[R]):
         """Return the error when there may be no further attempt."""
         elapsed = self._context.monotonic() - self._started
         policy = self._context.retry
-        if (
-            self._informed < min(policy.attempts, self._operation.attempts or policy.attempts)
-            and elapsed < policy.deadline_s
-        ):
+        allowed = min(policy.attempts, self._operation.attempts or policy.attempts)
+        if self._informed < allowed and elapsed < policy.deadline_s:
             return None
         return RetriesExhaustedError(
             "every attempt met a conflict",
@@ -490,7 +490,7 @@ class _Run(Generic[R]):
         The second attempt follows at once: the first may have gone without a read, and then its conflict says
         nothing of contention.
         """
-        if self.contention is not None and self.lost_keys:
+        if self.contention is not None and self.is_beaten:
             yield from self.contention.lost(self.lost_keys)
             return
         seconds = min(self._context.retry.pause(self._attempts, self._context.random()), self._seconds_left())

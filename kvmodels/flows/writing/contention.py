@@ -2,7 +2,8 @@
 
 A write that never conflicts pays for nothing of this. After a conflict its attempts read and commit while it has the
 turn for its keys, so the other writers of the process do not defeat it again. A turn lapses after ``SHORT_LAPSE_S``:
-what a write does with it is one read and one commit.
+what a write does with it is one read and one commit. A write that is defeated in its turns, by other processes, takes
+the writer lock of the file before it reads again (``kvmodels.flows.write_reservation``).
 
 Rules of this module: a turn is left before functions run that follow a commit. The function of ``mutate`` and hooks
 before a write do run with the turn, because a turn that ended before them would protect nothing; so writes of theirs do
@@ -20,26 +21,41 @@ from kvmodels._support.turns import SHORT_LAPSE_S, Ticket
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, sleep, take_turn
+from kvmodels.flows.write_reservation import WriteReservation
+
+DEFEATS: Final = 2
+"""Number of defeats after which a write takes the writer lock: a first attempt of this process may cause the first."""
+
+QUICK_S: Final = 1.0
+"""Longest last attempt, in seconds, of a write that takes the writer lock, which stops all other writers.
+
+Longer than for a function of a transaction: without hooks, an attempt is slow only if it is large or the machine busy.
+"""
 
 _caller: Final[ContextVar[Ticket | None]] = ContextVar("kvmodels_turn_of_caller", default=None)
 
 
 class Contention:
-    """The place of one write in the queues for its keys. The caller keeps ``ticket.alive``, and leaves at the end.
+    """The place of one write in the queues for its keys.
+
+    The caller keeps ``ticket.alive``, and calls ``leave`` at the end.
 
     Args:
         context: shared by the flows of the database.
         seconds_left: returns how long the write may still wait.
+        began: when the present attempt began.
 
     Attributes:
         ticket: its place.
     """
 
-    __slots__ = ("_context", "_defeats", "_keys", "_seconds_left", "ticket")
+    __slots__ = ("_began", "_context", "_defeats", "_keys", "_reservation", "_seconds_left", "ticket")
 
-    def __init__(self, context: Context, seconds_left: Callable[[], float]) -> None:
+    def __init__(self, context: Context, seconds_left: Callable[[], float], began: float) -> None:
         self._context = context
         self._seconds_left = seconds_left
+        self._began = began
+        self._reservation = WriteReservation(context)
         self._defeats = 0
         self._keys: frozenset[bytes] = frozenset()
         self.ticket = context.turns.ticket(SHORT_LAPSE_S)
@@ -57,13 +73,23 @@ class Contention:
         """Wait for the turn after a conflict.
 
         Args:
-            keys: whose checks failed; of the header, and of a token, nobody takes a turn.
+            keys: whose checks failed; of the header, and of a token, nobody takes a turn. Empty if records that change
+                with this one were changed while they were read.
         """
+        quick = self._context.monotonic() - self._began < QUICK_S
+        yield from self._waited(frozenset(keys) - {HEADER_KEY}, quick=quick)
+        self._began = self._context.monotonic()
+
+    def _waited(self, others: frozenset[bytes], *, quick: bool) -> Flow[None]:
+        """Wait for the turn; with ``quick``, take the writer lock then, if other processes write."""
         context, ticket = self._context, self.ticket
-        others = frozenset(keys) - {HEADER_KEY}
-        if ticket.granted and others <= ticket.keys:
+        if not others or (ticket.granted and others <= ticket.keys):
             # A writer that takes no turns was faster, such as another process.
             self._defeats += 1
+            if self._defeats >= DEFEATS:
+                self._reservation.expect_outsiders()
+            if quick and (yield from self._reservation.taken(self._seconds_left())):
+                return
             ticket.leave()
             pause = min(context.retry.pause(self._defeats, context.random()), self._seconds_left())
             if pause > 0:
@@ -71,6 +97,15 @@ class Contention:
         self._join(others)
         if ticket.keys and not ticket.granted:
             yield from take_turn(ticket, max(0.0, self._seconds_left()))
+        if quick:
+            yield from self._reservation.taken(self._seconds_left())
+
+    def leave(self) -> None:
+        """Release the reservation of writes, and leave all queues. Idempotent."""
+        try:
+            self._reservation.release()
+        finally:
+            self.ticket.leave()
 
     def _join(self, keys: Collection[bytes]) -> None:
         # The write may come back to keys of earlier conflicts, so it waits for all of them.

@@ -134,7 +134,7 @@ def _repeated(
                 if result is not None:
                     return result
         finally:
-            contention.ticket.leave()
+            contention.leave()
 
 
 class _Rounds:
@@ -149,7 +149,7 @@ class _Rounds:
 
     def contention(self) -> Contention:
         """Return a place in the queues for contended keys."""
-        return Contention(self._context, self._seconds_left)
+        return Contention(self._context, self._seconds_left, self._started)
 
     def next(self, contention: Contention, lost: Sequence[bytes]) -> Flow[None]:
         """Wait for the next round: for the turn on keys that were lost. Raises RetriesExhaustedError."""
