@@ -105,6 +105,8 @@ def compile_write(
     judged: ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers = NO_REFERENCES
     if are_concerned(changes):
         judged = judge(changes, rows, found, codec=codec, now_ms=now_ms, loaded=loaded)
+        if rows is None and isinstance(judged, NeedEntries):
+            rows = {}  # something must be read; so read the slots with it, in place of one read more
     full = compile_in_full(
         changes,
         rows,
