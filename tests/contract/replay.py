@@ -26,6 +26,7 @@ from kvmodels.core.operations import (
     Set,
 )
 from kvmodels.engines.contract import Engine
+from kvmodels.errors import CommitUnknownError
 
 KEYS = tuple(b"key-%d" % i for i in range(6))
 EVERYTHING = ReadRange(b"key", b"kez")
@@ -58,7 +59,20 @@ class Verdict(NamedTuple):
     violations: list[str]
 
 
-def run_client(engine: Engine, seed: int, operations: int, journal: Journal | None = None) -> Journal:
+class Doubt(NamedTuple):
+    """A commit whose outcome is unknown: it was applied if its mark is stored, with the versionstamp of the mark."""
+
+    mark: bytes
+    write: AtomicWrite
+
+
+def run_client(
+    engine: Engine,
+    seed: int,
+    operations: int,
+    journal: Journal | None = None,
+    doubts: list[Doubt] | None = None,
+) -> Journal:
     """Read and commit at random; about half of the commits check what was read, some check what is stale.
 
     Args:
@@ -66,18 +80,30 @@ def run_client(engine: Engine, seed: int, operations: int, journal: Journal | No
         seed: of what is drawn.
         operations: how many commits are tried.
         journal: is written on; a new one without it. It is right even if the engine raises.
+        doubts: receives the commits whose outcome is unknown; each commit then sets a mark of its own, whose key no
+            other seed has. Without it CommitUnknownError ends the client.
     """
     rng = random.Random(seed)
     journal = Journal([], [], 0) if journal is None else journal
     known: dict[bytes, bytes | None] = {}
     refused = 0
-    for _ in range(operations):
+    for turn in range(operations):
         if rng.random() < 0.5:
             known |= _read(engine, rng, journal)
         checked = rng.sample(KEYS, rng.choice((0, 1, 1, 2, 3)))
         checks = tuple(Check(key, known.get(key)) for key in checked)
-        write = AtomicWrite(checks, tuple(_mutation(rng) for _ in range(rng.choice((0, 1, 2, 3)))))
-        outcome = engine.commit(write)
+        mutations = tuple(_mutation(rng) for _ in range(rng.choice((0, 1, 2, 3))))
+        mark = b"mark-%d-%d" % (seed, turn)
+        if doubts is not None:
+            mutations += (Set(mark, b"", 2),)
+        write = AtomicWrite(checks, mutations)
+        try:
+            outcome = engine.commit(write)
+        except CommitUnknownError:
+            if doubts is None:
+                raise
+            doubts.append(Doubt(mark, write))
+            continue
         if isinstance(outcome, Committed):
             journal.commits.append(Acknowledged(outcome.versionstamp, write))
         else:

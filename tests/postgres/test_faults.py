@@ -115,7 +115,7 @@ def test_a_leader_is_interrupted(postgres_server: PostgresServer, databases: Dat
                     until(lambda: False)  # the interrupt comes at any time
                 except KeyboardInterrupt as interrupt:
                     told += getattr(interrupt, "__notes__", ["no note"])
-                    crowd.made.add(name) if orders.get_or_none(name) else crowd.refused.add(name)
+                    (crowd.own.made if orders.get_or_none(name) else crowd.own.refused).add(name)
             crowd.wait_for(BETWEEN)
             crowd.finish()
     finally:
