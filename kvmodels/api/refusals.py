@@ -10,15 +10,11 @@ from typing import Any, NoReturn
 from kvmodels.errors import InvalidArgumentError
 
 
-def refuse_positional(method: str, given: tuple[Any, ...], hint: str) -> None:
-    """Refuse positional arguments of a method that takes keywords only. Raises InvalidArgumentError."""
-    if given:
-        raise InvalidArgumentError(
-            "this method takes its arguments by name",
-            argument=f"{method}()",
-            value=type(given[0]).__name__,
-            hint=hint,
-        )
+def positional_refusal(method: str, given: tuple[Any, ...], hint: str) -> InvalidArgumentError:
+    """Return the error for positional arguments of a method that takes keywords only."""
+    return InvalidArgumentError(
+        "this method takes its arguments by name", argument=f"{method}()", value=type(given[0]).__name__, hint=hint
+    )
 
 
 def require_subclass(base: type[Any], kind: object) -> None:

@@ -36,7 +36,6 @@ from kvmodels.codecs.msgpack_extensions import (
     has_shared_containers,
     is_graph,
     new_packer,
-    pack,
     pack_graph,
     pack_tree,
     require_complete,
@@ -140,7 +139,7 @@ class MsgpackCodec:
 
     def encode_many(self, values: Sequence[dict[str, Any]] | Sequence[list[Any]]) -> tuple[list[bytes], int]:
         """Encode documents or lists like ``encode_document``; all have the same encoding number."""
-        pack_next = new_packer()
+        pack_next = new_packer().pack
         try:
             return list(map(pack_next, values)), MSGPACK_ENCODING
         except (InvalidValueError, ValueError, BufferError):
@@ -194,7 +193,8 @@ class MsgpackCodec:
 
 def _pack(value: Any) -> bytes:
     try:
-        return pack(value)
+        packed: bytes = new_packer().pack(value)
+        return packed
     except (InvalidValueError, ValueError, BufferError):
         return _pack_slowly(value)
 

@@ -104,10 +104,8 @@ def versionstamp_of(argument: str, value: object, *, expected: str, hint: str) -
         ) from None
 
 
-def versions_of(if_version: object) -> tuple[bytes, ...] | None:
-    """Return the versions of an ``if_version`` argument; None for any version. Raises InvalidArgumentError."""
-    if if_version is None:
-        return None
+def versions_of(if_version: object) -> tuple[bytes, ...]:
+    """Return the versions of an ``if_version`` argument that is not None. Raises InvalidArgumentError."""
     hint = "Give obj.versionstamp of an object that was loaded or stored, or a list; leave it out for any version."
     several = isinstance(if_version, (list, tuple, set, frozenset))
     given = cast("Iterable[object]", if_version) if several else (if_version,)

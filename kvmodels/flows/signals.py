@@ -196,6 +196,9 @@ class Signals:
     Receivers run after the method of the model with the same name, in the order in which they were connected, and only
     for writes through this database. ``before_*`` run in every attempt of a write, ``after_*`` once after its commit.
 
+    Attributes:
+        connected: whether any function is connected.
+
     Examples:
         >>> from kvmodels import Database, KvModel, PrimaryKey
         >>> class City(KvModel, collection="cities"):
@@ -219,9 +222,11 @@ class Signals:
         "before_insert",
         "before_remove",
         "before_update",
+        "connected",
     )
 
     def __init__(self) -> None:
+        self.connected = False
         self._resolved: dict[type[Any], Hooks | None] = {}
         lock = threading.Lock()
         self.before_insert: Final = Signal("before_insert", lock, self._forget)
@@ -233,6 +238,7 @@ class Signals:
 
     def _forget(self) -> None:
         self._resolved = {}
+        self.connected = any(getattr(self, name).connections for name in HOOK_NAMES)
 
     def hooks_of(self, schema: ModelSchema) -> Hooks | None:
         """Return the hooks for the records of a model, methods first; None if there are none. Cost: a dict lookup."""

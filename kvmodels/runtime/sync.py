@@ -66,26 +66,27 @@ def run(
         >>> run(MemoryEngine(), write_and_read())
         b'v'
     """
-    if snapshot is None:
-        if type(flow) is OneLookup:
-            reader = engine.capabilities.point_reader
-            alone = reader is not None and flow.lookup.load is not None
-            result: T = read_one_row(reader, flow) if reader is not None and alone else AGAIN
-            if result is AGAIN:
-                result = _look_up(engine, flow, guessed=alone)
+    if snapshot is not None:
+        return _run_through(engine, steps_of(flow), snapshot, sleep)
+    if isinstance(flow, OneLookup):
+        reader = engine.capabilities.point_reader
+        alone = reader is not None and flow.lookup.load is not None
+        result: T = read_one_row(reader, flow) if reader is not None and alone else AGAIN
+        if result is AGAIN:
+            result = _look_up(engine, flow, guessed=alone)
+        if result is not AGAIN:
+            return result
+        flow = flow.lookup.otherwise(flow.given)
+    elif isinstance(flow, OneRequest):
+        request, answer, otherwise = flow
+        found = perform(engine, request)
+        if type(found) is not GuardFailed:
+            result = answer(found)
             if result is not AGAIN:
                 return result
-            flow = flow.lookup.otherwise(flow.given)
-        elif type(flow) is OneRequest:
-            request, answer, otherwise = flow
-            found = perform(engine, request)
-            if type(found) is not GuardFailed:
-                result = answer(found)
-                if result is not AGAIN:
-                    return result
-            assert otherwise is not None  # the read had a guard, or an answer that may require it
-            flow = otherwise()
-    return _run_through(engine, steps_of(flow), snapshot, sleep)
+        assert otherwise is not None  # the read had a guard, or an answer that may require it
+        flow = otherwise()
+    return _run_through(engine, flow, None, sleep)
 
 
 def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:

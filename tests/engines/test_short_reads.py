@@ -25,7 +25,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory import engine as memory_engine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.engines.sqlite import points
+from kvmodels.engines.sqlite import engine as sqlite_engine
 from kvmodels.engines.sqlite import statements as sqlite_statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.sqlite.store import SqliteStore
@@ -415,7 +415,7 @@ def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, mon
         store.give_back(connection)
         return behind, found, 0, b"", None
 
-    monkeypatch.setattr(points, "row_at_key", mixing)
+    monkeypatch.setattr(sqlite_engine, "_row_at_key", mixing)
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"10"), put(b"b0", b"behind 0"))
     file.read((point(b"a"),), Guard(b"guard", stamp))

@@ -14,9 +14,9 @@ import pytest
 from kvmodels import AsyncDatabase, Database, Indexed, KvModel, PrimaryKey
 from kvmodels.core.operations import AtomicWrite, Committed, ReadResult, Set, point, to_versionstamp
 from kvmodels.engines.lmdb.engine import LmdbEngine
-from kvmodels.engines.sqlite import points
+from kvmodels.engines.sqlite import readers
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.points import READS_BY_THEMSELVES, SqliteTurnReader
+from kvmodels.engines.sqlite.readers import READS_BY_THEMSELVES, SqliteTurnReader
 from kvmodels.errors import ClosedError
 from kvmodels.flows.effects import Flow, ReadToChange
 from kvmodels.runtime.event_loop import arun
@@ -42,7 +42,7 @@ def engine(tmp_path: Path) -> Iterator[SqliteEngine]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first read of a turn begins the transaction."""
-    monkeypatch.setattr(points, "READS_BY_THEMSELVES", 0)
+    monkeypatch.setattr(readers, "READS_BY_THEMSELVES", 0)
 
 
 def put(engine: SqliteEngine, key: bytes, value: bytes, expire_at: int | None = None) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import record_watch as record_watches
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
-from kvmodels.api.refusals import refuse_positional
+from kvmodels.api.refusals import positional_refusal
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
@@ -321,7 +321,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
-        refuse_positional("create", _, _CREATE_HINT)
+        if _:
+            raise positional_refusal("create", _, _CREATE_HINT)
         sent: Mapping[str, Any] = fields
         if body is not None:
             sent = request_bodies.sent_values(body, fields, kind=request_bodies.Creation, hint=_CREATE_HINT)
@@ -407,14 +408,12 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
                 was written.
         """
-        sent, lifetime = (
-            request_bodies.sent_values(body, changes, kind=BaseModel, hint=_PATCH_HINT),
-            deadline_of(expire_in),
-        )
-        patched: M = await self._runner.run(
-            "patch",
-            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version),
-        )
+        sent: Mapping[str, Any] = changes
+        if body is not None:
+            sent = request_bodies.sent_values(body, changes, kind=BaseModel, hint=_PATCH_HINT)
+        context, schema, lifetime = self._runner.context, self._runner.schema, deadline_of(expire_in)
+        flow = records.patch(context, schema, key, sent, lifetime, if_version=if_version)
+        patched: M = await self._runner.run("patch", flow)
         return patched
 
     async def mutate(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, Never, Protocol, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
-from kvmodels.api.refusals import refuse_positional
+from kvmodels.api.refusals import positional_refusal
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import query_writes
@@ -670,7 +670,8 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             >>> [step.id for step in steps.page(size=2, before=second.previous_cursor)]
             [1, 2]
         """
-        refuse_positional("page", _, "Write page(size=20), with after= for the next page.")
+        if _:
+            raise positional_refusal("page", _, "Write page(size=20), with after= for the next page.")
         data = self._runner.run(
             "page", queries.page(self._runner.context, self._query, size, after, before), self._query
         )

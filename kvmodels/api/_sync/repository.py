@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import record_watch as record_watches
 from kvmodels.api._sync.queryset import QuerySet, Runner
-from kvmodels.api.refusals import refuse_positional
+from kvmodels.api.refusals import positional_refusal
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
@@ -316,7 +316,8 @@ class Repository(QuerySet[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
-        refuse_positional("create", _, _CREATE_HINT)
+        if _:
+            raise positional_refusal("create", _, _CREATE_HINT)
         sent: Mapping[str, Any] = fields
         if body is not None:
             sent = request_bodies.sent_values(body, fields, kind=request_bodies.Creation, hint=_CREATE_HINT)
@@ -402,14 +403,12 @@ class Repository(QuerySet[M], Generic[M]):
             UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
                 was written.
         """
-        sent, lifetime = (
-            request_bodies.sent_values(body, changes, kind=BaseModel, hint=_PATCH_HINT),
-            deadline_of(expire_in),
-        )
-        patched: M = self._runner.run(
-            "patch",
-            records.patch(self._runner.context, self._runner.schema, key, sent, lifetime, if_version=if_version),
-        )
+        sent: Mapping[str, Any] = changes
+        if body is not None:
+            sent = request_bodies.sent_values(body, changes, kind=BaseModel, hint=_PATCH_HINT)
+        context, schema, lifetime = self._runner.context, self._runner.schema, deadline_of(expire_in)
+        flow = records.patch(context, schema, key, sent, lifetime, if_version=if_version)
+        patched: M = self._runner.run("patch", flow)
         return patched
 
     def mutate(

@@ -1,8 +1,9 @@
-"""The engine that keeps everything in one SQLite file, or in a private SQLite database in memory, and its snapshots.
+"""The engine that keeps everything in one SQLite file, or in a private SQLite database in memory.
 
 Rules of this module: handles, which translate calls into reads and commits of the shared store; SQL is in
-``statements.py``, connections are in ``store.py``, the file is in ``file.py``. A snapshot owns one connection, and
-gives it back when it is closed, when it is too old, and before the process forks.
+``statements.py``, connections are in ``store.py``, the file is in ``file.py``. A read of one key takes an idle
+connection, gives it back, whatever happens, and makes few calls around its one statement; where it gets no answer,
+``SqliteStore.reading`` waits for a busy file and raises the right error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import sqlite3
 import stat
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Literal
+from queue import Empty
+from threading import get_ident
+from typing import Any, Literal
 
 from kvmodels.core.operations import (
     Changes,
@@ -23,64 +26,26 @@ from kvmodels.core.operations import (
     Guard,
     GuardFailed,
     PlainRow,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Removal,
-    Row,
     to_versionstamp,
 )
 from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
 from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
+from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import canonical_path
-from kvmodels.engines.shared.file_engine import FileEngine, FileSnapshot, SnapshotHandle, attach, require_sensible
+from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.shared.registry import StoreRegistry
 from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite import points, statements
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, new_backup
-from kvmodels.engines.sqlite.file import MEMORY_PATH, Connection, SqliteOptions, connect_memory
-from kvmodels.engines.sqlite.points import SqliteTurnReader
+from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS, MEMORY_PATH, Connection, SqliteOptions, connect_memory
+from kvmodels.engines.sqlite.readers import SqliteSnapshot, SqliteTurnReader
 from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.limits import Limits, Traits
-
-
-class SqliteSnapshot(FileSnapshot[Connection]):
-    """A state of an SQLite store that stays readable while others write; close it soon.
-
-    It sees the deadlines as of its opening, so that two reads of it agree. The connection is its own until it is
-    closed; it expires when it is too old, and when the process forks.
-    """
-
-    def __init__(self, engine: SnapshotHandle, store: SqliteStore, owned: list[Connection]) -> None:
-        super().__init__(engine, store, *statements.pinned_state(owned[0]))
-        self._store = store
-        self._reader = owned.pop()
-
-    def _read(
-        self, reader: Connection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
-    ) -> tuple[list[list[Row]], list[list[Row]]]:
-        try:
-            found = statements.read_ranges(reader, ranges, now, None, follow)
-        except sqlite3.Error as error:
-            raise self._store.translated(error) from error
-        assert not isinstance(found, GuardFailed), "no guard was given"
-        return found
-
-    def _count(self, reader: Connection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:
-        try:
-            return sqlite_counts.count_ranges(reader, ranges, now, indexed=not self._store.readonly, most=most)
-        except sqlite3.Error as error:
-            raise self._store.translated(error) from error
-
-    def _let_go(self, reader: Connection) -> None:
-        if self._store.in_memory:
-            reader.close()
-        else:
-            self._store.give_back(reader)
-
-    def _is_lost(self, reader: Connection) -> bool:
-        return reader.discarded
-
 
 FILE_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True)
 MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=False)
@@ -189,7 +154,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         if store is not None and len(ranges) == 1 and store.closed_reason is None:
             start, end, limit, _, _ = ranges[0]
             if end is None and limit is None:
-                read = points.point if guard is None else points.point_at_once
+                read = _point if guard is None else _point_at_once
                 try:
                     found = read(store, start, guard, follow, None if include_expired else store.clock)
                 except sqlite3.Error:
@@ -221,7 +186,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         if store is None or store.closed_reason is not None:
             return None
         try:
-            return points.row_at_key(store, key, guard, follow, at_once)
+            return _row_at_key(store, key, guard, follow, at_once)
         except sqlite3.Error:
             return None
 
@@ -246,7 +211,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             if len(ranges) == 1:
                 start, end, limit, _, _ = ranges[0]
                 if end is None and limit is None:
-                    found = points.point_at_once(store, start, guard, small, None if include_expired else store.clock)
+                    found = _point_at_once(store, start, guard, small, None if include_expired else store.clock)
                     if found is not None:
                         return found
             return store.reading_at_once(
@@ -339,6 +304,115 @@ class SqliteEngine(FileEngine[SqliteStore]):
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
         new_backup(path, self._url, mode, lambda target: store.reading(_copy_into(target)))
+
+
+def _point(
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
+) -> ReadResult | None:
+    """Read one key, and the key that follows from it, by an idle connection of a file; None: read it with ``reading``.
+
+    What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it. What
+    SQLite raises is raised as it is: the caller reads again with backoff, and is told what is wrong.
+    """
+    if store.path == MEMORY_PATH:
+        return None
+    if guard is None and follow is None and store.committer == get_ident() and not store.write_lock.locked():
+        return _point_where_it_was_written(store, key, clock)
+    return _point_at_once(store, key, guard, follow, clock)
+
+
+def _point_at_once(
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
+) -> ReadResult | None:
+    """Do the same always by an idle connection, which waits for nothing. What SQLite raises is raised as it is."""
+    if store.path == MEMORY_PATH:
+        return None
+    try:
+        connection = store.idle.get_nowait()
+    except Empty:
+        return None
+    try:
+        connection.in_call = True
+        if guard is not None:
+            return statements.read_guarded_point(connection, key, guard, follow, clock)
+        return None if follow is not None else statements.read_point(connection, key, clock)
+    finally:
+        connection.in_call = False
+        store.give_back(connection)
+
+
+def _row_at_key(
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool
+) -> PlainRow | tuple[()] | None:
+    """Return what ``SqliteEngine.row_at_key`` returns. What SQLite raises is raised as it is."""
+    if guard is None and follow is None:
+        statement = statements.AT_KEY
+        if store.committer == get_ident() and not at_once and not store.write_lock.locked():
+            with store.write_lock:  # as in _point_where_it_was_written
+                if store.writer is None:
+                    return None
+                here = store.writer.execute(statement, (bytearray(key),)).fetchone()
+            return _plain_row(here, key, store.clock)
+    elif guard is None or not isinstance(follow, PredictedFollow):
+        return None
+    else:
+        asked = follow.asked
+        if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
+            asked = follow.asked = statements.predicted_row(follow, guard)
+            if asked is None:
+                return None
+        statement = asked[2]
+    idle = store.idle  # of a private database in memory nobody puts anything there
+    try:
+        connection = idle.get_nowait()
+    except Empty:
+        return None
+    try:
+        connection.in_call = True
+        # Of bytes Python asks first whether they are to be adapted, which takes longer than to copy them.
+        found: PlainRow | None = connection.execute(statement, (bytearray(key),)).fetchone()
+    finally:
+        connection.in_call = False
+        # What give_back does for a connection that no transaction was begun on, without the call of it.
+        if connection.discarded or idle.qsize() >= IDLE_CONNECTIONS:
+            store.give_back(connection)
+        else:
+            idle.put(connection)
+    if guard is None or not isinstance(follow, PredictedFollow):
+        return _plain_row(found, key, store.clock)
+    if found is not None:
+        follow.misses = 0
+    return found
+
+
+def _plain_row(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
+    """Return the row that ``AT_KEY`` has found, or no row; None: the file lacks the row of its clock."""
+    if found is None:
+        return ()
+    value, encoding, version, expire_at, high_water = found
+    if expire_at is not None:
+        if high_water is None:
+            return None
+        if expire_at <= max(clock.now_ms(), high_water):
+            return ()
+    return key, value, encoding, version, expire_at
+
+
+def _point_where_it_was_written(store: SqliteStore, key: bytes, clock: EngineClock | None) -> ReadResult | None:
+    """Read one key by the writing connection, for the thread that has committed last while no thread writes.
+
+    A commit makes the pages that other connections keep in memory stale, all of them; a thread that reads, writes
+    and reads again would fetch them again each time. Where several threads write, most reads are those of others.
+    Between the look at the lock and the "with" another thread may come, whose commit is waited for then.
+    """
+    with store.write_lock:
+        writer = store.writer
+        if writer is None:
+            return None
+        try:
+            return statements.read_point(writer, key, clock)
+        except sqlite3.Error:
+            return None  # the caller reads again with backoff, and is told what is wrong
 
 
 def _read(

@@ -21,7 +21,6 @@ from kvmodels.core.operations import (
     Guess,
     Mutation,
     NoFollow,
-    PlainRow,
     PredictedFollow,
     ReadRange,
     ReadResult,
@@ -251,19 +250,6 @@ def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | 
     row = _new(Row, (key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, None))
     one = _new(Row, (behind, found, form, record_stamp.to_bytes(8, "big") + ZEROS, None))
     return _new(ReadResult, ([[row]], [[one]], version.to_bytes(8, "big") + ZEROS))
-
-
-def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
-    """Return the row that ``AT_KEY`` has found, or no row; None: the file lacks the row of its clock."""
-    if found is None:
-        return ()
-    value, encoding, version, expire_at, high_water = found
-    if expire_at is not None:
-        if high_water is None:
-            return None
-        if expire_at <= max(clock.now_ms(), high_water):
-            return ()
-    return key, value, encoding, version, expire_at
 
 
 def predicted_row(follow: PredictedFollow, guard: Guard) -> tuple[Guess, Guard, str] | None:

@@ -27,13 +27,11 @@ ANCHOR_ATTEMPTS: Final = 10
 """How often setting an anchor is attempted while the record is written, before the write itself is retried."""
 
 
-def loaded_targets(context: Context, schema: ModelSchema, values: Iterable[object]) -> dict[bytes, bytes] | None:
+def loaded_targets(context: Context, values: Iterable[object]) -> dict[bytes, bytes] | None:
     """Return the versionstamps by key of the records among some values that were loaded; None if there are none.
 
     A record with a deadline cannot be referred to, and one that a transaction has stored is read again.
     """
-    if not schema.references:
-        return None
     found: dict[bytes, bytes] = {}
     for value in values:
         state = state_of(value) if isinstance(value, BaseModel) else None

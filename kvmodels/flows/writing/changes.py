@@ -396,7 +396,8 @@ class ChangeBuilder:
         self.context = context
         self.schema = schema
         self.deadline = deadline
-        hooks = context.signals.hooks_of(schema) if schema.variants is None else _hooks_of(context, schema)
+        may_have_hooks = context.signals.connected or schema.hooks is not None or schema.variants is not None
+        hooks = may_have_hooks and _hooks_of(context, schema)
         self.life = Lifecycle(context, schema) if hooks or schema.time_fields else None
 
     def first(self, instance: Any, old: Document | None = None) -> EncodedObject:

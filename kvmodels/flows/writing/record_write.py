@@ -12,10 +12,10 @@ from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.errors import InvalidValueError, StaleObjectError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.hydration.rows import own_row, shown_key
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import ChangeBuilder, attended, refused
-from kvmodels.flows.writing.operation import CompiledWrite, LogicalWrite
+from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, LogicalWrite
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.operands import key_values
@@ -49,6 +49,11 @@ class RecordWrite:
     def keys(self, _: HeaderView, /) -> Sequence[bytes]:
         """Return the key of the record."""
         return (self._key,)
+
+    def found(self, seen: AttemptState) -> Row | None:
+        """Return the row of the record that was read; None if it has expired, or is one of another class."""
+        row, schema = seen.live_row(self._key), self._writer.schema
+        return row if schema.variants is None else own_row(self._writer.context, schema, row)
 
     def compiled(self, _: HeaderView, /) -> CompiledWrite[Any] | None:
         """Return None: ``propose`` makes the first attempt too."""

@@ -24,7 +24,7 @@ from kvmodels.flows.arguments import require_callable, require_flag, require_obj
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
-from kvmodels.flows.hydration.rows import absent, document_of, object_of, own_row, shown_key
+from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
 from kvmodels.flows.references.targets import loaded_targets
 from kvmodels.flows.writing.changes import (
     KEEP,
@@ -83,7 +83,7 @@ def create(
     ``created_object``.
     """
     instance = created_object(schema, fields, expire_in, by_fields=by_fields)
-    targets = loaded_targets(context, schema, fields.values())
+    targets = loaded_targets(context, fields.values()) if schema.references else None
     return _insert(context, schema, instance, deadline_of(expire_in), targets)
 
 
@@ -219,8 +219,11 @@ def patch(
     DoesNotExist, StaleObjectError for another version, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError
     or RetriesExhaustedError.
     """
-    writer, expected = ChangeBuilder(context, schema, expire_in), versions_of(if_version)
-    return flow_of(writer, _ChangeRecord, given, None, {**with_keys(schema, changes)}, expected)
+    expected = None if if_version is None else versions_of(if_version)
+    writer = ChangeBuilder(context, schema, expire_in)
+    return flow_of(
+        writer, _ChangeRecord, given, None, {**(with_keys(schema, changes) if schema.references else changes)}, expected
+    )
 
 
 def mutate(
@@ -266,8 +269,8 @@ class _ChangeRecord(RecordWrite):
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
-        context, schema = writer.context, writer.schema
-        row = own_row(context, schema, seen.live_row(self._key))
+        schema = writer.schema
+        row = self.found(seen)
         require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
@@ -371,7 +374,7 @@ class _RenameRecord(RecordWrite):
         """Return the proposal that moves the record; DoesNotExist, or AlreadyExistsError."""
         writer, new_values = self._writer, self._new_values
         context, schema = writer.context, writer.schema
-        row = own_row(context, schema, seen.live_row(self._key))
+        row = self.found(seen)
         if row is None:
             raise absent(schema, self._values)
         instance = object_of(context, seen.view.live[schema.collection], row)

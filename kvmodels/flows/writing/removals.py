@@ -14,7 +14,6 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import versions_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.hydration.rows import own_row
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder
 from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, Proposal, always
 from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, stale_error
@@ -33,7 +32,7 @@ def remove(
 
     Raises InvalidArgumentError: an object is given together with a version; it has one of its own.
     """
-    expected = versions_of(if_version)
+    expected = None if if_version is None else versions_of(if_version)
     if not isinstance(target, schema.model):
         return remove_key(context, schema, target, expected)
     if expected is not None:
@@ -106,7 +105,7 @@ class _RemoveByKey(RecordWrite):
     def propose(self, seen: AttemptState, /) -> Proposal[bool]:
         """Return the proposal that removes the record; one without changes if there is none."""
         writer = self._writer
-        row = own_row(writer.context, writer.schema, seen.live_row(self._key))
+        row = self.found(seen)
         require_version(writer.schema, self._values, self._expected, row)
         if row is None:
             return Proposal((), always(False))

@@ -177,7 +177,8 @@ def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool =
     ``Constructor.made``, and InvalidArgumentError if the discriminator is required and missing or unknown.
     """
     constructor = constructor_of(_class_of(schema, values))
-    values = with_keys(schema, values, constructor.aliases)
+    if schema.references:
+        values = with_keys(schema, values, constructor.aliases)
     return constructor.made_by_fields(values) if by_fields else constructor.made(values)
 
 
