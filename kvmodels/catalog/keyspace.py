@@ -33,7 +33,7 @@ from inspect import unwrap
 from typing import Any, NamedTuple
 
 from kvmodels.codecs.columns.base import ColumnCodec
-from kvmodels.codecs.columns.scalars import STR
+from kvmodels.codecs.columns.scalars import STR, text_packer
 from kvmodels.core.keys import decode_key, encode_key, skip_parts
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, PartialCondition, SpanTest
@@ -403,6 +403,10 @@ class EntryLayout:
             return ()
         return (EntryKey(key + pk, False),)
 
+    def stored_keys(self, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
+        """Return ``keys``; none for no document, and for one that does not store a value for each column yet."""
+        return () if document is None or not self.covers(document) else self.keys(document, pk)
+
     def packed_columns(self) -> Callable[[Document], bytes]:
         """Return a function that packs the key, without primary key, of documents with one entry and no None in it.
 
@@ -416,7 +420,7 @@ class EntryLayout:
         if len(columns) == 1 and not self._null:
             ((field, pack_stored),) = columns
             if pack_stored is STR.pack_stored:
-                return _packed_text(prefix, field)
+                return text_packer(prefix, field)
             return lambda document: prefix + pack_stored(document[field])
 
         def packed(document: Document) -> bytes:
@@ -492,19 +496,6 @@ class EntryLayout:
         columns = self.definition.columns
         parts = decode_key(key)[self._count - len(columns) : self._count]
         return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
-
-
-def _packed_text(prefix: bytes, field: str) -> Callable[[Document], bytes]:
-    """Return ``packed_columns`` for one str column, the most frequent kind, with one call per document."""
-    head = prefix.decode() + "\x02"
-
-    def packed(document: Document) -> bytes:
-        value = document[field]
-        if type(value) is str and "\x00" not in value and value.isascii():
-            return f"{head}{value}\x00".encode()
-        return prefix + STR.pack_stored(value)
-
-    return packed
 
 
 def _is_field(column: Column) -> bool:

@@ -35,7 +35,7 @@ from kvmodels.core.operations import (
     Row,
     point,
 )
-from kvmodels.errors import EngineTimeoutError, KvModelsError
+from kvmodels.errors import EngineTimeoutError
 from kvmodels.limits import Limits
 
 T = TypeVar("T")
@@ -475,27 +475,6 @@ def _steps(one: OneRequest[T]) -> Flow[T]:
             return result
     assert one.otherwise is not None  # the read had a guard, or an answer that may require it
     return (yield from one.otherwise())
-
-
-def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
-    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
-    step: Callable[[Any], Request] = flow.send
-    answered: Any = None
-    try:
-        while True:
-            try:
-                request = step(answered)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            step = flow.send
-            try:
-                answered = yield from answer(request)
-            except KvModelsError as error:
-                step, answered = flow.throw, error
-    finally:
-        flow.close()
-        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:

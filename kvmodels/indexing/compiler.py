@@ -32,7 +32,6 @@ from kvmodels.indexing.entries import (
     NeedRows,
     RecordChange,
     Violation,
-    entry_keys,
     entry_value,
     misfit,
     require_fan_out,
@@ -331,7 +330,7 @@ class _Fold:
         A build lists such a record as a violation, and another program may have written one.
         """
         try:
-            keys = entry_keys(index, change.old_document, change.pk)
+            keys = index.layout.stored_keys(change.old_document, change.pk)
         except InvalidValueError:
             return {}
         if index.readable:
@@ -343,7 +342,7 @@ class _Fold:
     def _new_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
         """Return the entries of the new document; none where a build rewrites a record that the index cannot hold."""
         try:
-            return dict(entry_keys(index, change.new_document, change.pk))
+            return dict(index.layout.stored_keys(change.new_document, change.pk))
         except InvalidValueError:
             if not change.tolerant:
                 raise

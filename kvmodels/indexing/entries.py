@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.keyspace import EntryKey, EntryLayout, RecordLayout
+from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import Arithmetic, AtomicWrite, ReadRange, Row
@@ -202,16 +202,6 @@ class _Stored(Protocol):
     def encoding(self) -> int: ...
 
 
-def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
-    """Return the keys that a document has in an index; none when it stores no value for a column yet.
-
-    Raises InvalidValueError: a column value cannot be a key part; the field is named.
-    """
-    if document is None or not index.layout.covers(document):
-        return ()
-    return index.layout.keys(document, pk)
-
-
 def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
     """Refuse a record with more entries, or groups of counters, than its index allows.
 
@@ -243,7 +233,7 @@ def misfit(
         return "not_encodable"
     try:
         if index.definition.aggregates is None:
-            keys = [key for key, _ in entry_keys(index, document, pk)]
+            keys = [key for key, _ in index.layout.keys(document, pk)]
             fan_out = len(keys)
         elif expire_at is not None:
             return "expires"

@@ -67,7 +67,8 @@ def run(
         b'v'
     """
     if snapshot is not None:
-        return _run_through(engine, steps_of(flow), snapshot, sleep)
+        steps = steps_of(flow) if isinstance(flow, tuple) else flow
+        return _run_through(engine, steps, snapshot, sleep)
     if isinstance(flow, OneLookup):
         reader = engine.capabilities.point_reader
         alone = reader is not None and flow.lookup.load is not None

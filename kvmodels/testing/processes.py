@@ -28,13 +28,14 @@ from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.flows.check.findings import CheckReport
 from kvmodels.flows.check.scrub import Repair
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, ReadPresent, Request, serve, sleep, steps_of
+from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, ReadPresent, Request, sleep, steps_of
 from kvmodels.flows.evolution.apply import SchemaReport
 from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport
 from kvmodels.flows.evolution.throttle import UNPACED
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.flows.transaction.transaction import serve
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing.observation import Observation
 from kvmodels.runtime.sync import perform

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvmodels import AsyncDatabase, DanglingReferenceError, Database, InvalidArgumentError
-from kvmodels.flows.effects import Flow, serve
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.reading import queries, with_related
+from kvmodels.flows.transaction.transaction import serve
 from kvmodels.runtime.sync import run
 from tests.references.models import MODELS, Author, Book, Category, Cover, Tagging
 from tests.references.test_verbs import fill

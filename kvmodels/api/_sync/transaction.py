@@ -26,7 +26,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import InvalidArgumentError, SnapshotLostError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, steps_of
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
@@ -63,12 +63,15 @@ class Session:
     def run(self, verb: str, flow: AnyFlow[T]) -> T:
         """Run the flow of a method without a model in the transaction, and report it to the observers."""
         observation = self.observe(verb)
-        with observing.observed(observation):
+        if observation is None:
+            return self.run_part(flow, None)
+        with observation:
             return self.run_part(flow, observation)
 
     def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
         """Run a flow of a method in the transaction."""
-        return self.perform(observing.through(observation, self.flows.through(steps_of(flow))))
+        steps = self.flows.through(flow)
+        return self.perform(steps if observation is None else observation.through(steps))
 
     def observe(
         self, verb: str, schema: ModelSchema | None = None, query: Query | None = None, *, streamed: bool = False
@@ -114,7 +117,9 @@ class Session:
         self._sent = True
         flows = self.flows
         sending = transaction_commit.send(self.store.context, write, flows.view.live.values(), flows.conflict)
-        self.versionstamp = self._send(observing.through(self.observation, sending))
+        if self.observation is not None:
+            sending = self.observation.through(sending)
+        self.versionstamp = self._send(sending)
         return flows.commit(self.versionstamp)
 
     def roll_back(self, error: BaseException) -> None:
@@ -137,7 +142,7 @@ class Session:
             self._perform_own(self.flows.changed())
 
     def _perform_own(self, flow: Flow[T]) -> T:
-        return self.perform(observing.through(self.observation, flow))
+        return self.perform(flow if self.observation is None else self.observation.through(flow))
 
     def _pinned(self) -> worlds.StoreSnapshot:
         return worlds.pin(self.store.engine)
@@ -509,7 +514,9 @@ class _TransactionRunner:
 
     def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
         observation = self.observation(verb, query)
-        with observing.observed(observation):
+        if observation is None:
+            return self._session.run_part(flow, None)
+        with observation:
             return self._session.run_part(flow, observation)
 
     def observation(

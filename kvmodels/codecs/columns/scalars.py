@@ -14,7 +14,7 @@ digits are read with ``as_tuple``, because ``normalize`` rounds to the precision
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -216,6 +216,19 @@ def _pack_str(value: Any) -> bytes:
     if type(value) is str and "\x00" not in value and value.isascii():
         return f"\x02{value}\x00".encode()
     return b"\x02" + escape(_utf8(value)) + b"\x00"
+
+
+def text_packer(prefix: bytes, field: str) -> Callable[[Mapping[str, Any]], bytes]:
+    """Return a function that packs one str field of a document behind a prefix, with one call for the usual value."""
+    head = prefix.decode() + "\x02"
+
+    def packed(document: Mapping[str, Any]) -> bytes:
+        value = document[field]
+        if type(value) is str and "\x00" not in value and value.isascii():
+            return f"{head}{value}\x00".encode()
+        return prefix + _pack_str(value)
+
+    return packed
 
 
 def _pack_str_prefix(value: Any) -> bytes:

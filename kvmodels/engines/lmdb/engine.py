@@ -83,10 +83,6 @@ class LmdbSnapshot(FileSnapshot[Transaction]):
     def _let_go(self, reader: Transaction) -> None:
         reader.abort()
 
-    def _is_lost(self, reader: Transaction) -> bool:
-        del reader  # the store expires its snapshots before it closes or resizes the environment
-        return False
-
 
 LMDB_TRAITS: Final = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True)
 

@@ -145,6 +145,3 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
 
     def _let_go(self, reader: PostgresConnection) -> None:
         self._store.return_snapshot(reader)
-
-    def _is_lost(self, reader: PostgresConnection) -> bool:  # noqa: ARG002
-        return False  # its next read finds out and says why

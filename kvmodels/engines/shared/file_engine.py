@@ -182,10 +182,6 @@ class FileSnapshot(ABC, Generic[ReaderT]):
     def _let_go(self, reader: ReaderT) -> None:
         """Give back what reads. Takes no lock that is held while other code runs."""
 
-    @abstractmethod
-    def _is_lost(self, reader: ReaderT) -> bool:
-        """Whether the store has taken back what reads without a word."""
-
     def _counted(self, ranges: Sequence[ReadRange], most: int | None) -> Counted:
         self._require_open()
         with self._lock:
@@ -197,7 +193,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
 
     def _readable(self) -> ReaderT:
         reader = self._reader
-        if reader is None or self._is_lost(reader):
+        if reader is None:
             raise self._gone()
         return reader
 

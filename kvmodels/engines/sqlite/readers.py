@@ -41,6 +41,8 @@ class SqliteSnapshot(FileSnapshot[Connection]):
     def _read(
         self, reader: Connection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
+        if reader.discarded:  # the store has taken it back
+            raise self._gone()
         try:
             found = statements.read_ranges(reader, ranges, now, None, follow)
         except sqlite3.Error as error:
@@ -49,6 +51,8 @@ class SqliteSnapshot(FileSnapshot[Connection]):
         return found
 
     def _count(self, reader: Connection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:
+        if reader.discarded:
+            raise self._gone()
         try:
             return sqlite_counts.count_ranges(reader, ranges, now, indexed=not self._store.readonly, most=most)
         except sqlite3.Error as error:
@@ -59,9 +63,6 @@ class SqliteSnapshot(FileSnapshot[Connection]):
             reader.close()
         else:
             self._store.give_back(reader)
-
-    def _is_lost(self, reader: Connection) -> bool:
-        return reader.discarded
 
 
 class SqliteTurnReader:

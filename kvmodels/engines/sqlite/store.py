@@ -62,6 +62,8 @@ class SqliteStore:
 
     def __init__(self, path: str, url: str, options: SqliteOptions) -> None:
         self.path = path
+        self.in_memory = path == MEMORY_PATH
+        """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
         self.url = url
         self.options = options
         self.handles = 0
@@ -85,11 +87,6 @@ class SqliteStore:
         # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
         # and leaves the set with a length that never becomes zero.
         self._readers: list[weakref.ref[sqlite_file.Connection]] = []
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
-        return self.path == MEMORY_PATH
 
     @property
     def poll_interval(self) -> float | None:

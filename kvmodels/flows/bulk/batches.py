@@ -34,7 +34,7 @@ from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import EncodedObject, PlannedChange, refused, state_after, stored
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
 from kvmodels.indexing.compiler import WriteRefusal
-from kvmodels.indexing.entries import RecordChange, entry_keys
+from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -461,4 +461,6 @@ def changed_record(error: KvModelsError, changes: Sequence[RecordChange]) -> Rec
 
 
 def _entries_of(change: RecordChange) -> set[bytes]:
-    return {key for index in change.live.maintained for key, _ in entry_keys(index, change.new_document, change.pk)}
+    return {
+        key for index in change.live.maintained for key, _ in index.layout.stored_keys(change.new_document, change.pk)
+    }

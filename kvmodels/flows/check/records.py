@@ -29,7 +29,7 @@ from kvmodels.flows.hydration.rows import document_of, recomputed, stored_of
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
-from kvmodels.indexing.entries import NOTHING_HELD, RecordChange, entry_keys, entry_value, slot_owner
+from kvmodels.indexing.entries import NOTHING_HELD, RecordChange, entry_value, slot_owner
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 _MASK: Final = 1_023
@@ -179,7 +179,7 @@ class RecordEntries:
                 document = self._made_anew()
                 if document is None:
                     return None
-                keys = dict(entry_keys(index, document, self.pk))
+                keys = dict(index.layout.stored_keys(document, self.pk))
         except KvModelsError:
             return None
         if not keys:

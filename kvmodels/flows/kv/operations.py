@@ -19,6 +19,7 @@ from kvmodels.core.operations import (
     Check,
     CommitResult,
     Committed,
+    Conflict,
     Entry,
     Mutation,
     ReadRange,
@@ -29,7 +30,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import InvalidArgumentError, InvalidCursorError, KeyTooLargeError, OperationTooLargeError
 from kvmodels.flows.arguments import KEYS_HINT, items_of, require_flag
-from kvmodels.flows.effects import Flow, commit, now, read
+from kvmodels.flows.effects import Commit, Flow, now, read
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.indexing.budget import check_budget
@@ -127,7 +128,7 @@ def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -
         mutations += tuple(new.arrival(form, committed_at) for new in pending.messages)
     write = AtomicWrite(pending.checks, mutations)
     check_budget(write, limits)
-    outcome = yield from commit(write)
+    outcome: Committed | Conflict = yield Commit(write)
     if isinstance(outcome, Committed):
         return CommitResult(True, format_versionstamp(outcome.versionstamp))
     failed = tuple(form.unpack_key(write.checks[position].key) for position in outcome.failed_checks)

@@ -164,10 +164,8 @@ class _EntryOwners:
         return records.key(pk) if pk else None
 
 
-def noting(follow: Follow | None, asked: list[ReadRange]) -> Follow | None:
+def noting(follow: Follow, asked: list[ReadRange]) -> Follow:
     """Return a follow-up function that also puts the ranges that it asks for into ``asked``."""
-    if follow is None:
-        return None
 
     def followed(found: list[list[Row]]) -> Sequence[ReadRange]:
         asked[:] = follow(found)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Committed
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.errors import CommitUnknownError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, commit, now, sleep
+from kvmodels.flows.effects import Commit, Flow, now, sleep
 from kvmodels.flows.writing.tokens import Token, settled
 from kvmodels.indexing.budget import check_budget
 
@@ -94,7 +94,7 @@ class _Sending:
         """Return the versionstamp; or the keys whose checks failed; or None when the answer was lost."""
         self._attempts += 1
         try:
-            outcome = yield from commit(self._write)
+            outcome: Committed | Conflict = yield Commit(self._write)
         except CommitUnknownError:
             if self._token is None:
                 raise

@@ -42,7 +42,7 @@ from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
 from kvmodels.indexing import entries
 from kvmodels.indexing.compiler import WriteRefusal
-from kvmodels.indexing.entries import RecordChange, entry_keys, entry_value, require_fan_out
+from kvmodels.indexing.entries import RecordChange, entry_value, require_fan_out
 from kvmodels.schema.instances import PendingStamp, pending_state, set_state, state_of
 
 R = TypeVar("R")
@@ -54,6 +54,7 @@ ABSENT: Final = object()
 class _Record:
     """A record with its first change, which has the row of the snapshot, and its last one."""
 
+    key: bytes
     first: RecordChange
     last: RecordChange
     stamp: PendingStamp
@@ -105,8 +106,8 @@ class WrittenRecords:
         further = [] if cascaded is None else self._written(cascaded, refused)
         for record, layer in (*written, *further):
             self._stamps.append(record.stamp)
-            self._records[record.last.key] = record
-            self._overlay.put(record.last.key, layer)
+            self._records[record.key] = record
+            self._overlay.put(record.key, layer)
         stamps = tuple(record.stamp for record, _ in written)
         result = proposal.result(stamps[0])
         self._saves.append(_Save(proposal, stamps, tuple(_give_states(proposal, stamps))))
@@ -120,8 +121,9 @@ class WrittenRecords:
         """Return the records that a proposal changes, each with its layer; nothing is added yet."""
         written: list[tuple[_Record, Layer]] = []
         for change in proposal.changes:
-            known = self._records.get(change.key)
-            record = _Record(known.first if known else change, change, PendingStamp(), refused)
+            key = change.key
+            known = self._records.get(key)
+            record = _Record(key, known.first if known else change, change, PendingStamp(), refused)
             written.append((record, _layer(self._codec, record)))
         return written
 
@@ -173,8 +175,7 @@ class WrittenRecords:
         for save in self._saves:
             last.update((id(one), (one, stamp)) for (one, _), stamp in zip(save.objects, save.stamps, strict=False))
         for one, stamp in last.values():
-            state = state_of(one)
-            if stamp.resolved is None and state is not None:
+            if stamp.resolved is None and (state := state_of(one)) is not None:
                 set_state(one, replace(state, versionstamp=stamp))
 
     def fail(self) -> None:
@@ -205,9 +206,9 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
     rows: dict[bytes, Row] = {}
     sums: dict[bytes, int] = {}
     if first.old is not None:
-        hidden.add(first.key)
+        hidden.add(record.key)
     if last.new_document is not None:
-        rows[last.key] = Row(last.key, last.value, last.encoding, record.stamp, last.expire_at)
+        rows[record.key] = Row(record.key, last.value, last.encoding, record.stamp, last.expire_at)
     try:
         for index in last.live.maintained:
             if not index.readable and index.definition.reference is None:
@@ -217,8 +218,9 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
                 after = entries.contribution(index, last.new_document, last.expire_at)
                 entries.fold(sums, after, +1)
                 continue
-            hidden.update(_entries_before(index, first))
-            present = entry_keys(index, last.new_document, last.pk)
+            if first.old_document is not None:
+                hidden.update(_entries_before(index, first))
+            present = index.layout.stored_keys(last.new_document, last.pk)
             if len(present) > 1:
                 require_fan_out(last.live, index, len({key for key, _ in present}))
             for key, slot in present:
@@ -237,7 +239,7 @@ def _entries_before(index: LiveIndex, change: RecordChange) -> list[bytes]:
     So a record that another program has damaged can be replaced or removed. The compiler does the same.
     """
     try:
-        return [key for key, _ in entry_keys(index, change.old_document, change.pk)]
+        return [key for key, _ in index.layout.stored_keys(change.old_document, change.pk)]
     except InvalidValueError:
         return []
 

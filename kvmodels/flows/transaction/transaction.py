@@ -22,25 +22,28 @@ from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation,
 from kvmodels.errors import (
     ClosedError,
     InvalidArgumentError,
+    KvModelsError,
     OperationTooLargeError,
     TransactionAbortedError,
     TransactionConflictError,
 )
 from kvmodels.flows.context import Context, HeaderView, read_header
 from kvmodels.flows.effects import (
+    AnyFlow,
     Commit,
     CommitApart,
     Flow,
     Now,
     Read,
     ReadPresent,
+    Request,
     Sleep,
     fits_one_read,
     now,
     read,
     read_all,
-    serve,
     split_ranges,
+    steps_of,
 )
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -60,6 +63,27 @@ from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
+    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
+    step: Callable[[Any], Request] = flow.send
+    answered: Any = None
+    try:
+        while True:
+            try:
+                request = step(answered)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                answered = yield from answer(request)
+            except KvModelsError as error:
+                step, answered = flow.throw, error
+    finally:
+        flow.close()
+        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 class TransactionFlows:
@@ -106,8 +130,8 @@ class TransactionFlows:
 
     def begin(self) -> Flow[None]:
         """Read the time, and the header of the snapshot."""
-        self.now_ms = yield from now()
-        found = yield from read((point(HEADER_KEY),))
+        self.now_ms = yield Now()
+        found: ReadResult = yield Read((ReadRange(HEADER_KEY),))
         rows, view = found.ranges[0], self._shared.view
         stamp = rows[0].versionstamp if rows else None
         if view is not None and view.versionstamp == stamp:
@@ -123,7 +147,7 @@ class TransactionFlows:
         assert self.context.view is not None, "a transaction is begun before it is used"
         return self.context.view
 
-    def through(self, flow: Flow[T]) -> Flow[T]:
+    def through(self, flow: AnyFlow[T]) -> Flow[T]:
         """Run a flow in the transaction, which answers its reads; the flow cannot commit by itself.
 
         Raises:
@@ -132,7 +156,8 @@ class TransactionFlows:
             TransactionConflictError: on an engine without snapshots, what was read before has changed.
         """
         self.require_open()
-        return (yield from serve(flow, self._answer))
+        steps = steps_of(flow) if isinstance(flow, tuple) else flow
+        return (yield from serve(steps, self._answer))
 
     def _answer(self, request: Any) -> Flow[Any]:
         if isinstance(request, ReadPresent):
@@ -162,9 +187,9 @@ class TransactionFlows:
             return (yield from self._read_apart(request))
         if not self._overlay:
             asked: list[ReadRange] = []
-            result = yield from self._base(request.ranges, expired, noting(request.follow, asked))
-            self._note_all(request.ranges, result.ranges)
-            self._note_all(asked, result.followed)
+            follow = None if request.follow is None else noting(request.follow, asked)
+            result = yield from self._base(request.ranges, expired, follow)
+            self._note_all((*request.ranges, *asked), (*result.ranges, *result.followed))
             return result
         found, versionstamp = yield from self._merged(request.ranges, expired)
         further = [] if request.follow is None else [*request.follow(found)]
@@ -205,11 +230,12 @@ class TransactionFlows:
         if kept is not None:
             known = kept.result(ranges) if follow is None else None
             if known is None:
-                known = yield from read(ranges, include_expired=expired, follow=follow)
+                known = yield Read(ranges, None, expired, follow)
                 kept.keep(ranges, known, self.now_ms)
             return known
         if self.context.traits.snapshots:  # whose header does not change
-            return (yield from read(ranges, include_expired=expired, follow=follow))
+            result: ReadResult = yield Read(ranges, None, expired, follow)
+            return result
         found = yield from read_all(self.context.limits, ranges, self.view.guard, include_expired=expired)
         if found is None:
             self._stop((HEADER_KEY,))
@@ -248,7 +274,7 @@ class TransactionFlows:
         keys = sorted(set(operation.keys(view)))
         self._leave_turns(keys)  # now, and not only at the commit: the rest of the run would be in vain
         # Not of the snapshot alone: this flow is run by ``through``.
-        result = yield from read([point(key) for key in keys], include_expired=True)
+        result: ReadResult = yield Read([ReadRange(key) for key in keys], include_expired=True)
         rows = {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
         before = self._records.versions(keys)
         proposal = operation.propose(AttemptState(view, rows, self.now_ms))
@@ -311,7 +337,7 @@ class TransactionFlows:
             TransactionConflictError: it has another version already.
         """
         self.require_open()
-        found = yield from self._base((point(key),), False, None)
+        found = yield from self._base((ReadRange(key),), False, None)
         stored = found.ranges[0][0] if found.ranges[0] else None
         present = self._overlay.row(key, stored, self.now_ms)
         if present is not stored and version_of(present) == versionstamp:
@@ -411,7 +437,7 @@ class TransactionFlows:
                 entries = dict(zip(compiled.spans, stored.ranges, strict=True))
                 continue
             keys = sorted(compiled.keys)
-            found = yield from self._base([point(key) for key in keys], True, None)
+            found = yield from self._base([ReadRange(key) for key in keys], True, None)
             rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
             later = [
                 key for key in keys if key in self._acted and version_of(rows[key]) != version_of(self._acted[key])

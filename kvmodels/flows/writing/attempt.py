@@ -300,7 +300,8 @@ class _Run(Generic[R]):
     def _compiled(self, *, must_read: bool) -> Flow[tuple[Proposal[R], AtomicWrite | None] | _Done[R] | None]:
         """Return what to commit; or the result if an earlier attempt was applied; or None if the header changed."""
         view = yield from self._writable_view()
-        keys = set(self._operation.keys(view))
+        # A check that has failed is that of a row that is needed now, such as the owner of a unique value.
+        keys = {*self._operation.keys(view), *self._failed} - {HEADER_KEY}
         proposed: tuple[Proposal[R], Any] | None = None
         cascade = self._cascade(view)
         while True:
