@@ -30,7 +30,7 @@ from kvmodels.errors import (
     UnsupportedError,
 )
 from kvmodels.flows.kv.deno_dump import deno_line
-from kvmodels.flows.kv.dump import dump_line
+from kvmodels.flows.kv.dump_frame import dump_line
 from kvmodels.flows.kv.store_format import StoreFormat
 
 KNOWN_VERSION: Final = 3

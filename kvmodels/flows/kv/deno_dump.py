@@ -21,7 +21,8 @@ from kvmodels.core.keys import Key, encode_key
 from kvmodels.core.operations import Row, Set, format_versionstamp
 from kvmodels.errors import InvalidValueError, ReservedKeyError
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.kv.dump import Dumping, Loading, dump_line
+from kvmodels.flows.kv.dump import DAMAGED, Dumping, Loading
+from kvmodels.flows.kv.dump_frame import DumpFrame, dump_line
 from kvmodels.flows.kv.queue import Message, NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
@@ -76,7 +77,7 @@ class DenoLoading(Loading):
 
     def __init__(self, form: StoreFormat, limits: Limits, token: str) -> None:
         super().__init__(form, limits, token)
-        self._ended = True  # the format has no last line
+        self._frame = DumpFrame((), DAMAGED)
 
     def _read(self, line: str | bytes) -> list[Set]:
         if not line.strip():
@@ -87,7 +88,6 @@ class DenoLoading(Loading):
         packed = self._form.root + encode_key(key)
         self._form.check_key_runes(packed, self._limits)
         value = deno_value(content["value"], as_in_javascript=self._form.codec.name == "v8")
-        self._keys += 1
         return [Set(packed, *self._form.codec.encode(value), content.get("expires_at"))]
 
     def _require_unowned(self, key: Key) -> None:

@@ -21,9 +21,8 @@ written in its commit, so that both have one versionstamp.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.catalogue import LOADING, Header, index_definition, loading_value
 from kvmodels.catalog.keyspace import (
@@ -38,7 +37,6 @@ from kvmodels.codecs.typed_json import (
     is_graph_form,
     key_from_json,
     key_to_json,
-    parse_line,
     value_from_json,
     value_to_json,
 )
@@ -56,23 +54,15 @@ from kvmodels.core.operations import (
     format_versionstamp,
     point,
 )
-from kvmodels.errors import DecodeError, EngineError, KvModelsError
+from kvmodels.errors import DecodeError, EngineError
 from kvmodels.flows.effects import Flow, commit, read
+from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, DumpFrame, dump_line
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references.dangling import ReferenceScan, dangling_dump
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.entries import entry_value
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Document
-
-DUMP_FORMAT: Final = 1
-RECORDS_FORMAT: Final = 2
-"""The number of a dump without index entries, which ``kvmodels.flows.transfer`` writes and loads."""
-
-DUMP_MARK: Final = "kvmodels_dump"
-
-LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""Characters that JSON allows inside strings, but some programs treat as the end of a line."""
 
 FIRST_BATCH: Final = 4
 LARGEST_BATCH: Final = 100
@@ -168,15 +158,11 @@ class Dumping:
         return {"value": value_to_json(codec.decode(row.value, row.encoding, row.key))}
 
 
-def dump_line(content: Mapping[str, Any]) -> str:
-    """Return a line of JSON, in one line for every program that reads text."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"
-
-
 COMMIT_MUTATIONS: Final = 1_000
 COMMIT_BYTES: Final = 1024 * 1024
 REMOVED_AT_ONCE: Final = 200
+
+DAMAGED: Final = "The file is damaged, cut off, or no dump of kv.dump(). Nothing of it was kept."
 
 
 def _is_object(value: object) -> bool:
@@ -219,9 +205,7 @@ class Loading:
         self._skipped: frozenset[str] = frozenset()
         self._counting: frozenset[tuple[str, str, int]] = frozenset()
         self._copies: Mapping[str, _Copies] = {}
-        self._line = 0
-        self._keys = 0
-        self._ended = False
+        self._frame = DumpFrame((DUMP_FORMAT,), DAMAGED)
 
     # -- the store
 
@@ -272,9 +256,7 @@ class Loading:
             DecodeError: the last line of the dump is missing.
             ReferenceViolationError: a foreign key of the dump names a record that is not in it.
         """
-        if not self._ended:
-            self._line += 1
-            raise self._malformed("the dump is cut off: its last line is missing")
+        self._frame.end()
         if self._header is not None:
             scan = ReferenceScan(self._form.codec, self._header, self._limits, root=self._form.root)
             found = yield from scan.dangling()
@@ -371,48 +353,17 @@ class Loading:
 
     def _group(self, line: str | bytes) -> list[Set]:
         """Return the mutations of one line, which are committed together."""
-        self._line += 1
-        try:
+        self._frame.number += 1
+        with self._frame:
             group = self._read(line)
             check_budget(AtomicWrite((), tuple(group)), self._limits)
-        except KvModelsError as error:
-            error.add_note(f"line {self._line} of the dump")
-            raise
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise self._malformed(str(error) or type(error).__name__) from error
         self.written += len(group)
         return group
 
     def _read(self, line: str | bytes) -> list[Set]:
         """Return the keys that one line sets; none for the first and the last line. Raises ValueError."""
-        content: Any = parse_line(line)
-        if self._ended:
-            raise ValueError("content after the last line")
-        if not isinstance(content, Mapping):
-            raise ValueError("no object")
-        content = cast("Mapping[str, Any]", content)
-        if self._line == 1:
-            self._begin_with(content)
-            return []
-        if "end" in content:
-            self._end_with(content)
-            return []
-        self._keys += 1
-        return self._sets(content)
-
-    def _begin_with(self, content: Mapping[str, Any]) -> None:
-        number = content.get(DUMP_MARK)
-        if type(number) is not int:
-            raise ValueError("the first line is not that of a dump")
-        if number == RECORDS_FORMAT:
-            raise ValueError("a dump of some records, which db.load() reads")
-        if number != DUMP_FORMAT:
-            raise ValueError(f"a dump of format {number}, known is {DUMP_FORMAT}")
-
-    def _end_with(self, content: Mapping[str, Any]) -> None:
-        if content["end"]["keys"] != self._keys:
-            raise ValueError(f"{content['end']['keys']} keys were dumped, {self._keys} are there")
-        self._ended = True
+        content = self._frame.content(line)
+        return [] if content is None else self._sets(content)
 
     def _sets(self, content: Mapping[str, Any]) -> list[Set]:
         key = key_from_json(content["key"])
@@ -439,7 +390,7 @@ class Loading:
         return [stored, *self._copies_of(key, stored)]
 
     def _take_header(self, value: Any, key: Key) -> None:
-        if self._keys != 1:
+        if self._frame.keys != 1:
             raise ValueError("the catalogue after other keys")
         header, unfinished = Header.from_value(value, key).without_unfinished()
         copies: dict[str, _Copies] = {}
@@ -481,10 +432,3 @@ class Loading:
             if layout.covers(document)
             for key, slot in layout.keys(document, pk)
         ]
-
-    def _malformed(self, reason: str) -> DecodeError:
-        return DecodeError(
-            "a line of the dump cannot be read",
-            reason=f"line {self._line}: {reason}",
-            hint="The file is damaged, cut off, or no dump of kv.dump(). Nothing of it was kept.",
-        )

@@ -23,7 +23,7 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix, format_versio
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.deno_dump import deno_line
-from kvmodels.flows.kv.dump import DUMP_MARK, RECORDS_FORMAT, dump_line
+from kvmodels.flows.kv.dump_frame import DUMP_MARK, RECORDS_FORMAT, dump_line
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits

@@ -6,24 +6,24 @@ keys of the library. Every other line is a record of a declared model, or a key 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.keyspace import RESERVED
 from kvmodels.codecs.deno_json import deno_value, key_of_deno, parse_deno_line
-from kvmodels.codecs.typed_json import key_from_json, parse_line, value_from_json
+from kvmodels.codecs.typed_json import key_from_json, value_from_json
 from kvmodels.core.keys import Key, encode_key
 from kvmodels.core.operations import Set
-from kvmodels.errors import DecodeError, KvModelsError, SchemaMismatchError
+from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.kv.deno_dump import deno_content
-from kvmodels.flows.kv.dump import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT
+from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT, DumpFrame, Line, content_of
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
-Line = str | bytes
+DAMAGED: Final = "The file is damaged, cut off, or of another format. Nothing of it was stored."
 
 
 class DumpedRecord(NamedTuple):
@@ -54,6 +54,9 @@ class DumpedLines:
         schemas: the models to load, by collection.
         only_records: whether keys of no model, and records of other models, are skipped.
         dump_format: the format of the dump.
+
+    Attributes:
+        frame: the place in the dump.
     """
 
     def __init__(
@@ -72,17 +75,12 @@ class DumpedLines:
         self._limits = limits
         self._collections: frozenset[str] = frozenset(schemas)
         self._derived: frozenset[str] = frozenset()
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Expect the first line again."""
-        self._number = self._keys = 0
-        self._ended = self._is_deno  # whose format has no last line
+        self.frame = DumpFrame(() if self._is_deno else (DUMP_FORMAT, RECORDS_FORMAT), DAMAGED)
 
     def read(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
         """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error."""
         for line in lines:
-            self._number += 1
+            self.frame.number += 1
             yield from self._read_one(line, self._of_deno if self._is_deno else self._of_line)
 
     def read_deferred(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
@@ -90,20 +88,9 @@ class DumpedLines:
         for line in lines:
             yield from self._read_one(line, self._of_deno if self._is_deno else self._content)
 
-    def end(self) -> None:
-        """Refuse a dump that is cut off. Raises DecodeError."""
-        if not self._ended:
-            self._number += 1
-            raise self._malformed("the dump is cut off: its last line is missing")
-
-    def _read_one(self, line: Line, read: Any) -> Iterator[DumpedRecord | Set]:
-        try:
+    def _read_one(self, line: Line, read: Callable[[Line], DumpedRecord | Set | None]) -> Iterator[DumpedRecord | Set]:
+        with self.frame:
             found = read(line)
-        except KvModelsError as error:
-            error.add_note(f"line {self._number} of the dump")
-            raise
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise self._malformed(str(error) or type(error).__name__) from error
         if found is not None:
             yield found
 
@@ -124,30 +111,16 @@ class DumpedLines:
     # -- the format of the library
 
     def _of_line(self, line: Line) -> DumpedRecord | Set | None:
-        content = _object(parse_line(line))
-        if self._ended:
-            raise ValueError("content after the last line")
-        if self._number == 1:
-            self._begin_with(content)
-            return None
-        if "end" in content:
-            if content["end"]["keys"] != self._keys:
-                raise ValueError(f"{content['end']['keys']} keys were dumped, {self._keys} are there")
-            self._ended = True
-            return None
-        self._keys += 1
-        return self._of_content(content, line)
+        content = self.frame.content(line)
+        if content is not None:
+            return self._of_content(content, line)
+        if self.frame.number == 1:
+            first = self.frame.first
+            self._collections = frozenset(first["collections"] if first[DUMP_MARK] == RECORDS_FORMAT else ())
+        return None
 
     def _content(self, line: Line) -> DumpedRecord | Set | None:
-        return self._of_content(_object(parse_line(line)), line)
-
-    def _begin_with(self, content: Mapping[str, Any]) -> None:
-        number = content.get(DUMP_MARK)
-        if type(number) is not int:
-            raise ValueError("the first line is not that of a dump")
-        if number not in (DUMP_FORMAT, RECORDS_FORMAT):
-            raise ValueError(f"a dump of format {number}, known are {DUMP_FORMAT} and {RECORDS_FORMAT}")
-        self._collections = frozenset(content["collections"] if number == RECORDS_FORMAT else ())
+        return self._of_content(content_of(line), line)
 
     def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | Set | None:
         key = key_from_json(content["key"])
@@ -179,7 +152,7 @@ class DumpedLines:
     def _record(self, schema: ModelSchema, key: Key, document: Any, deadline: int | None, line: Line) -> DumpedRecord:
         if cast("type[object]", type(document)) is not dict:
             raise ValueError("a record that is not an object")
-        return DumpedRecord(schema, encode_key(key), document, deadline, self._number, line)
+        return DumpedRecord(schema, encode_key(key), document, deadline, self.frame.number, line)
 
     def _raw_key(self, key: Key, value: Any, deadline: int | None) -> Set | None:
         if self._only_records:
@@ -187,16 +160,3 @@ class DumpedLines:
         packed = self._form.pack_written_key(key)
         self._form.check_key_runes(packed, self._limits)
         return Set(packed, *self._form.codec.encode(value), deadline)
-
-    def _malformed(self, reason: str) -> DecodeError:
-        return DecodeError(
-            "a line of the dump cannot be read",
-            reason=f"line {self._number}: {reason}",
-            hint="The file is damaged, cut off, or of another format. Nothing of it was stored.",
-        )
-
-
-def _object(content: Any) -> Mapping[str, Any]:
-    if not isinstance(content, Mapping):
-        raise ValueError("no object")
-    return cast("Mapping[str, Any]", content)

@@ -29,8 +29,9 @@ from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkOptions, On
 from kvmodels.flows.context import Context, writable_collection
 from kvmodels.flows.effects import Flow, commit, now, read_all
 from kvmodels.flows.hydration.rows import object_of, shown_key
+from kvmodels.flows.kv.dump_frame import Line
 from kvmodels.flows.references.refusals import missing_target
-from kvmodels.flows.transfer.lines import DumpedLines, DumpedRecord, Line
+from kvmodels.flows.transfer.lines import DumpedLines, DumpedRecord
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, pending
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.budget import check_budget
@@ -148,8 +149,8 @@ class RecordLoading:
 
     def examined(self) -> None:
         """Begin the second pass. Raises DecodeError: the dump is cut off; LoadConflictError: keys exist."""
-        self._lines.end()
-        self._lines.rewind()
+        self._lines.frame.end()
+        self._lines.frame.rewind()
         if self._existing_count:
             raise load_conflict(self._existing, self._existing_count)
 

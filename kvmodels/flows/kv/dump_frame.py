@@ -1,0 +1,111 @@
+"""The frame of a dump: how a line is written, and how the first line, the last line and the number of keys are judged.
+
+Rules of this module: pure. It knows nothing of keys and values, so a load into an empty store and a load into one that
+is in use judge a dump alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from kvmodels.codecs.typed_json import parse_line
+from kvmodels.errors import DecodeError, KvModelsError
+
+DUMP_FORMAT: Final = 1
+RECORDS_FORMAT: Final = 2
+"""The number of a dump without index entries, which ``kvmodels.flows.transfer`` writes and loads."""
+
+DUMP_MARK: Final = "kvmodels_dump"
+
+LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""Characters that JSON allows inside strings, but some programs treat as the end of a line."""
+
+Line = str | bytes
+
+
+def dump_line(content: Mapping[str, Any]) -> str:
+    """Return a line of JSON, in one line for every program that reads text."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"
+
+
+class DumpFrame:
+    """The place of a reader in a dump; ``with frame:`` names the present line in the errors of the block.
+
+    Args:
+        formats: the numbers of the formats that the reader takes; none if the dump has no first and no last line.
+        hint: of the error for a dump that cannot be read.
+
+    Attributes:
+        number: of the present line, from 1, which the reader counts.
+        keys: the number of keys that were read.
+        first: the content of the first line.
+    """
+
+    __slots__ = ("_ended", "_formats", "_hint", "first", "keys", "number")
+
+    def __init__(self, formats: tuple[int, ...], hint: str) -> None:
+        self._formats = formats
+        self._hint = hint
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Expect the first line again."""
+        self.number = self.keys = 0
+        self.first: Mapping[str, Any] = {}
+        self._ended = not self._formats
+
+    def content(self, line: Line) -> Mapping[str, Any] | None:
+        """Return the content of the present line; None for the first and the last one. Raises ValueError."""
+        content = content_of(line)
+        if self._ended:
+            raise ValueError("content after the last line")
+        if self.number == 1:
+            self._begin_with(content)
+            return None
+        if "end" in content:
+            if content["end"]["keys"] != self.keys:
+                raise ValueError(f"{content['end']['keys']} keys were dumped, {self.keys} are there")
+            self._ended = True
+            return None
+        self.keys += 1
+        return content
+
+    def _begin_with(self, content: Mapping[str, Any]) -> None:
+        number = content.get(DUMP_MARK)
+        if type(number) is not int:
+            raise ValueError("the first line is not that of a dump")
+        if number not in self._formats:
+            if number == RECORDS_FORMAT:
+                raise ValueError("a dump of some records, which db.load() reads")
+            known = f"{'is' if len(self._formats) == 1 else 'are'} {' and '.join(map(str, self._formats))}"
+            raise ValueError(f"a dump of format {number}, known {known}")
+        self.first = content
+
+    def end(self) -> None:
+        """Refuse a dump that is cut off. Raises DecodeError."""
+        if not self._ended:
+            self.number += 1
+            raise self._malformed("the dump is cut off: its last line is missing")
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KvModelsError):
+            error.add_note(f"line {self.number} of the dump")
+        elif isinstance(error, (ValueError, TypeError, LookupError, AttributeError)):
+            raise self._malformed(str(error) or type(error).__name__) from error
+
+    def _malformed(self, reason: str) -> DecodeError:
+        return DecodeError("a line of the dump cannot be read", reason=f"line {self.number}: {reason}", hint=self._hint)
+
+
+def content_of(line: Line) -> Mapping[str, Any]:
+    """Return the object that a line contains. Raises ValueError."""
+    content: Any = parse_line(line)
+    if not isinstance(content, Mapping):
+        raise ValueError("no object")
+    return cast("Mapping[str, Any]", content)
