@@ -83,3 +83,32 @@ class PassingEngine:
 
     def close(self) -> None:
         self.inner.close()
+
+
+class RecordingEngine(PassingEngine):
+    """Counts the reads and keeps the commits."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
+        self.reads = 0
+        self.writes: list[AtomicWrite] = []
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        self.reads += 1
+        return super().read(ranges, guard, include_expired=include_expired, follow=follow)
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        self.writes.append(write)
+        return super().commit(write)
+
+    def take(self) -> AtomicWrite:
+        """The only commit since the last call."""
+        (write,), self.writes, self.reads = self.writes, [], 0
+        return write

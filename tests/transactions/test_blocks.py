@@ -19,7 +19,7 @@ from kvmodels import (
 )
 from kvmodels.api._sync.database import Database
 from kvmodels.api.core import DatabaseCore
-from tests.passing_engine import PassingEngine
+from tests.passing_engine import RecordingEngine
 from tests.transactions.models import MODELS, Account, Member, opened, raised
 
 
@@ -37,22 +37,10 @@ def balances(db):
 # --- one commit or none -------------------------------------------------------------------------------------------
 
 
-class CountingEngine(PassingEngine):
-    """An engine that remembers what is committed."""
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.writes = []
-
-    def commit(self, write):
-        self.writes.append(write)
-        return super().commit(write)
-
-
 @pytest.fixture
 def counted():
     with opened() as inner:
-        engine = CountingEngine(inner._engine)
+        engine = RecordingEngine(inner._engine)
         yield Database.from_engine(engine, DatabaseCore(MODELS)), engine.writes
 
 

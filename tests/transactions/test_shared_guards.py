@@ -26,8 +26,7 @@ from kvmodels import (
 )
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite
-from tests.passing_engine import PassingEngine
+from tests.passing_engine import RecordingEngine
 
 GUARD = ("__kvmodels__", "guard", "team", 1)
 SHARE = ("__kvmodels__", "share", "team", 1)
@@ -129,20 +128,8 @@ async def test_an_exclusive_holder_meets_shared_ones_in_tasks():
                 await tx.guard("team", 1, shared=cast("Any", 1))
 
 
-class CountingEngine(PassingEngine):
-    """An engine that remembers what is committed."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__(inner)
-        self.writes: list[AtomicWrite] = []
-
-    def commit(self, write: AtomicWrite) -> Any:
-        self.writes.append(write)
-        return super().commit(write)
-
-
 def test_a_holder_sets_one_row_and_checks_the_rows_of_those_it_conflicts_with(db):
-    engine = CountingEngine(db._engine)
+    engine = RecordingEngine(db._engine)
     counted = Database.from_engine(engine, DatabaseCore(MODELS))
     for taken, checked, written in (
         ([True], [GUARD], [SHARE]),

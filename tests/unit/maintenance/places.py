@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from kvmodels import Database, Field, KvModel, PrimaryKey
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import Arithmetic, AtomicWrite, Committed, Conflict, Delete
-from kvmodels.engines.contract import Engine
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Delete
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import document_of, object_of
@@ -20,7 +19,7 @@ from kvmodels.indexing.entries import RecordChange
 from kvmodels.runtime.sync import run
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
-from tests.passing_engine import PassingEngine
+from tests.passing_engine import RecordingEngine
 
 
 class Place(KvModel, collection="places"):
@@ -42,31 +41,9 @@ class Place(KvModel, collection="places"):
         )
 
 
-class WatchedEngine(PassingEngine):
-    """Keeps what is committed."""
-
-    def __init__(self, inner: Engine) -> None:
-        super().__init__(inner)
-        self.reads = 0
-        self.writes: list[AtomicWrite] = []
-
-    def read(self, *args: Any, **rest: Any) -> Any:
-        self.reads += 1
-        return self.inner.read(*args, **rest)
-
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        self.writes.append(write)
-        return self.inner.commit(write)
-
-    def take(self) -> AtomicWrite:
-        """The only commit since the last call."""
-        (write,), self.writes, self.reads = self.writes, [], 0
-        return write
-
-
-def watched(*models: Any) -> tuple[WatchedEngine, Database]:
+def watched(*models: Any) -> tuple[RecordingEngine, Database]:
     """A database of places in memory."""
-    engine = WatchedEngine(MemoryEngine())
+    engine = RecordingEngine(MemoryEngine())
     db = Database.from_engine(engine, DatabaseCore(models or (Place,)))
     engine.writes.clear()
     return engine, db

@@ -18,7 +18,7 @@ from kvmodels.errors import LimitExceededError
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.simple import fits
 from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
-from tests.unit.maintenance.places import WatchedEngine
+from tests.passing_engine import RecordingEngine
 
 checks = st.builds(Check, st.binary(max_size=6), st.none())
 mutations = st.one_of(
@@ -114,7 +114,7 @@ WRITES: dict[str, Callable[[Any, dict[str, Any]], object]] = {
 @pytest.mark.parametrize("kind", TOO_LARGE)
 def test_a_record_over_a_limit_is_refused_before_anything_is_written(kind, write):
     values, limit, index = TOO_LARGE[kind]
-    engine = WatchedEngine(MemoryEngine(Limits.DENO))
+    engine = RecordingEngine(MemoryEngine(Limits.DENO))
     db = Database.from_engine(engine, DatabaseCore([Page]))
     db[Page].create(id=1)
     engine.writes.clear()
