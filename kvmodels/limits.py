@@ -23,7 +23,8 @@ class Limits:
     keys. ``max_key_runes`` counts the characters (code points) of the text parts of a key; None means no limit.
     ``DENO`` has the values of Deno 2.9 (``ext/kv/config.rs``), and ``DENOKV_SERVER`` those of denokv
     (``proto/limits.rs``), which accepts 10 checks where Deno accepts 100. ``MATTERMOST`` has the documented limits of
-    the key-value store of Mattermost plugins: keys of 50 runes, values of 4 MB.
+    the key-value store of Mattermost plugins: keys of 50 runes, values of 4 MB. ``ETCD`` has those of an etcd cluster
+    with its default settings, 128 operations in a transaction and requests of 1.5 MiB.
 
     ``max_ranges`` and ``max_read_entries`` count the guard of a read as one range with one row.
 
@@ -54,6 +55,7 @@ class Limits:
     LMDB: ClassVar[Limits]
     DENO: ClassVar[Limits]
     DENOKV_SERVER: ClassVar[Limits]
+    ETCD: ClassVar[Limits]
     MATTERMOST: ClassVar[Limits]
 
     def within(self, outer: Limits) -> Limits:
@@ -133,6 +135,15 @@ Limits.DENOKV_SERVER = Limits(
     max_read_entries=1_000,
 )
 Limits.LMDB = replace(Limits.EMBEDDED, name="LMDB", max_key_bytes=511, max_read_key_bytes=512)
+Limits.ETCD = replace(
+    Limits.EMBEDDED,
+    name="ETCD",
+    max_value_bytes=1024 * 1024,
+    max_checks=63,
+    max_mutations=60,
+    max_operation_bytes=1_400_000,
+    max_operation_key_bytes=700_000,
+)
 Limits.MATTERMOST = replace(Limits.EMBEDDED, name="MATTERMOST", max_key_runes=50, max_value_bytes=4 * 1024 * 1024)
 
 

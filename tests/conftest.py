@@ -34,12 +34,14 @@ from tests.limited_suites import TOO_LARGE
 from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
-from tests.worlds import ETCD_NAMES, SERVER_NAMES, in_test_servers
+from tests.worlds import ETCD_NAMES, ETCD_OPERATIONS, SERVER_NAMES, in_test_servers
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LONGEST_LINE = 500
+
+MANY_OPERATIONS = {"max-txn-ops": str(ETCD_OPERATIONS)}
 
 OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES, *ETCD_NAMES}
 """What a parameter may be that means another engine than the one in memory."""
@@ -213,21 +215,23 @@ def pgbouncer(run_folder: Path, postgres15_server: PostgresServer) -> Iterator[B
 @pytest.fixture(scope="session")
 def etcd_server(run_folder: Path) -> Iterator[EtcdNode]:
     """The etcd 3.5.1 of the test run."""
-    with shared(run_folder, "etcd", lambda folder: EtcdNode(folder, "etcd", flags=VOLATILE)) as server:
+    with shared(
+        run_folder, "etcd", lambda folder: EtcdNode(folder, "etcd", flags={**VOLATILE, **MANY_OPERATIONS})
+    ) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def etcd34_server(run_folder: Path) -> Iterator[EtcdNode]:
     """The etcd 3.4.23 of the test run."""
-    with shared(run_folder, "etcd34", lambda folder: EtcdNode(folder, "etcd34")) as server:
+    with shared(run_folder, "etcd34", lambda folder: EtcdNode(folder, "etcd34", flags=MANY_OPERATIONS)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def etcd34x3_server() -> Iterator[EtcdCluster]:
     """Three nodes of etcd 3.4.23, for this process of the test run."""
-    with own_cluster(3, durable=False) as cluster:
+    with own_cluster(3, durable=False, max_txn_ops=str(ETCD_OPERATIONS)) as cluster:
         yield cluster
 
 

@@ -30,7 +30,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 # The order inside a package that has packages of its own, lowest first.
 INNER: dict[str, tuple[tuple[str, ...], ...]] = {
-    "engines": (("contract", "shared"), ("sqlite",), ("connect", "lmdb", "memory", "postgres"), ("faults", "url")),
+    "engines": (
+        ("contract", "shared"),
+        ("sqlite",),
+        ("connect", "etcd", "lmdb", "memory", "postgres"),
+        ("faults", "url"),
+    ),
     "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("describe",)),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query", "redaction", "text_lookups"),

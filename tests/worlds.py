@@ -44,3 +44,13 @@ SERVERS = ["postgres", *in_test_servers(*SERVER_NAMES[1:])]
 def server_options(engine: str) -> dict[str, Any]:
     """Options with which a store on a server is opened: a proxy that pools transactions keeps no statements."""
     return {"prepare": False} if engine == "pgbouncer" else {}
+
+
+ETCD_OPERATIONS = 10_000
+"""Operations that the servers of etcd take in a transaction."""
+
+
+def etcd_options(engine: str) -> dict[str, Any]:
+    """Options with which a store in etcd is opened by tests of the contract, which write much at once."""
+    options: dict[str, Any] = {"max_txn_ops": ETCD_OPERATIONS}
+    return {**options, "allow_lossy_server": True} if engine == "etcd" else options

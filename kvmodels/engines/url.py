@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from kvmodels._support import suggest as spelling
 from kvmodels.engines.connect import engine as connect
 from kvmodels.engines.contract import Engine
+from kvmodels.engines.etcd import engine as etcd
 from kvmodels.engines.lmdb import engine as lmdb
 from kvmodels.engines.memory import engine as memory
 from kvmodels.engines.postgres import engine as postgres
@@ -27,6 +28,8 @@ LMDB = "lmdb://"
 POSTGRES = "postgresql://"
 CONNECT = "https://"
 PLAIN_CONNECT = "http://"
+ETCD = "etcd://"
+ENCRYPTED_ETCD = "etcds://"
 KNOWN_URLS = (
     "memory://",
     "memory://name",
@@ -38,6 +41,8 @@ KNOWN_URLS = (
     "postgresql://user@host/database",
     "https://host/path",
     "http://localhost:4512",
+    "etcd://host:2379/prefix",
+    "etcds://host:2379/prefix",
 )
 
 FILE_OPTIONS = ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age")
@@ -57,6 +62,18 @@ OPTIONS = {
         "snapshot_max_age",
     ),
     CONNECT: ("access_token", "busy_timeout", "pool_size"),
+    ETCD: (
+        "accept_restore",
+        "allow_lossy_server",
+        "busy_timeout",
+        "cacert",
+        "cert",
+        "key",
+        "max_txn_ops",
+        "password",
+        "snapshot_max_age",
+        "user",
+    ),
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
@@ -66,6 +83,7 @@ ENGINES = {
     LMDB: "LMDB",
     POSTGRES: "PostgreSQL",
     CONNECT: "KV Connect",
+    ETCD: "etcd",
 }
 
 NO_SUCH_OPTION = "Besides its named arguments the call takes only the options that are listed as expected."
@@ -73,7 +91,7 @@ NO_SUCH_OPTION = "Besides its named arguments the call takes only the options th
 _PASSWORD = re.compile(r"^([^/]*//[^:/@]*:).*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&][^=&]*=)[^&]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_HALF_A_SCHEME = re.compile(r"(memory|sqlite|lmdb|postgresql):", re.IGNORECASE)
+_HALF_A_SCHEME = re.compile(r"(memory|sqlite|lmdb|postgresql|etcds?):", re.IGNORECASE)
 
 
 def open_engine(
@@ -92,7 +110,8 @@ def open_engine(
             or ``sqlite:////absolute`` (one SQLite file), ``sqlite://:memory:`` (a private SQLite in memory),
             ``lmdb:///relative`` or ``lmdb:////absolute`` (one LMDB folder; needs the extra ``lmdb``),
             ``postgresql://user@host/database`` with libpq's parameters (needs the extra ``postgres``),
-            ``https://host/path`` or ``http://localhost:4512`` (a KV Connect database; needs the extra ``connect``).
+            ``https://host/path`` or ``http://localhost:4512`` (a KV Connect database; needs the extra ``connect``),
+            ``etcd://h1:2379,h2:2379,h3:2379/prefix`` or ``etcds://`` (an etcd cluster; needs the extra ``etcd``).
         limits: further limits; of each number the smaller one holds.
         durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (a killed process).
             In memory nothing survives either.
@@ -102,7 +121,8 @@ def open_engine(
             SQLite and LMDB also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``; for
             LMDB also ``map_size`` in bytes; for PostgreSQL ``busy_timeout``, ``poll_interval``, ``schema``,
             ``pool_size``, ``prepare`` and ``create``; for KV Connect ``access_token``, ``busy_timeout`` and
-            ``pool_size``.
+            ``pool_size``; for etcd ``busy_timeout``, ``cacert``, ``cert``, ``key``, ``user``, ``password``,
+            ``max_txn_ops``, ``allow_lossy_server`` and ``accept_restore``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
@@ -138,6 +158,10 @@ def open_engine(
         _refuse_unknown_options(engine_options, CONNECT)
         reach = _connect_engine()
         return reach(text, limits, durability=durability, clock=clock, readonly=readonly, **engine_options)
+    if scheme == ETCD:
+        _refuse_unknown_options(engine_options, ETCD)
+        replicated = _etcd_engine()
+        return replicated(text, limits, durability=durability, clock=clock, readonly=readonly, **engine_options)
     largest = Limits.LMDB if scheme == LMDB else Limits.EMBEDDED
     bounds = largest if limits is None else limits.within(largest)
     if scheme == MEMORY:
@@ -200,6 +224,19 @@ def _connect_engine() -> Callable[..., Engine]:
         ) from missing
 
 
+def _etcd_engine() -> Callable[..., Engine]:
+    try:
+        return etcd.EtcdEngine
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in ("grpc", "google"):
+            raise
+        raise UnsupportedError(
+            "the engine needs a package that is not installed",
+            reason="grpcio" if missing.name.startswith("grpc") else "protobuf",
+            hint="Install it: pip install 'kvmodels[etcd]'.",
+        ) from missing
+
+
 def _text_of(url: str | os.PathLike[str]) -> str:
     try:
         text = cast("object", os.fspath(url))
@@ -224,6 +261,8 @@ def _split(text: str) -> tuple[str | None, str]:
         return POSTGRES, text
     if text.startswith((CONNECT, PLAIN_CONNECT)):
         return CONNECT, text
+    if text.startswith((ETCD, ENCRYPTED_ETCD)):
+        return ETCD, text
     if match := _SCHEME.match(text):
         scheme = match[0]
         raise InvalidArgumentError(

@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import pytest
 
 from kvmodels.engines.connect.engine import ConnectEngine
 from kvmodels.engines.contract import Engine
+from kvmodels.engines.etcd.engine import EtcdEngine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
-from tests.contract.lacking import OVER_CONNECT
+from tests.contract.lacking import ON_ETCD, OVER_CONNECT
 from tests.through_loop import EngineThroughLoop
-from tests.worlds import SERVER_NAMES, SERVERS, in_test_servers, server_options
+from tests.worlds import SERVER_NAMES, SERVERS, etcd_options, in_test_servers, server_options
 
 NATIVE = in_test_servers("postgres-native")
 ENGINES = (
@@ -32,18 +33,27 @@ ENGINES = (
     "faults",
     "connect",
     *in_test_servers("connect-native"),
+    "etcd",
+    *in_test_servers("etcd-native", "etcd34", "etcd34-native", "etcd34x3"),
 )
 
 
+LACKING = {
+    "connect": frozenset().union(*OVER_CONNECT.values()),
+    "etcd": frozenset().union(*ON_ETCD.values()),
+}
+"""Tests that are left out, by the beginning of the name of an engine."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the tests of what KV Connect lacks, for that engine."""
-    lacking = frozenset().union(*OVER_CONNECT.values())
-    items[:] = [item for item in items if not (_is_over_connect(item) and item.originalname in lacking)]
+    """Leave out the tests of what an engine lacks, for that engine."""
+    items[:] = [item for item in items if not _is_lacking(item)]
 
 
-def _is_over_connect(item: Any) -> TypeGuard[pytest.Function]:
+def _is_lacking(item: Any) -> bool:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return str(parameters.get("open_engine", "")).startswith("connect")
+    engine = str(parameters.get("open_engine", ""))
+    return any(engine.startswith(name) and item.originalname in tests for name, tests in LACKING.items())
 
 
 class Clock:
@@ -100,6 +110,11 @@ def open_engine(
             options.pop("snapshot_max_age", None)
             opened = ConnectEngine(made["server"].url, access_token=ACCESS_TOKEN, **options)
             return EngineThroughLoop(opened) if request.param.endswith("native") else opened
+        if request.param.startswith("etcd"):
+            name = request.param.removesuffix("-native")
+            options.pop("change_log", None)
+            replicated = EtcdEngine(url_of(name), **etcd_options(name), **options)
+            return EngineThroughLoop(replicated) if request.param.endswith("native") else replicated
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())

@@ -1,6 +1,6 @@
 """Tests of the contract that need what an engine declares that it lacks; ``conftest.py`` leaves them out for it.
 
-What is lacking is refused, or is shown in another way: see ``tests/connect/test_engine.py``.
+What is lacking is refused, or is shown in another way: see ``tests/connect/test_engine.py`` and ``tests/etcd/``.
 """
 
 from __future__ import annotations
@@ -95,5 +95,20 @@ OVER_CONNECT: Final = {
         "test_a_check_for_a_vacant_prefix_among_many_checks_holds_for_itself",
         "test_many_checks_are_all_evaluated",
         "test_many_keys_are_read_in_one_call",
+    },
+}
+
+ON_ETCD: Final = {
+    "keys that end with the versionstamp of their commit": {
+        "test_a_key_ends_with_the_versionstamp_of_its_commit",
+        "test_a_key_with_a_versionstamp_may_expire",
+    },
+    "operations of any size": {
+        "test_many_commits_keep_values_of_one_megabyte",
+    },
+    "a change log whose length the store decides": {
+        "test_a_retention_is_a_number_of_seconds",
+        "test_a_store_without_a_log_says_how_to_have_one",
+        "test_review_21_older_than_the_log_is_an_error_that_says_from_where_on",
     },
 }

@@ -1,0 +1,254 @@
+"""Commits as transactions of etcd.
+
+Rules of this module: a transaction compares the record of the store, so that it is never applied with another base than
+the one with which versionstamps were computed. Each one writes the marker, so that it has a revision of its own; its
+value, the clock of the store, rises only under a comparison. A key may be written once in a transaction, so the
+mutations are folded first. Values that depend on what is stored are computed here, and committed under comparisons that
+this has not changed; only these are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kvmodels.core.operations import (
+    U64_MODULUS,
+    VACANT,
+    Apply,
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    combine,
+    point,
+    to_versionstamp,
+    vacant_range,
+)
+from kvmodels.engines.etcd.checks import (
+    Seen,
+    failed_checks,
+    first_compares,
+    revision_compare,
+    revision_of_row,
+    seen_compare,
+)
+from kvmodels.engines.etcd.errors import contended
+from kvmodels.engines.etcd.layout import deadline_key, encode_clock, encode_row, rows_of
+from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit
+from kvmodels.engines.etcd.protocol.exchange import Steps
+from kvmodels.engines.etcd.protocol.rpc_pb2 import (
+    Compare,
+    DeleteRangeRequest,
+    PutRequest,
+    RangeRequest,
+    RequestOp,
+    TxnRequest,
+    TxnResponse,
+)
+from kvmodels.engines.etcd.reads import EtcdReading, pin_steps, rows_at
+from kvmodels.engines.etcd.store import EtcdStore, Pin
+from kvmodels.engines.shared.evaluation import evaluate, require_storable_deadline
+from kvmodels.errors import InvalidValueError, OperationTooLargeError, UnsupportedError
+
+MOST_REQUEST_BYTES: Final = 1_572_864 - 512
+"""What a server takes by default, without room for what it adds itself."""
+
+MOST_ENCODING: Final = 255
+
+_NO_STAMP: Final = bytes(10)
+
+
+def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conflict]:
+    """Apply an operation whole, or return the positions of the checks that fail.
+
+    Raises:
+        CommitUnknownError: the answer was lost.
+        EngineTimeoutError: other writers changed what it depends on again and again; nothing was applied.
+        InvalidValueError, UnsupportedError, LimitExceededError, ReadOnlyError, EngineError: nothing was applied.
+    """
+    _require_supported(write.mutations)
+    store.require_own_cluster()
+    reading = EtcdReading(store, hiding=False, attempts=store.attempts())
+    depends = _depending(write.mutations)
+    seen: Seen | None = None
+    if depends:
+        seen = yield from _look(reading, write.checks, depends)
+    for round_ in range(1_000_000):
+        if seen is not None and (failed := failed_checks(write.checks, seen)):
+            return Conflict(failed)
+        if round_ > 1 and not (yield from reading.attempts.pause()):
+            break
+        request, earliest = _request(store, write, depends, seen)
+        _require_size(store, request)
+        answer = yield from call_commit(store.session, request, reading.attempts)
+        if answer.succeeded:
+            return _committed(store, answer, earliest)
+        seen = yield from _seen(reading, write.checks, depends, answer)
+    raise contended(store.url)
+
+
+def clock_op(store: EtcdStore) -> RequestOp:
+    """Return the operation that writes the marker: the present time if that is later than its own, else its own."""
+    key, now = store.keys.marker, encode_clock(store.clock.now_ms())
+    return RequestOp(
+        request_txn=TxnRequest(
+            compare=[Compare(target=Compare.VALUE, result=Compare.LESS, key=key, value=now)],
+            success=[RequestOp(request_put=PutRequest(key=key, value=now))],
+            failure=[RequestOp(request_put=PutRequest(key=key, ignore_value=True))],
+        )
+    )
+
+
+def record_compare(store: EtcdStore) -> Compare:
+    """Return the comparison that the store has the record that is known."""
+    assert store.known is not None, "a store is opened before it is written"
+    return revision_compare(store.keys.store, store.known.revision)
+
+
+def _committed(store: EtcdStore, answer: TxnResponse, earliest: int | None) -> Committed:
+    store.require_answer_of_own_cluster(answer.header)
+    assert store.known is not None, "the transaction has compared it"
+    version = store.known.record.base + answer.header.revision
+    store.committed(version, earliest)
+    return Committed(to_versionstamp(version))
+
+
+def _request(
+    store: EtcdStore, write: AtomicWrite, depends: Sequence[bytes], seen: Seen | None
+) -> tuple[TxnRequest, int | None]:
+    """Return the transaction of an operation, and the earliest deadline that it sets."""
+    keys = store.keys
+    stored: Mapping[bytes, Row] = {} if seen is None else seen.stored
+    changes, earliest = evaluate(write.mutations, _NO_STAMP, store.clock.now_ms(), stored.get)
+    request = TxnRequest(compare=[record_compare(store)], failure=[store.system_range()])
+    for at, check in enumerate(write.checks):
+        if seen is None:
+            assert store.known is not None, "a store is opened before it is written"
+            request.compare.extend(first_compares(keys, check, Pin(store.known.record.base, 0, 0, 0)))
+        else:
+            request.compare.append(seen_compare(keys, check, seen.checked[at], seen.pin))
+    if seen is not None:
+        for key in depends:
+            revision = revision_of_row(stored[key], seen.pin) if key in stored else 0
+            request.compare.append(revision_compare(keys.rows + key, revision))
+    for key, row in changes.items():
+        request.success.extend(_mutation_ops(store, key, row))
+    request.success.append(clock_op(store))
+    request.failure.extend([_look_op(store, one) for one in _looked_at(write.checks, depends)])
+    return request, earliest
+
+
+def _mutation_ops(store: EtcdStore, key: bytes, row: Row | None) -> list[RequestOp]:
+    keys = store.keys
+    if row is None:
+        return [RequestOp(request_delete_range=DeleteRangeRequest(key=keys.rows + key))]
+    put = RequestOp(request_put=PutRequest(key=keys.rows + key, value=encode_row(row)))
+    if row.expire_at is None:
+        return [put]
+    return [put, RequestOp(request_put=PutRequest(key=deadline_key(keys, row.expire_at, key)))]
+
+
+def _looked_at(checks: Sequence[Check], depends: Sequence[bytes]) -> list[ReadRange]:
+    return [
+        *[vacant_range(one.key) if one.versionstamp == VACANT else point(one.key) for one in checks],
+        *map(point, depends),
+    ]
+
+
+def _look_op(store: EtcdStore, one: ReadRange) -> RequestOp:
+    head = store.keys.rows
+    end = b"" if one.end is None else head + one.end
+    return RequestOp(request_range=RangeRequest(key=head + one.start, range_end=end, limit=one.limit or 0))
+
+
+def _look(reading: EtcdReading, checks: Sequence[Check], depends: Sequence[bytes]) -> Steps[Seen]:
+    """Read what a commit depends on before it is sent."""
+    while True:
+        try:
+            pin = yield from pin_steps(reading)
+            found = yield from rows_at(reading, pin, _looked_at(checks, depends))
+            return (yield from _all_seen(reading, checks, pin, found))
+        except CompactedError:
+            if not (yield from reading.attempts.pause()):
+                raise contended(reading.store.url) from None
+
+
+def _seen(reading: EtcdReading, checks: Sequence[Check], depends: Sequence[bytes], answer: TxnResponse) -> Steps[Seen]:
+    """Return what a transaction has found whose comparisons failed."""
+    store = reading.store
+    pin = store.take(answer)
+    found = [rows_of(store.keys, one.response_range.kvs, pin.base) for one in answer.responses[1:]]
+    try:
+        return (yield from _all_seen(reading, checks, pin, found))
+    except CompactedError:
+        return (yield from _look(reading, checks, depends))
+
+
+def _all_seen(reading: EtcdReading, checks: Sequence[Check], pin: Pin, found: Sequence[Sequence[Row]]) -> Steps[Seen]:
+    """Return what was found; below a prefix whose first row is expired, a live row is looked for."""
+    checked = list(found[: len(checks)])
+    for at, check in enumerate(checks):
+        if check.versionstamp == VACANT and checked[at]:
+            (checked[at],) = yield from rows_at(reading._replace(hiding=True), pin, [vacant_range(check.key)])
+    return Seen(pin, checked, {rows[0].key: rows[0] for rows in found[len(checks) :] if rows})
+
+
+def _depending(mutations: Sequence[Mutation]) -> list[bytes]:
+    """Return the keys whose new values depend on what is stored."""
+    written, depends = set[bytes](), dict[bytes, None]()
+    for one in mutations:
+        if isinstance(one, Apply | Arithmetic) and one.key not in written:
+            depends[one.key] = None
+        else:
+            written.add(one.key)
+    return list(depends)
+
+
+def _require_supported(mutations: Sequence[Mutation]) -> None:
+    """Refuse what a commit cannot carry. Raises InvalidValueError, UnsupportedError: nothing was sent."""
+    for one in mutations:
+        if isinstance(one, Arithmetic) and not 0 <= one.operand < U64_MODULUS:
+            combine(one, None)
+        if not isinstance(one, Set):
+            continue
+        if one.versionstamped:
+            raise UnsupportedError(
+                "etcd has no keys that end with the versionstamp of their commit",
+                reason="a versionstamped key",
+                hint="Number the keys with a counter, or use ULIDs.",
+            )
+        if one.expire_at is not None:
+            require_storable_deadline(one.expire_at, one.key)
+        if not 0 <= one.encoding <= MOST_ENCODING:
+            raise InvalidValueError("the number of an encoding does not fit into a byte", hint="Use 0 to 255.")
+
+
+def _require_size(store: EtcdStore, request: TxnRequest) -> None:
+    """Refuse a transaction that the servers do not take. Raises OperationTooLargeError: nothing was sent."""
+    most = store.max_ops - 1
+    for limit, number in (("max_checks", len(request.compare)), ("max_mutations", len(request.success))):
+        if number > most:
+            raise OperationTooLargeError(
+                "too many comparisons or changes in one transaction of etcd",
+                limit=limit,
+                size=number,
+                maximum=most,
+                limits="ETCD",
+                hint="Write less at once; or start the servers with a greater --max-txn-ops, and give max_txn_ops=.",
+            )
+    size = request.ByteSize()
+    if size > MOST_REQUEST_BYTES:
+        raise OperationTooLargeError(
+            "the operation is larger than a request to etcd may be",
+            limit="max_operation_bytes",
+            size=size,
+            maximum=MOST_REQUEST_BYTES,
+            limits="ETCD",
+            hint="Write less at once, or keep large values elsewhere.",
+        )

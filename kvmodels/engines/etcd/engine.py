@@ -1,0 +1,379 @@
+"""The engine on an etcd cluster; needs the extra ``etcd``.
+
+Rules of this module: handles, which translate calls into flows; reads and commits are in ``reads.py`` and
+``commits.py``, endpoints and what is sent again in ``protocol/``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Final, Literal, TypeVar
+
+from kvmodels._support.turns import Turns
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
+from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.etcd.background import EtcdBackground
+from kvmodels.engines.etcd.changes import changes_steps
+from kvmodels.engines.etcd.commits import commit_steps
+from kvmodels.engines.etcd.errors import closed, without_backup
+from kvmodels.engines.etcd.layout import keys_of
+from kvmodels.engines.etcd.native import EtcdAsyncEngine
+from kvmodels.engines.etcd.opening import open_steps
+from kvmodels.engines.etcd.protocol.exchange import Steps
+from kvmodels.engines.etcd.protocol.session import EtcdSession
+from kvmodels.engines.etcd.protocol.transport import EtcdThreadTransport
+from kvmodels.engines.etcd.reads import EtcdReading, count_steps, pin_steps, read_steps
+from kvmodels.engines.etcd.settings import (
+    DEFAULT_TXN_OPS,
+    EtcdOptions,
+    TlsPaths,
+    credentials_of,
+    limits_of,
+    location_of,
+    require_sensible_options,
+    shown_url,
+    tls_of,
+)
+from kvmodels.engines.etcd.snapshot import EtcdSnapshot, SnapshotState
+from kvmodels.engines.etcd.store import EtcdStore
+from kvmodels.engines.etcd.sweeping import sweep_steps
+from kvmodels.engines.shared.background import require_sweep_limit
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.registry import forget_after_fork
+from kvmodels.engines.shared.waiting import wait_for
+from kvmodels.errors import ReadOnlyError
+from kvmodels.limits import Limits, Traits
+
+T = TypeVar("T")
+
+ETCD_TRAITS: Final = Traits(
+    may_lose_answers=True,
+    snapshots=True,
+    blocking=True,
+    persistent=True,
+    clock="client",
+    versionstamped_keys=False,
+    backup=False,
+    remote=True,
+)
+
+_of_the_parent: list[object] = []
+
+
+class EtcdEngine:
+    """An ordered store below one prefix of an etcd cluster.
+
+    A read and a commit are one round trip each; what follows from a read is a second one. A read is sent again, to
+    another endpoint if need be, until it is answered or its time is over; a commit only if it has certainly not been
+    carried out. A lost answer is CommitUnknownError.
+
+    Args:
+        url: ``etcd://h1:2379,h2:2379,h3:2379/prefix``, or ``etcds://`` for encrypted connections. Without hosts, the
+            variable ``ETCDCTL_ENDPOINTS`` names them; without a prefix, it is ``/kvmodels``.
+        limits: further limits, of which the smaller ones hold; None for those of etcd alone.
+        durability: is the cluster's, whatever is given: a commit is answered once most members have stored it.
+        clock: milliseconds since the epoch; None for that of this machine. For tests.
+        readonly: commits raise ReadOnlyError, and the store must exist.
+        cacert: the file with the certificates of authorities for ``etcds://``; None for ``ETCDCTL_CACERT``, or those
+            that gRPC brings along.
+        cert: the file with the client's certificate; None for ``ETCDCTL_CERT``.
+        key: the file with its key; None for ``ETCDCTL_KEY``.
+        user: of the cluster; None for ``ETCDCTL_USER``.
+        password: of the user; None for ``ETCDCTL_PASSWORD``.
+        max_txn_ops: as in ``--max-txn-ops`` of the servers, if they have another value than 128.
+        busy_timeout: seconds that one call may take, with everything that it sends again.
+        snapshot_max_age: seconds after which a snapshot expires.
+        allow_lossy_server: whether to write to etcd 3.5.0 to 3.5.2, which can lose commits when they are killed.
+        accept_restore: whether to adopt a store that was restored into another cluster.
+
+    Raises:
+        InvalidArgumentError: the URL or an option makes no sense, or the servers take fewer operations.
+        EngineError: the cluster refuses the user, there is no store, or it was restored; EngineTimeoutError.
+        ForeignFileError: the prefix holds something else.
+        UnsupportedError: the release of etcd is too old or loses commits, or a later release has made the store.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_background",
+        "_closed_reason",
+        "_forms",
+        "_idle",
+        "_limits",
+        "_running",
+        "_store",
+        "_tls",
+        "_transport",
+        "_url",
+        "capabilities",
+    )
+
+    def __init__(
+        self,
+        url: str,
+        limits: Limits | None = None,
+        *,
+        durability: Literal["commit", "relaxed"] = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        cacert: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        max_txn_ops: int = DEFAULT_TXN_OPS,
+        busy_timeout: float = 10.0,
+        snapshot_max_age: float = 60.0,
+        allow_lossy_server: bool = False,
+        accept_restore: bool = False,
+    ) -> None:
+        del durability
+        location = location_of(url)
+        options = EtcdOptions(
+            clock, readonly, busy_timeout, snapshot_max_age, max_txn_ops, allow_lossy_server, accept_restore
+        )
+        require_sensible_options(options)
+        credentials = credentials_of(user, password)
+        self._tls = tls_of(TlsPaths(cacert, cert, key), encrypted=location.encrypted)
+        self._url = shown_url(url)
+        self._closed_reason: str | None = None
+        self._forms: dict[asyncio.AbstractEventLoop, EtcdAsyncEngine] = {}
+        self._running = 0
+        self._idle = threading.Condition()
+        most = limits_of(max_txn_ops)
+        self._limits = most if limits is None else limits.within(most)
+        session = EtcdSession(
+            location.endpoints, self._url, location.prefix, credentials, allow_lossy_server=allow_lossy_server
+        )
+        self._transport = EtcdThreadTransport(self._tls)
+        self._store = EtcdStore(keys_of(location.prefix), session, options, EngineClock(clock))
+        self._background = EtcdBackground(self._store, self._transport)
+        self.capabilities = Capabilities(ETCD_TRAITS, native=self, turns=Turns())
+        forget_after_fork(self)
+        try:
+            self._background.opened(self.run(lambda: open_steps(self._store)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, for messages."""
+        return self._url
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by this machine's clock, or the store's if that is ahead; it never goes back."""
+        self.require_open()
+        return self._store.clock.now_ms()
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Cost: one round trip, and a second one for what follows; more for many rows, or more ranges than a transaction
+        has. The server looks at every key of a range, whatever its limit.
+
+        Raises:
+            ClosedError, EngineTimeoutError, EngineError, DecodeError (damaged data).
+        """
+        return self.run(lambda: self.reading(ranges, guard, include_expired=include_expired, follow=follow))
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot. One round trip.
+
+        Raises:
+            ClosedError, EngineTimeoutError, EngineError.
+        """
+        return self.run(lambda: self.counting(ranges, guard))
+
+    def snapshot(self) -> EtcdSnapshot:
+        """Pin the present state, with the deadlines as of now. One round trip; it costs nothing to keep.
+
+        Raises:
+            ClosedError, EngineTimeoutError, EngineError.
+        """
+        return EtcdSnapshot(self.run(self.pinning), self.run)
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed. One round trip.
+
+        A check that meets a row with a deadline costs a second one. A sum, a min, a max or a Python function costs a
+        read more, and a round trip after each conflict.
+
+        Raises:
+            CommitUnknownError: the answer was lost.
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError, LimitExceededError, UnsupportedError,
+            EngineError: nothing was applied.
+        """
+        return self.run(lambda: self.committing(write))
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when this engine is closed.
+
+        While anybody is subscribed, a thread watches the marker of the store.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        self.require_open()
+        return self._background.subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited; EngineTimeoutError.
+        """
+        return wait_for(lambda: self.run(self.present_stamp), self.subscribe, after, timeout_s)
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, a second after it; two round trips for 60 rows.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive integer.
+            CommitUnknownError: an answer was lost; rows may have been removed.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError.
+        """
+        require_sweep_limit(limit)
+        self._require_writable()
+        return self.run(lambda: sweep_steps(self._store, limit))
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
+
+        Raises:
+            ResumeExpiredError: the cluster was compacted since.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError, EngineTimeoutError, EngineError, DecodeError.
+        """
+        return self.run(lambda: self.changing(one, after))
+
+    def backup(self, path: str) -> None:
+        """Raise UnsupportedError: a cluster is backed up as a whole, by ``etcdctl snapshot save``."""
+        self.require_open()
+        del path
+        raise without_backup(self._url)
+
+    def native(self) -> EtcdAsyncEngine:
+        """Return the form for the running event loop, always the same one."""
+        loop = asyncio.get_running_loop()
+        form = self._forms.get(loop)
+        if form is None:
+            for other in [one for one in list(self._forms) if one.is_closed()]:
+                del self._forms[other]
+            form = self._forms[loop] = EtcdAsyncEngine(self, self._tls)
+        return form
+
+    def close(self) -> None:
+        """Wait for running calls, then close the channels; idempotent.
+
+        Event loops that still use the engine close their own channels, and are not waited for.
+        """
+        with self._idle:
+            if self._closed_reason is not None:
+                return
+            self._closed_reason = "closed"
+        self._background.signal.notify()
+        with self._idle:
+            while self._running:
+                self._idle.wait()
+        for form in list(self._forms.values()):
+            form.end()
+        self._background.stop()
+        self._transport.close()
+
+    def abandon(self) -> None:
+        """Forget the channels in a forked child: they belong to the parent."""
+        self._closed_reason = self._closed_reason or "forked"
+        # Kept as they are: closing them would wait for threads that the child does not have.
+        _of_the_parent.append((self._transport, self._background, self._forms))
+        self._forms = {}
+        self._idle = threading.Condition()
+
+    # What both forms share
+
+    def require_open(self) -> None:
+        """Raise ClosedError after the engine was closed, and in a forked child."""
+        if self._closed_reason is not None:
+            raise closed(self._url, self._closed_reason)
+
+    def reading(
+        self, ranges: Sequence[ReadRange], guard: Guard | None, *, include_expired: bool, follow: Follow | None
+    ) -> Steps[ReadResult | GuardFailed]:
+        """Return the flow of ``read``."""
+        reading = EtcdReading(self._store, not include_expired, self._store.attempts())
+        return read_steps(reading, ranges, guard, follow)
+
+    def counting(self, ranges: Sequence[ReadRange], guard: Guard | None) -> Steps[Counted | GuardFailed]:
+        """Return the flow of ``count``."""
+        return count_steps(self._store, self._store.attempts(), ranges, guard)
+
+    def committing(self, write: AtomicWrite) -> Steps[Committed | Conflict]:
+        """Return the flow of ``commit``. Raises ReadOnlyError."""
+        self._require_writable()
+        return commit_steps(self._store, write)
+
+    def pinning(self) -> Steps[SnapshotState]:
+        """Return the flow of ``snapshot``."""
+        pin = yield from pin_steps(EtcdReading(self._store, hiding=True, attempts=self._store.attempts()))
+        return SnapshotState(self._store, pin)
+
+    def present_stamp(self) -> Steps[bytes]:
+        """Return the flow that reads the versionstamp of the last commit."""
+        pin = yield from pin_steps(EtcdReading(self._store, hiding=True, attempts=self._store.attempts()))
+        return pin.versionstamp
+
+    def changing(self, one: ReadRange, after: bytes) -> Steps[Changes]:
+        """Return the flow of ``changes``."""
+        return changes_steps(self._store, one, after)
+
+    def run(self, make: Callable[[], Steps[T]], /) -> T:
+        """Make a flow and carry it out in this thread; ``close`` waits for it. Raises ClosedError."""
+        with self._counted():
+            return self._transport.run(make())
+
+    def _require_writable(self) -> None:
+        self.require_open()
+        if self._store.options.readonly:
+            raise ReadOnlyError(
+                "this store was opened for reading only", url=self._url, hint="Open it with readonly=False."
+            )
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        with self._idle:
+            self.require_open()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()

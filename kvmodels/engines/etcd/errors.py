@@ -1,0 +1,252 @@
+"""Errors of etcd as errors of this library.
+
+Rules of this module: a call that failed is sorted by its status code, and where etcd uses one code for several things,
+by its text. Whatever is not known to come before the server has accepted a commit leaves its outcome open. Passwords
+and tokens are in no text of etcd.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from kvmodels.engines.etcd.protocol.exchange import CallFailedError
+from kvmodels.errors import (
+    ClosedError,
+    CommitUnknownError,
+    EngineError,
+    EngineTimeoutError,
+    KvModelsError,
+    OperationTooLargeError,
+    ReadOnlyError,
+    StorageFullError,
+    UnsupportedError,
+)
+
+_LONGEST_REASON: Final = 300
+
+_NOT_CONNECTED: Final = ("failed to connect", "connections to all backends failing", "DNS resolution failed")
+_ELSEWHERE: Final = (
+    "etcdserver: no leader",
+    "etcdserver: not leader",
+    "etcdserver: not capable",
+    "etcdserver: rpc not supported for learner",
+    "etcdserver: too many requests",
+)
+"""What a server says before it has accepted a commit, and another one may not say."""
+
+_LOST_CODES: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN", "CANCELLED", "INTERNAL", "ABORTED", "DATA_LOSS")
+_OLD_TOKENS: Final = ("etcdserver: invalid auth token", "etcdserver: revision of auth store is old")
+_WRONG_CREDENTIALS: Final = ("etcdserver: authentication failed", "etcdserver: user name is empty")
+_TLS: Final = ("handshake", "certificate", "ssl")
+
+
+class FailureKind(Enum):
+    """The possible reactions to a failed call."""
+
+    ELSEWHERE = auto()
+    """It was certainly not carried out; another endpoint, or this one later, may do so."""
+
+    TOKEN = auto()
+    """It was certainly not carried out, because the token has ended."""
+
+    LOST = auto()
+    """It may have been carried out."""
+
+    COMPACTED = auto()
+    """The revision to read is gone."""
+
+    FUTURE = auto()
+    """The revision to read does not exist yet."""
+
+    REFUSED = auto()
+    """It was not carried out, and would not be the next time."""
+
+
+def kind_of(error: CallFailedError) -> FailureKind:
+    """Return what may be done about a call that failed.
+
+    Examples:
+        >>> kind_of(CallFailedError("UNAVAILABLE", "etcdserver: no leader")).name
+        'ELSEWHERE'
+        >>> kind_of(CallFailedError("UNAVAILABLE", "Socket closed")).name
+        'LOST'
+    """
+    code, details = error.code, error.details
+    if details.startswith(_ELSEWHERE) or (code == "UNAVAILABLE" and any(one in details for one in _NOT_CONNECTED)):
+        return FailureKind.ELSEWHERE
+    if details.startswith(_OLD_TOKENS):
+        return FailureKind.TOKEN
+    if code == "OUT_OF_RANGE":
+        return FailureKind.FUTURE if "future" in details else FailureKind.COMPACTED
+    return FailureKind.LOST if code in _LOST_CODES else FailureKind.REFUSED
+
+
+def is_tls_failure(error: CallFailedError) -> bool:
+    """Return whether the two sides could not agree on an encrypted connection."""
+    text = error.details.lower()
+    return any(one in text for one in _TLS)
+
+
+def reason_of(error: CallFailedError) -> str:
+    """Return the code and the text of a failed call in one line."""
+    text = f"{error.code}: {' '.join(error.details.split())}"
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def refused(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> KvModelsError:
+    """Return the error for a call that the server has refused; nothing was applied.
+
+    Args:
+        error: the failed call.
+        url: that was opened, for the message.
+        prefix: of the keys of the store.
+        writing: whether the call was a commit.
+    """
+    code, details = error.code, error.details
+    if details.startswith(_WRONG_CREDENTIALS):
+        return wrong_credentials(url, reason_of(error))
+    if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
+        return _forbidden(error, url, prefix, writing=writing)
+    if "database space exceeded" in details:
+        return StorageFullError(
+            "the quota of the etcd cluster is exceeded",
+            url=url,
+            reason=reason_of(error),
+            hint="Compact and defragment the cluster, disarm its alarm, or raise --quota-backend-bytes.",
+        )
+    if "too many operations" in details:
+        return OperationTooLargeError(
+            "the server refuses the number of operations in a transaction",
+            limit="max_mutations",
+            limits="the server",
+            hint="Open the store with max_txn_ops= as in --max-txn-ops of the servers.",
+        )
+    if "too large" in details or "larger than" in details:
+        return OperationTooLargeError(
+            "the server refuses the size of an operation",
+            limit="max_operation_bytes",
+            limits="the server",
+            hint="Write less at once, or raise --max-request-bytes of the servers.",
+        )
+    return EngineError(
+        "the server refuses the request",
+        url=url,
+        reason=reason_of(error),
+        hint="Check that the endpoints are those of an etcd cluster, version 3.4 or newer.",
+    )
+
+
+def _forbidden(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> KvModelsError:
+    kind = "readwrite" if writing else "read"
+    hint = (
+        f"Grant the user's role the keys of the store: etcdctl role grant-permission --prefix ROLE {kind} {prefix!r}."
+    )
+    if writing:
+        return ReadOnlyError("the user may not write the store", url=url, reason=reason_of(error), hint=hint)
+    return EngineError("the user may not read the store", url=url, reason=reason_of(error), hint=hint)
+
+
+def wrong_credentials(url: str, reason: str) -> EngineError:
+    """Return the error for a user or a password that the cluster does not know."""
+    return EngineError(
+        "the server refuses the user or the password",
+        url=url,
+        reason=reason,
+        hint="Give user= and password=, or set ETCDCTL_USER and ETCDCTL_PASSWORD.",
+    )
+
+
+def insecure(url: str, reason: str) -> EngineError:
+    """Return the error for endpoints with which no encrypted connection is possible."""
+    return EngineError(
+        "no encrypted connection to an endpoint is possible",
+        url=url,
+        reason=reason,
+        hint="Check the certificates, their dates and names, and cacert=, cert= and key=.",
+    )
+
+
+def busy(url: str, reason: str) -> EngineTimeoutError:
+    """Return the error for a call that was tried until its time was over; nothing was applied."""
+    return EngineTimeoutError(
+        "no endpoint answered in time",
+        url=url,
+        reason=reason,
+        hint="Check that most members of the cluster are running and reachable, then try again.",
+    )
+
+
+def contended(url: str) -> EngineTimeoutError:
+    """Return the error for a commit whose values other writers changed again and again; nothing was applied."""
+    return EngineTimeoutError(
+        "other writers changed the values of the operation too often",
+        url=url,
+        hint="The keys are contended: try again later, or spread the load.",
+    )
+
+
+def unknown(url: str, reason: str) -> CommitUnknownError:
+    """Return the error for a commit whose answer was lost."""
+    return CommitUnknownError("the answer to the commit was lost", url=url, reason=reason)
+
+
+def lossy_server(url: str, version: str) -> UnsupportedError:
+    """Return the error for writes to a release of etcd that loses commits."""
+    return UnsupportedError(
+        "this release of etcd can lose committed writes when it is killed",
+        url=url,
+        reason=f"etcd {version}: see issue 13766 of etcd",
+        hint="Upgrade to etcd 3.5.3 or newer; for data that may be lost, open the store with allow_lossy_server=True.",
+    )
+
+
+def old_server(url: str, version: str) -> UnsupportedError:
+    """Return the error for a release of etcd that lacks what the engine needs."""
+    return UnsupportedError(
+        "this release of etcd is too old", url=url, reason=f"etcd {version}", hint="Upgrade to etcd 3.4 or newer."
+    )
+
+
+def restored(url: str, present: int, known: int) -> EngineError:
+    """Return the error for writes to a store that was restored into another cluster."""
+    return EngineError(
+        "this store was restored into another cluster, where versionstamps could be given a second time",
+        url=url,
+        reason=f"cluster id {present:x} instead of {known:x}",
+        hint="End all programs that use the store, then open it once with accept_restore=True.",
+    )
+
+
+def absent(url: str) -> EngineError:
+    """Return the error for a prefix without a store."""
+    return EngineError(
+        "there is no store under this prefix",
+        url=url,
+        reason="absent",
+        hint="Check the prefix, the last part of the URL; a store is made when it is opened with readonly=False.",
+    )
+
+
+def gone(url: str) -> EngineError:
+    """Return the error for a store that was removed while it is open."""
+    return EngineError(
+        "the keys of the store are gone", url=url, reason="absent", hint="Open it again, or restore a backup."
+    )
+
+
+def without_backup(url: str) -> UnsupportedError:
+    """Return the error of a backup, which etcd makes of whole clusters only."""
+    return UnsupportedError(
+        "etcd does not have this capability",
+        url=url,
+        reason="backups of one store",
+        hint="Save the whole cluster with etcdctl snapshot save, or the store with kv.dump().",
+    )
+
+
+def closed(url: str, reason: str) -> ClosedError:
+    """Return the error of an engine that was closed, or opened before a fork."""
+    if reason == "forked":
+        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
+    return ClosedError("this store is closed", url=url, reason=reason)

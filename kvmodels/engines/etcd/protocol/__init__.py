@@ -1,0 +1,1 @@
+"""The part of etcd's gRPC interface that the engine uses: messages, calls, endpoints, and what is sent again."""

@@ -1,0 +1,138 @@
+"""Removing expired rows by the index of deadlines.
+
+Rules of this module: a row that is written again leaves its old entry in the index, because its writer does not know
+it; the sweep removes the entry when its time has come. A row is removed only if it is still the one that was looked at.
+Rows are removed ``SKEW_MS`` after their deadline by this machine's clock, since the clocks of other machines differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kvmodels.core.operations import Row, point
+from kvmodels.engines.etcd.checks import revision_compare, revision_of_row
+from kvmodels.engines.etcd.commits import clock_op, record_compare
+from kvmodels.engines.etcd.errors import contended
+from kvmodels.engines.etcd.layout import Keys, encode_deadline, parse_deadline_key
+from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit, call_read
+from kvmodels.engines.etcd.protocol.exchange import Steps
+from kvmodels.engines.etcd.protocol.rpc_pb2 import (
+    DeleteRangeRequest,
+    RangeRequest,
+    RequestOp,
+    TxnRequest,
+)
+from kvmodels.engines.etcd.reads import EtcdReading, rows_at
+from kvmodels.engines.etcd.store import EtcdStore, Pin
+
+SKEW_MS: Final = 1_000
+"""How far the clocks of two machines may differ without a row being removed before its deadline on one of them."""
+
+
+class DueEntry(NamedTuple):
+    """An entry of the index of deadlines whose time has come, and the row that has its key now."""
+
+    key: bytes
+    deadline: int
+    row_key: bytes
+    row: Row | None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the row has this deadline; otherwise it was written again or removed."""
+        return self.row is not None and self.row.expire_at == self.deadline
+
+
+def skew_ms(store: EtcdStore) -> int:
+    """Return how long after its deadline a row is removed; a clock that was passed in is that of all machines."""
+    return SKEW_MS if store.clock.is_of_the_system else 0
+
+
+def due_steps(store: EtcdStore) -> Steps[int | None]:
+    """Return the earliest deadline in the index; None if there is none."""
+    one = RangeRequest(key=store.keys.deadlines, range_end=store.keys.end, limit=1, keys_only=True)
+    request = TxnRequest(success=[store.system_range(), RequestOp(request_range=one)])
+    answer = yield from call_read(store.session, request, store.attempts())
+    store.take(answer)
+    found = answer.responses[1].response_range.kvs
+    return parse_deadline_key(store.keys, found[0].key)[0] if found else None
+
+
+def sweep_steps(store: EtcdStore, limit: int) -> Steps[int]:
+    """Remove up to ``limit`` expired rows, in as many transactions as their operations take; how many there were.
+
+    Raises:
+        CommitUnknownError: an answer was lost; rows may have been removed.
+        EngineTimeoutError, ReadOnlyError, StorageFullError, EngineError.
+    """
+    store.require_own_cluster()
+    reading = EtcdReading(store, hiding=False, attempts=store.attempts())
+    swept = 0
+    # A row is two deletions and a comparison; one comparison and the marker are those of the transaction.
+    most = (store.max_ops - 2) // 2
+    while swept < limit:
+        try:
+            pin, entries = yield from _due_entries(reading, most)
+        except CompactedError:
+            entries, pin = None, None
+        if entries is not None and pin is not None:
+            if not entries:
+                return swept
+            chosen = _first_rows(entries, limit - swept)
+            request = _removal(store, pin, chosen)
+            answer = yield from call_commit(store.session, request, reading.attempts)
+            if answer.succeeded:
+                swept += sum(one.is_current for one in chosen)
+                if any(one.is_current for one in chosen):
+                    store.require_answer_of_own_cluster(answer.header)
+                    store.committed(pin.base + answer.header.revision, None)
+                continue
+        if not (yield from reading.attempts.pause()):
+            raise contended(store.url)
+    return swept
+
+
+def _due_entries(reading: EtcdReading, most: int) -> Steps[tuple[Pin, list[DueEntry]]]:
+    """Return the state, and its first entries whose time has come, with their rows."""
+    store = reading.store
+    keys, due_ms = store.keys, store.clock.now_ms() - skew_ms(store)
+    entries = RangeRequest(
+        key=keys.deadlines, range_end=keys.deadlines + encode_deadline(due_ms + 1), limit=most, keys_only=True
+    )
+    request = TxnRequest(success=[store.system_range(), RequestOp(request_range=entries)])
+    answer = yield from call_read(store.session, request, reading.attempts)
+    pin = store.take(answer)
+    found = [(one.key, *parse_deadline_key(keys, one.key)) for one in answer.responses[1].response_range.kvs]
+    rows = yield from rows_at(reading, pin, [point(row_key) for _, _, row_key in found])
+    return pin, [
+        DueEntry(key, deadline, row_key, stored[0] if stored else None)
+        for (key, deadline, row_key), stored in zip(found, rows, strict=True)
+    ]
+
+
+def _first_rows(entries: Sequence[DueEntry], most: int) -> list[DueEntry]:
+    """Return the entries up to the last of so many rows; each row once."""
+    chosen: list[DueEntry] = []
+    rows = 0
+    for one in entries:
+        if rows == most and one.is_current:
+            break
+        rows += one.is_current
+        chosen.append(one)
+    return chosen
+
+
+def _removal(store: EtcdStore, pin: Pin, entries: Sequence[DueEntry]) -> TxnRequest:
+    """Return the transaction that removes entries, and the rows that they belong to."""
+    keys: Keys = store.keys
+    request = TxnRequest(compare=[record_compare(store)])
+    for one in entries:
+        revision = 0 if one.row is None else revision_of_row(one.row, pin)
+        request.compare.append(revision_compare(keys.rows + one.row_key, revision))
+        request.success.append(RequestOp(request_delete_range=DeleteRangeRequest(key=one.key)))
+        if one.is_current:
+            request.success.append(RequestOp(request_delete_range=DeleteRangeRequest(key=keys.rows + one.row_key)))
+    if any(one.is_current for one in entries):
+        request.success.append(clock_op(store))
+    return request
