@@ -17,6 +17,7 @@ from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
+from kvmodels.engines.etcd.engine import ETCD_TRAITS
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import POSTGRES_TRAITS
@@ -39,7 +40,7 @@ DOCS = REPOSITORY / "docs"
 
 def limit_rows() -> list[str]:
     """The table of limits as the page has to show it."""
-    known = [Limits.EMBEDDED, Limits.LMDB, Limits.DENO, Limits.DENOKV_SERVER, Limits.MATTERMOST]
+    known = [Limits.EMBEDDED, Limits.LMDB, Limits.DENO, Limits.DENOKV_SERVER, Limits.ETCD, Limits.MATTERMOST]
     return [
         f"| `{field.name}` | " + " | ".join(number_or_none(getattr(limits, field.name)) for limits in known) + " |"
         for field in fields(Limits)
@@ -60,11 +61,11 @@ def test_the_page_of_limits_shows_the_limits():
 
 def test_the_table_of_capabilities_shows_those_of_the_engines(tmp_path):
     engines: list[Engine] = [MemoryEngine(), SqliteEngine(str(tmp_path / "a.db")), LmdbEngine(str(tmp_path / "lmdb"))]
-    known = [*(engine.capabilities.traits for engine in engines), POSTGRES_TRAITS, CONNECT_TRAITS]
+    known = [*(engine.capabilities.traits for engine in engines), POSTGRES_TRAITS, ETCD_TRAITS, CONNECT_TRAITS]
     for engine in engines:
         engine.close()
     page = (DOCS / "guides" / "engines.md").read_text("utf-8")
-    shown = [line.split(" | ")[:-1] for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 6]
+    shown = [line.split(" | ")[:-1] for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 7]
     names = [field.name for field in fields(Traits)]
     assert shown == [[f"| `{name}`", *(shown_trait(name, getattr(traits, name)) for traits in known)] for name in names]
 

@@ -76,7 +76,8 @@ def open_kv(
         url: ``memory://`` (a new store), ``memory://name`` (shared in the process), a path, ``sqlite:///relative``,
             ``sqlite:////absolute``, ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the
             extra ``lmdb``), ``postgresql://user@host/database`` (needs the extra ``postgres``), ``https://host/path``
-            or ``http://localhost:4512`` (a KV Connect database; needs the extra ``connect``).
+            or ``http://localhost:4512`` (a KV Connect database; needs the extra ``connect``),
+            ``etcd://h1:2379,h2:2379,h3:2379/prefix`` or ``etcds://`` (an etcd cluster; needs the extra ``etcd``).
         codec: the encoding of values: ``"msgpack"``, or ``"v8"``, which Deno uses; see
             ``docs/concepts/deno-values.md``. None for ``"v8"`` over KV Connect, else ``"msgpack"``.
         limits: maximum sizes; the smaller of these and the engine's apply.

@@ -80,7 +80,7 @@ class PagedRange:
         """Take in the rows of a page."""
         rows = rows_of(self._keys, page.kvs, pin.base)
         now = pin.now_ms
-        live = [row for row in rows if row[4] is None or row[4] > now] if hiding else rows
+        live = [row for row in rows if row.expire_at is None or row.expire_at > now] if hiding else rows
         self.rows += live
         if self._left is not None:
             self._left -= len(live)

@@ -1,0 +1,145 @@
+"""URLs, variables of etcdctl and options of a store in etcd; what makes no sense is refused before anything is sent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvmodels import open_kv
+from kvmodels.engines.etcd.settings import TlsPaths, credentials_of, limits_of, location_of, tls_of
+from kvmodels.errors import EngineTimeoutError, InvalidArgumentError, KvModelsError
+from kvmodels.limits import Limits
+
+SECRET = "s3cr:t@/x"
+NOWHERE = "etcd://127.0.0.1:1/app"
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENDPOINTS", "CACERT", "CERT", "KEY", "USER", "PASSWORD"):
+        monkeypatch.delenv(f"ETCDCTL_{name}", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoints", "prefix", "encrypted"),
+    [
+        ("etcd://h", ("h:2379",), "/kvmodels", False),
+        ("etcd://h/", ("h:2379",), "/kvmodels", False),
+        ("etcds://h1:2379,h2:2380/app", ("h1:2379", "h2:2380"), "/app", True),
+        ("etcd://[::1]:2379/a/b.c/", ("[::1]:2379",), "/a/b.c", False),
+    ],
+)
+def test_a_url_names_endpoints_and_a_prefix(url, endpoints, prefix, encrypted):
+    assert location_of(url) == (endpoints, prefix, encrypted)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "etcd://h:0/app",
+        "etcd://h:70000/app",
+        "etcd://h1,,h2/app",
+        "etcd://h/a//b",
+        "etcd://h/a b",
+        "etcd://h/a?x=1",
+        f"etcd://user:{SECRET}@h/app",
+        f"etcd://h/app?password={SECRET}",
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_without_its_secrets(url):
+    with pytest.raises(InvalidArgumentError) as caught:
+        open_kv(url)
+    assert caught.value.argument == "url"
+    assert SECRET not in str(caught.value)
+
+
+def test_without_hosts_the_variable_of_etcdctl_names_them(monkeypatch):
+    monkeypatch.setenv("ETCDCTL_ENDPOINTS", "h1:2379, https://h2:2380/")
+    assert location_of("etcd:///app") == (("h1:2379", "h2:2380"), "/app", True)
+    monkeypatch.setenv("ETCDCTL_ENDPOINTS", "")
+    with pytest.raises(InvalidArgumentError, match="ETCDCTL_ENDPOINTS"):
+        location_of("etcd:///app")
+
+
+def test_options_come_before_the_variables_of_etcdctl(monkeypatch):
+    assert credentials_of(None, None) is None
+    monkeypatch.setenv("ETCDCTL_USER", f"root:{SECRET}")
+    assert credentials_of(None, None) == ("root", SECRET)
+    assert credentials_of("ada", "other") == ("ada", "other")
+    monkeypatch.setenv("ETCDCTL_USER", "root")
+    with pytest.raises(InvalidArgumentError) as caught:
+        credentials_of(None, None)
+    assert caught.value.argument == "password"
+    monkeypatch.setenv("ETCDCTL_PASSWORD", SECRET)
+    assert credentials_of(None, None) == ("root", SECRET)
+    assert SECRET not in repr(credentials_of(None, None))
+
+
+def test_files_for_tls_are_read_or_refused(tmp_path: Path, monkeypatch):
+    file = tmp_path / "ca.pem"
+    file.write_text("certificate")
+    found = tls_of(TlsPaths(file, None, None), encrypted=True)
+    assert found == (b"certificate", None, None)
+    assert "certificate" not in repr(found)
+    monkeypatch.setenv("ETCDCTL_CACERT", str(file))
+    assert tls_of(TlsPaths(None, None, None), encrypted=True) == (b"certificate", None, None)
+    assert tls_of(TlsPaths(None, None, None), encrypted=False) is None
+    for paths, encrypted, argument in (
+        (TlsPaths(tmp_path / "absent", None, None), True, "cacert"),
+        (TlsPaths(None, file, None), True, "key"),
+        (TlsPaths(None, None, file), True, "cert"),
+        (TlsPaths(file, None, None), False, "cacert"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            tls_of(paths, encrypted=encrypted)
+        assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_txn_ops": 15},
+        {"max_txn_ops": True},
+        {"busy_timeout": 0},
+        {"snapshot_max_age": "day"},
+        {"allow_lossy_server": 1},
+        {"accept_restore": None},
+        {"user": 5},
+        {"password": b"x"},
+        {"change_log": 60},
+        {"pool_size": 5},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(InvalidArgumentError) as caught:
+        open_kv(NOWHERE, **options)
+    assert caught.value.argument in options
+
+
+def test_limits_follow_the_operations_of_a_transaction():
+    assert limits_of(128) == Limits.ETCD
+    assert (limits_of(10_000).max_checks, limits_of(10_000).max_mutations) == (4_999, 4_996)
+
+
+def test_a_cluster_that_is_not_there_is_a_timeout_that_says_why():
+    with pytest.raises(EngineTimeoutError) as caught:
+        open_kv(NOWHERE, busy_timeout=0.2, user="root", password=SECRET)
+    assert "refused" in str(caught.value.reason)
+    assert SECRET not in str(caught.value)
+
+
+def test_without_the_packages_the_extra_is_named():
+    code = (
+        "import sys\nsys.modules['grpc'] = None\nfrom kvmodels import open_kv, UnsupportedError\n"
+        f"try:\n    open_kv({NOWHERE!r})\nexcept UnsupportedError as error:\n    print(error.hint)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "kvmodels[etcd]" in shown
+
+
+def test_errors_of_this_engine_are_those_of_the_library():
+    with pytest.raises(KvModelsError):
+        open_kv("etcd:/missing/slash")
