@@ -160,8 +160,9 @@ def _store_attributes(url: str | None) -> Attributes:
     """Return the attributes that the URL of a store determines; a path without a scheme is an SQLite file."""
     parts = urlsplit(url or "memory://")
     system = parts.scheme if len(parts.scheme) > 1 else "sqlite"  # the scheme of C:\\store.db is a drive
+    system = "etcd" if system == "etcds" else system
     attributes: Attributes = {"db.system.name": system}
-    if system != "postgresql":
+    if system not in ("etcd", "postgresql"):
         location = (url or "").partition("://")[2].removeprefix("/") if parts.scheme == system else url or ""
         return attributes | ({"db.namespace": location} if location else {})
     if parts.path.strip("/"):

@@ -213,6 +213,11 @@ async def test_tasks_keep_their_spans_apart(telemetry: Telemetry):
             },
         ),
         ("postgresql://a.org,b.org/shop", {"db.system.name": "postgresql", "db.namespace": "shop"}),
+        ("etcds://h1:2379,h2:2379/shop/a", {"db.system.name": "etcd", "db.namespace": "shop/a"}),
+        (
+            "etcd://h1:2379/shop",
+            {"db.system.name": "etcd", "db.namespace": "shop", "server.address": "h1", "server.port": 2379},
+        ),
         ("postgresql:///shop", {"db.system.name": "postgresql", "db.namespace": "shop"}),
     ],
 )

@@ -73,8 +73,8 @@ def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conf
         InvalidValueError, UnsupportedError, LimitExceededError, ReadOnlyError, EngineError: nothing was applied.
     """
     _require_supported(write.mutations)
-    store.require_own_cluster()
     reading = EtcdReading(store, hiding=False, attempts=store.attempts())
+    yield from require_own_cluster(reading)
     depends = _depending(write.mutations)
     seen: Seen | None = None
     if depends:
@@ -91,6 +91,16 @@ def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conf
             return _committed(store, answer, earliest)
         seen = yield from _seen(reading, write.checks, depends, answer)
     raise contended(store.url)
+
+
+def require_own_cluster(reading: EtcdReading) -> Steps[None]:
+    """Refuse writes to a store that was restored into another cluster. Raises EngineError.
+
+    Its record is read again first: another program may have accepted the restore.
+    """
+    if reading.store.is_restored:
+        yield from pin_steps(reading)
+    reading.store.require_own_cluster()
 
 
 def clock_op(store: EtcdStore) -> RequestOp:

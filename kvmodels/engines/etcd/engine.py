@@ -163,7 +163,7 @@ class EtcdEngine:
         self._transport = EtcdThreadTransport(self._tls)
         self._store = EtcdStore(keys_of(location.prefix), session, options, EngineClock(clock))
         self._background = EtcdBackground(self._store, self._transport)
-        self.capabilities = Capabilities(ETCD_TRAITS, native=self, turns=Turns())
+        self.capabilities = Capabilities(ETCD_TRAITS, native=self, turns=Turns(), size_reader=self)
         forget_after_fork(self)
         try:
             self._background.opened(self.run(lambda: open_steps(self._store)))
@@ -280,6 +280,14 @@ class EtcdEngine:
         self.require_open()
         del path
         raise without_backup(self._url)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of the database of one member in bytes, which holds all stores of the cluster.
+
+        Raises:
+            ClosedError, EngineTimeoutError, EngineError.
+        """
+        return {"etcd": self.run(lambda: self._store.session.database_bytes(self._store.attempts()))}
 
     def native(self) -> EtcdAsyncEngine:
         """Return the form for the running event loop, always the same one."""

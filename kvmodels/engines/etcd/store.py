@@ -135,10 +135,15 @@ class EtcdStore:
             known = self.known = KnownRecord(decode_record(stored.value), stored.mod_revision)
         return known
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the last answer came from another cluster than that of the record."""
+        return self.known is not None and self._cluster_id not in (0, self.known.record.cluster_id)
+
     def require_own_cluster(self) -> None:
         """Refuse writes to a store that was restored into another cluster. Raises EngineError."""
         known = self.known
-        if known is not None and self._cluster_id not in (0, known.record.cluster_id):
+        if known is not None and self.is_restored:
             raise restored(self.url, self._cluster_id, known.record.cluster_id)
 
     def require_answer_of_own_cluster(self, header: ResponseHeader) -> None:

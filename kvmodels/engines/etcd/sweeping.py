@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kvmodels.core.operations import Row, point
 from kvmodels.engines.etcd.checks import revision_compare, revision_of_row
-from kvmodels.engines.etcd.commits import clock_op, record_compare
+from kvmodels.engines.etcd.commits import clock_op, record_compare, require_own_cluster
 from kvmodels.engines.etcd.errors import contended
 from kvmodels.engines.etcd.layout import Keys, encode_deadline, parse_deadline_key
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit, call_read
@@ -66,8 +66,8 @@ def sweep_steps(store: EtcdStore, limit: int) -> Steps[int]:
         CommitUnknownError: an answer was lost; rows may have been removed.
         EngineTimeoutError, ReadOnlyError, StorageFullError, EngineError.
     """
-    store.require_own_cluster()
     reading = EtcdReading(store, hiding=False, attempts=store.attempts())
+    yield from require_own_cluster(reading)
     swept = 0
     # A row is two deletions and a comparison; one comparison and the marker are those of the transaction.
     most = (store.max_ops - 2) // 2

@@ -169,6 +169,27 @@ class EtcdSession:
                 self._require_lossless(endpoint)
             return endpoint
 
+    def database_bytes(self, attempts: EtcdAttempts) -> Steps[int]:
+        """Return the size of the database of an endpoint, which holds everything in the cluster.
+
+        Raises:
+            EngineError, EngineTimeoutError.
+        """
+        while True:
+            endpoint = yield from self.current(attempts, writing=False)
+            try:
+                status: StatusResponse = yield EtcdCall(
+                    endpoint.address, STATUS, StatusRequest(), endpoint.metadata, attempts.within(VERIFY_S)
+                )
+            except CallFailedError as error:
+                failure = error
+            else:
+                return status.db_size
+            if kind_of(failure) is FailureKind.REFUSED:
+                raise refused(failure, self.url, self.prefix, writing=False)
+            self.failed(endpoint)
+            yield from attempts.again(self.url, reason_of(failure))
+
     def failed(self, endpoint: VerifiedEndpoint) -> None:
         """Have the next call ask another endpoint, and this one for its version before it is used again."""
         self._pass_over(endpoint.address)
