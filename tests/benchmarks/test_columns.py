@@ -40,6 +40,7 @@ def test_a_column_runs_every_row_and_passes_every_check(column, tmp_path):
         pytest.param("kvmodels-async-sqlite-commit", marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.servers
 def test_a_column_in_processes_of_its_own_loses_no_increment_of_four(name):
     told: list[str] = []
     plan = Plan((COLUMNS[name],), WORKLOAD, rounds=1, row_seconds=0.05, progress=told.append)

@@ -11,6 +11,8 @@ from benchmarks.measuring import folder_bytes, resident_bytes
 from benchmarks.processes import WorkerFailedError, WorkerProcess
 from benchmarks.results import imported_by, machine
 
+pytestmark = pytest.mark.servers
+
 
 def test_imports_are_timed_in_turns():
     taken = imports.measure({"nothing": "pass", "json": "import json"}, rounds=3)

@@ -27,6 +27,7 @@ from kvmodels.errors import DecodeError, EngineError, SchemaMismatchError
 from tests.copying.contents import contents, dumped, fill
 from tests.engines.processes import start
 from tests.oracle import audit, read_store, spec_of
+from tests.worlds import in_test_servers
 from tests.zoo import Account
 
 LOADING = """
@@ -70,7 +71,7 @@ STOPPING = """
 """
 
 
-@pytest.mark.parametrize("lines", [0, 1, 2, 800, 3_000, 4_503])
+@pytest.mark.parametrize("lines", [800, 4_503, *in_test_servers(0, 1, 2, 3_000)])
 def test_a_load_that_was_killed_is_recognised_wherever_it_was_and_a_restart_completes_it(dump, tmp_path, lines):
     path, whole = dump
     url = tmp_path / "store.db"
@@ -96,6 +97,7 @@ def test_a_load_that_was_killed_is_recognised_wherever_it_was_and_a_restart_comp
         assert audit(read_store(db.kv), [spec_of(Account)]) == []
 
 
+@pytest.mark.servers
 def test_a_load_that_is_killed_at_any_time_leaves_nothing_half_or_all_and_the_store_tells_which(dump, tmp_path):
     path, whole = dump
     chance = random.Random(11)
@@ -198,6 +200,7 @@ def test_a_load_into_a_used_store_that_is_killed_is_correct_and_is_completed_by_
         assert db.check().ok
 
 
+@pytest.mark.servers
 def test_a_restarted_load_that_is_killed_too_is_no_obstacle(dump, tmp_path):
     path, whole = dump
     url = tmp_path / "store.db"

@@ -54,6 +54,7 @@ def test_the_demo_ends_well_and_a_second_run_opens_the_file_again(tmp_path, sour
     assert "Everything is as it should be" in text
 
 
+@pytest.mark.servers
 def test_the_demo_fails_when_a_writer_loses_one_update(tmp_path, source):
     demo, output = demo_on(tmp_path / "airports.db", source, lose_one)
     assert demo.run(ROUNDS) == 1
@@ -80,6 +81,7 @@ def test_the_demo_fails_when_a_record_is_missing(tmp_path, source):
     assert [problem.split(":")[0] for problem in demo.problems][:1] == ["record LSZB"]
 
 
+@pytest.mark.servers
 def test_the_demo_fails_when_an_index_entry_is_missing(tmp_path, source):
     path = tmp_path / "airports.db"
     demo, _ = demo_on(path, source)
@@ -94,6 +96,7 @@ def test_the_demo_fails_when_an_index_entry_is_missing(tmp_path, source):
     ]
 
 
+@pytest.mark.servers
 def test_the_command_goes_on_with_an_interrupted_load(tmp_path, source, monkeypatch, capsys):
     path = tmp_path / "airports.db"
     half = dict(list(source.items())[: len(source) // 2])

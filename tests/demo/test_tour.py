@@ -70,6 +70,7 @@ def test_mypy_accepts_the_tours_in_strict_mode():
     assert (result.stdout, result.returncode) == ("", 0)
 
 
+@pytest.mark.servers
 def test_pyright_accepts_the_tours_in_strict_mode(tmp_path: Path):
     for source in SOURCES.values():
         shutil.copy(source, tmp_path)  # pyright includes nothing from outside of the folder of its project

@@ -219,7 +219,14 @@ def test_what_another_process_committed_is_read_at_once(tmp_path: Path):
     engine.close()
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("sqlite", KILLS), ("lmdb", KILLS // 2)])
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [
+        ("sqlite", 15),
+        pytest.param("sqlite", KILLS, marks=pytest.mark.servers),
+        pytest.param("lmdb", KILLS // 2, marks=pytest.mark.servers),
+    ],
+)
 def test_killed_writers_lose_nothing_acknowledged(kind: str, kills: int, url_of: Callable[..., str]):
     """Each writer is killed with SIGKILL at a random moment between its first and its last acknowledgement."""
     url = url_of(kind)

@@ -16,6 +16,8 @@ from tests.evolution.cast import FIXED, MOVING, RELEASES, Upgraded
 from tests.evolution.mutants_of_releases import MUTANTS
 from tests.oracle import audit, read_store, spec_of
 
+pytestmark = pytest.mark.servers
+
 SEED = 7
 NAMES = [release.__name__ for release in RELEASES]
 

@@ -16,6 +16,8 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.growth.counting import CountingEngine, Reads, virtual_machine_steps
 
+pytestmark = pytest.mark.servers
+
 COLORS = 8
 
 

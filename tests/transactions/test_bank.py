@@ -65,6 +65,7 @@ def processes_of_threads(url, processes, threads, rounds):
 
 
 @FILES
+@pytest.mark.servers
 def test_four_processes_of_two_threads_move_money_and_the_sum_holds(url_of, engine):
     processes_of_threads(url_of(engine), processes=4, threads=2, rounds=8)
 

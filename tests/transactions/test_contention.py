@@ -66,6 +66,7 @@ def processes_transfer(url: str, processes: int, threads: int, each: int) -> Non
 
 
 @FILES
+@pytest.mark.servers
 def test_all_threads_of_all_processes_that_transfer_succeed_by_default(url_of, engine):
     processes_transfer(url_of(engine), processes=2, threads=4, each=5)
 

@@ -28,8 +28,9 @@ from kvmodels.flows.writing import removals
 from kvmodels.runtime.sync import perform
 from tests.transactions.models import Account, Note
 from tests.transactions.rival import Rival, rival_of
+from tests.worlds import in_test_servers
 
-FILES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+FILES = pytest.mark.parametrize("engine", ["sqlite", *in_test_servers("lmdb")])
 POLICY = RetryPolicy(attempts=12, initial_s=0, deadline_s=600)
 BEATEN = 2
 """Runs that the other process beats: the one without a turn, and the first one with it."""

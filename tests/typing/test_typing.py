@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "typing_tests"
 PASSING = sorted(FOLDER.glob("must_pass*.py"))
