@@ -158,7 +158,7 @@ class EtcdEngine:
         most = limits_of(max_txn_ops)
         self._limits = most if limits is None else limits.within(most)
         session = EtcdSession(
-            location.endpoints, self._url, location.prefix, credentials, allow_lossy_server=allow_lossy_server
+            location.endpoints, self._url, f"{location.prefix}/", credentials, allow_lossy_server=allow_lossy_server
         )
         self._transport = EtcdThreadTransport(self._tls)
         self._store = EtcdStore(keys_of(location.prefix), session, options, EngineClock(clock))

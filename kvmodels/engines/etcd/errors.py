@@ -38,7 +38,7 @@ _ELSEWHERE: Final = (
 _LOST_CODES: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN", "CANCELLED", "INTERNAL", "ABORTED", "DATA_LOSS")
 _OLD_TOKENS: Final = ("etcdserver: invalid auth token", "etcdserver: revision of auth store is old")
 _WRONG_CREDENTIALS: Final = ("etcdserver: authentication failed", "etcdserver: user name is empty")
-_TLS: Final = ("handshake", "certificate", "ssl")
+_TLS: Final = ("handshake", "certificate", "ssl", "tsi_")
 
 
 class FailureKind(Enum):
@@ -139,9 +139,7 @@ def refused(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> 
 
 def _forbidden(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> KvModelsError:
     kind = "readwrite" if writing else "read"
-    hint = (
-        f"Grant the user's role the keys of the store: etcdctl role grant-permission --prefix ROLE {kind} {prefix!r}."
-    )
+    hint = f"Grant the user's role the keys of the store: etcdctl role grant-permission --prefix ROLE {kind} {prefix}."
     if writing:
         return ReadOnlyError("the user may not write the store", url=url, reason=reason_of(error), hint=hint)
     return EngineError("the user may not read the store", url=url, reason=reason_of(error), hint=hint)
@@ -173,7 +171,7 @@ def busy(url: str, reason: str) -> EngineTimeoutError:
         "no endpoint answered in time",
         url=url,
         reason=reason,
-        hint="Check that most members of the cluster are running and reachable, then try again.",
+        hint="Check that most members of the cluster are running and reachable; if they use TLS, the URL begins with etcds://.",
     )
 
 
