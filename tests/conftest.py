@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kvmodels import Limits, OperationTooLargeError
+from kvmodels import Limits, OperationTooLargeError, UnsupportedError
 from kvmodels._support import switches
 from kvmodels.api import opening as codecs
 from kvmodels.codecs.v8.codec import V8Codec
@@ -28,6 +28,7 @@ from kvmodels.engines.memory import engine as memory
 from tests import general_suites, limited_suites, server_suites
 from tests.connect.stores import ConnectStores
 from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
+from tests.etcd.stores import EtcdStores
 from tests.kept_process import shared
 from tests.limited_engine import FEW, limited
 from tests.limited_suites import TOO_LARGE
@@ -90,7 +91,7 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     over_connect = server == "connect"
-    stores = ConnectStores() if over_connect else ServerStores(request.getfixturevalue("databases_on")(server), server)
+    stores = _stores_on(server, request)
     with pytest.MonkeyPatch.context() as patch:
         if over_connect:  # the suites open their stores with the codec by default
             patch.setattr(codecs, "_CODECS", dict.fromkeys(("msgpack", "v8"), V8Codec))
@@ -99,6 +100,16 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(request.module, "MemoryEngine", stores.open)
         yield
     stores.close()
+
+
+def _stores_on(server: str, request: pytest.FixtureRequest) -> ConnectStores | EtcdStores | ServerStores:
+    if server == "connect":
+        return ConnectStores()
+    if server in ETCD_NAMES:
+        many = request.module.__name__ in server_suites.WITH_MANY_OPERATIONS
+        options = {"max_txn_ops": ETCD_OPERATIONS} if many else {}
+        return EtcdStores(request.getfixturevalue(f"{server}_server"), _unique_name(request), options)
+    return ServerStores(request.getfixturevalue("databases_on")(server), server)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,9 +134,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK
         )
     servers = server_suites.servers_of(module, test)
-    connect = server_suites.connect_of(module, test)
-    if servers or connect:
-        runs = [pytest.param(None, id="here"), *in_test_servers(*servers), *connect]
+    others = [*server_suites.connect_of(module, test), *server_suites.etcd_of(module, test)]
+    if servers or others:
+        runs = [pytest.param(None, id="here"), *in_test_servers(*servers), *others]
         metafunc.parametrize("_server_stores", runs, indirect=True)
 
 
@@ -157,14 +168,22 @@ def _is_superfluous(callspec: Any) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """An operation that is over a limit is refused by the library, and says by which."""
-    limits: Any = pyfuncitem.callspec.params.get("_store_limits") if hasattr(pyfuncitem, "callspec") else None
-    limit = TOO_LARGE.get(pyfuncitem.originalname) if limits is not None else None
+    """An operation that is over a limit is refused by the library, and says by which; so is what an engine lacks."""
+    parameters: dict[str, Any] = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
+    name = pyfuncitem.originalname
+    limits: Any = parameters.get("_store_limits")
+    on_etcd = parameters.get("_server_stores") in ETCD_NAMES
+    if on_etcd and name in server_suites.REFUSED_ON_ETCD:
+        with pytest.raises(UnsupportedError):
+            yield
+        return True
+    limit = server_suites.TOO_LARGE_ON_ETCD.get(name) if on_etcd else None
+    limit = TOO_LARGE.get(name) if limits is not None else limit
     if limit is None:
         return (yield)
     with pytest.raises(OperationTooLargeError) as caught:
         yield
-    assert (caught.value.limit, caught.value.limits) == (limit, limits.name)
+    assert (caught.value.limit, caught.value.limits) == (limit, "ETCD" if on_etcd else limits.name)
     return True
 
 

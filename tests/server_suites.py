@@ -131,6 +131,83 @@ def connect_of(module: str, test: str) -> list[Any]:
     return in_test_servers("connect") if module in OVER_CONNECT and test not in NOT_OVER_CONNECT else []
 
 
+ON_ETCD = frozenset(
+    {
+        "tests.bulk.test_partial_upserts",
+        "tests.bulk.test_refused_records",
+        "tests.bulk.test_upserts",
+        "tests.damage.test_counters",
+        "tests.evolution.test_building_kinds",
+        "tests.evolution.test_online_build",
+        "tests.expiry.test_models",
+        "tests.hooks.test_hooks",
+        "tests.locks.test_locks",
+        "tests.query.test_distinct",
+        "tests.query.test_query_sets",
+        "tests.query.test_unions",
+        "tests.queues.test_listeners",
+        "tests.queues.test_messages",
+        "tests.references.test_on_delete",
+        "tests.references.test_verbs",
+        "tests.transactions.test_bank",
+        "tests.transactions.test_blocks",
+        "tests.transactions.test_objects",
+        "tests.transactions.test_raw_keys",
+        "tests.watch.test_keys",
+        "tests.watch.test_prefixes",
+        "tests.watch.test_records",
+    }
+)
+"""They run on one node of etcd 3.4.23 as well, with 63 checks and 60 mutations in an operation."""
+
+ON_THREE_NODES = frozenset({"tests.transactions.test_blocks"})
+"""They run on three nodes as well."""
+
+WITH_MANY_OPERATIONS = frozenset(
+    {
+        "tests.evolution.test_online_build",
+        "tests.query.test_distinct",
+        "tests.query.test_query_sets",
+    }
+)
+"""They fill their stores with one large operation: etcd is opened with ``max_txn_ops=``, as it is started."""
+
+TOO_LARGE_ON_ETCD = {
+    "test_a_commit_is_never_cut_in_two": "max_mutations",
+    "test_the_batches_of_many_records_hold_each_of_them": "max_checks",
+    "test_the_state_comes_in_bounded_batches_and_changes_meanwhile_come_afterwards": "max_mutations",
+}
+"""Tests whose operation cannot be done within the limits of etcd, by the limit that the error names."""
+
+REFUSED_ON_ETCD = frozenset({"test_a_key_that_ends_with_the_versionstamp_of_the_commit"})
+"""Tests of what etcd cannot do: UnsupportedError says so."""
+
+NOT_ON_ETCD = frozenset(
+    {
+        # Etcd keeps changes until they are compacted, whatever `change_log=` says.
+        "test_a_store_without_a_change_log_says_so_at_the_first_item",
+        "test_a_watch_that_fell_behind_the_log_is_told",
+        "test_review_21_older_than_the_log_is_an_error_and_a_start_from_the_beginning_works",
+        "test_what_cannot_be_watched_is_refused",
+        # They move the clock of the engine: in etcd that is of the clients, so whoever waits measures a lease.
+        "test_M2_a_late_unlock_does_not_remove_the_lock_of_another",
+        "test_M3_the_holder_is_told_that_the_lock_is_lost",
+        "test_M4_a_free_lock_with_somebody_in_line_is_not_for_a_newcomer",
+        "test_the_asynchronous_lock_says_the_same_as_the_synchronous_one",
+        "test_what_the_body_raises_is_not_hidden_by_a_lost_lock",
+        # It is of an engine whose answers are never lost, and so without the row of the last token.
+        "test_the_fence_and_the_progress_of_a_finished_build_are_gone",
+    }
+)
+
+
+def etcd_of(module: str, test: str) -> list[Any]:
+    """The parameters for runs on etcd, if a test has some."""
+    if module not in ON_ETCD or test in ONCE or test in NOT_ON_ETCD:
+        return []
+    return in_test_servers("etcd34", *(["etcd34x3"] if module in ON_THREE_NODES else []))
+
+
 def servers_of(module: str, test: str) -> tuple[str, ...]:
     """The servers on which a test runs again."""
     if module not in SUITES or test in ONCE:
