@@ -150,10 +150,10 @@ def compile_in_full(
         for change in changes:
             fold.add(change)
         violation = fold.resolve({change.key: change for change in changes})
+        if violation is not None:
+            return violation  # whatever the other rows are
         if fold.needed:
             return NeedRows(frozenset(fold.needed))
-        if violation is not None:
-            return violation
         if not fold.evicted:
             return CompiledWrite(fold.write())
         changes.extend(fold.evicted)
@@ -450,8 +450,9 @@ class _Fold:
                 if held and not index.readable and not rules.is_expired(row, self._now_ms):
                     self._record_duplicate(key, claim, row)
                     return None
+                needed = len(self.needed)
                 if not self._evict(change, row, owner, changes):
-                    return None if self.needed else Violation(change, index, key, owner)
+                    return Violation(change, index, key, owner) if len(self.needed) == needed else None
         self.check(rules.slot_check(key, row))
         value, encoding = entry_value(self._codec, index.layout, True, change)
         if (

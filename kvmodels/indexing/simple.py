@@ -197,11 +197,11 @@ class RecordWriter:
         if len(changes) > 1 and len({mutation[0] for mutation in mutations}) < len(mutations):
             return None
         if rows is not None and claimed:
+            if any(rows.get(key) is not None for key in claimed):
+                return None  # it may be refused without the others
             unread = frozenset([key for key in claimed if key not in rows])
             if unread:
                 return NeedRows(unread)
-            if any(rows[key] is not None for key in claimed):
-                return None
         return _new(AtomicWrite, ((*checks,), (*mutations,)))
 
     def _add(self, change: RecordChange, checks: list[Check], mutations: list[Mutation], claimed: list[bytes]) -> bool:
