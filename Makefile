@@ -37,8 +37,9 @@ demo: $(STAMP) ## load 28,298 airports into one file, or into a server with DATA
 test: $(STAMP) ## run the tests (under 5 minutes)
 	$(BIN)/python -m pytest $(PARALLEL)
 
-servers: ## install the servers of test-servers: PostgreSQL 15, pgbouncer and etcd 3.4 (as root, on Debian 12)
+servers: $(STAMP) ## install the servers of test-servers: PostgreSQL 15, pgbouncer and etcd 3.4 (as root, on Debian 12), and Deno's backend
 	@.ci/servers
+	@DENO_DIR=$(VENV)/denokv $(BIN)/deno cache --quiet --no-lock --no-config npm:@deno/kv-linux-x64-gnu@0.14.0
 
 test-servers: $(STAMP) ## run the tests on PostgreSQL and etcd that are not among those of `make test` (needs `make servers`)
 	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak'

@@ -26,7 +26,8 @@ from kvmodels.codecs.v8.codec import V8Codec
 from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
 from tests import general_suites, limited_suites, server_suites
-from tests.connect.stores import ConnectStores
+from tests.connect.denokv import DenokvServer
+from tests.connect.stores import SERVED, ConnectStores, Serve, on_denokv, on_own_servers, on_scripted_servers
 from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
 from tests.etcd.stores import EtcdStores
 from tests.kept_process import shared
@@ -90,7 +91,7 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
     if server is None:
         yield
         return
-    over_connect = server == "connect"
+    over_connect = server in SERVED
     stores = _stores_on(server, request)
     with pytest.MonkeyPatch.context() as patch:
         if over_connect:  # the suites open their stores with the codec by default
@@ -103,8 +104,8 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _stores_on(server: str, request: pytest.FixtureRequest) -> ConnectStores | EtcdStores | ServerStores:
-    if server == "connect":
-        return ConnectStores()
+    if server in SERVED:
+        return ConnectStores(request.getfixturevalue("serving")(server))
     if server in ETCD_NAMES:
         many = request.module.__name__ in server_suites.WITH_MANY_OPERATIONS
         options = {"max_txn_ops": ETCD_OPERATIONS} if many else {}
@@ -252,6 +253,25 @@ def etcd34x3_server() -> Iterator[EtcdCluster]:
     """Three nodes of etcd 3.4.23, for this process of the test run."""
     with own_cluster(3, durable=False, max_txn_ops=str(ETCD_OPERATIONS)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def denokv() -> Iterator[DenokvServer]:
+    """The backend of Deno's own servers, in a process of the test run."""
+    with DenokvServer() as server:
+        yield server
+
+
+@pytest.fixture
+def serving(request: pytest.FixtureRequest) -> Callable[[str], Serve]:
+    """How a store is served by KV Connect, by a name in ``SERVED``."""
+
+    def serve(name: str) -> Serve:
+        if name == "connect-denokv":
+            return on_denokv(request.getfixturevalue("denokv"))
+        return on_own_servers if name == "connect-own" else on_scripted_servers
+
+    return serve
 
 
 @pytest.fixture

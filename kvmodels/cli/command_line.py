@@ -14,7 +14,7 @@ import typer
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import Output
-from kvmodels.cli.store import OpenStore, open_store
+from kvmodels.cli.store import NAME_A_STORE, OpenStore, open_store
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 """The option of commands that call ``confirm``."""
@@ -35,7 +35,12 @@ class CommandLine:
     output: Output
 
     def open(
-        self, *, writes: bool = False, creates: bool = False, codec: str | None = None
+        self,
+        *,
+        writes: bool = False,
+        creates: bool = False,
+        codec: str | None = None,
+        if_absent: str = NAME_A_STORE,
     ) -> AbstractContextManager[OpenStore]:
         """Open the store for the block of a ``with`` statement.
 
@@ -43,11 +48,14 @@ class CommandLine:
             writes: whether the command writes; otherwise a store that is given as a URL is opened read-only.
             creates: whether the store may be created if it does not exist.
             codec: the codec of a store that is given as a URL; None for the one it was written with.
+            if_absent: the hint for a path without a store.
 
         Returns:
             A context manager, which closes the store.
         """
-        return open_store(self.database, readonly=self.readonly, writes=writes, creates=creates, codec=codec)
+        return open_store(
+            self.database, readonly=self.readonly, writes=writes, creates=creates, codec=codec, if_absent=if_absent
+        )
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before data is destroyed; the answer is read from the terminal, and ``--yes`` gives it in advance.

@@ -30,6 +30,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
 _NEEDS_CLASSES: Final = "a URL has no model classes, which this command needs"
+NAME_A_STORE: Final = "Give the path of a store, or module:object."
 _NAME_THEM: Final = "Give the database of your program as module:object, such as -d myshop.database:db."
 
 
@@ -78,7 +79,13 @@ class OpenStore:
 
 @contextmanager
 def open_store(
-    given: str | None, *, readonly: bool, writes: bool, creates: bool = False, codec: str | None = None
+    given: str | None,
+    *,
+    readonly: bool,
+    writes: bool,
+    creates: bool = False,
+    codec: str | None = None,
+    if_absent: str = NAME_A_STORE,
 ) -> Generator[OpenStore]:
     """Open the database of a command, and close it afterwards.
 
@@ -88,6 +95,7 @@ def open_store(
         writes: whether the command writes.
         creates: whether the command may create the store.
         codec: the codec of a store that is given as a URL; None for the one it was written with.
+        if_absent: the hint for a path without a store.
 
     Raises:
         CommandError: no database is named, it cannot be imported, or ``--readonly`` forbids the command.
@@ -98,12 +106,15 @@ def open_store(
     if is_import_path(found.text):
         db = _opened(import_database(found), readonly=not writes, must_be_readonly=readonly)
     else:
-        db = Database(found.text, codec=codec or _codec_of(found, may_be_absent=creates), readonly=not writes)
+        if codec is None or not creates:  # of a given codec too: a misspelt name must not create a store
+            stored = _codec_of(found, may_be_absent=creates, if_absent=if_absent)
+            codec = codec or stored
+        db = Database(found.text, codec=codec, readonly=not writes)
     with db:
         yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
 
 
-def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str | None:
+def _codec_of(found: NamedDatabase, *, may_be_absent: bool, if_absent: str) -> str | None:
     """Return the codec that the first value of a store was written with; None for that of its engine.
 
     It opens the store read-only, so that no engine creates it. Raises CommandError: there is no file of this name.
@@ -118,7 +129,7 @@ def _codec_of(found: NamedDatabase, *, may_be_absent: bool) -> str | None:
             return None
         if is_absent_file(found.text):
             program = module_like(found.text, found.folder)
-            hint = f"Did you mean {program}?" if program else "Give the path of a store, or module:object."
+            hint = f"Did you mean {program}?" if program else if_absent
             raise CommandError(f"no store {found.text!r}", hint=hint) from error
         raise
     return None

@@ -408,6 +408,30 @@ class NativeEngine(Protocol):
         ...
 
 
+class KeyWatcher(Protocol):
+    """Waits for changes of some keys, on an engine that does not report every commit."""
+
+    def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
+        """Wait until a key may have changed since an earlier wait for the same keys, at most ``timeout_s`` seconds.
+
+        Args:
+            keys: the keys, at most ``max_ranges``.
+            after: what the earlier wait returned; 0 for the first one. A change after that return ends this wait.
+            timeout_s: seconds, 0 or more.
+
+        Returns:
+            ``after`` if nothing has changed; another number otherwise, or if the caller has to look for itself.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited.
+        """
+        ...
+
+    async def await_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
+        """Wait as ``wait_for_keys`` does, without blocking the running event loop."""
+        ...
+
+
 class PointReader(Protocol):
     """Reads one row without the lists of a ``ReadResult``."""
 
@@ -514,6 +538,7 @@ class Capabilities:
         submitting: a queue of operations that are committed together, without a thread for each.
         at_once: reads that wait for nothing.
         native: the asynchronous form, which the asynchronous driver uses in the place of threads.
+        key_watcher: waits for changes of some keys, where commits are not reported.
         point_reader: a faster read of one row.
         turn_readers: a faster read of many single rows in one turn of an event loop.
         remover: a removal that reads the record in its own transaction.
@@ -528,6 +553,7 @@ class Capabilities:
     submitting: SubmittingEngine | None = None
     at_once: AtOnceEngine | None = None
     native: NativeEngine | None = None
+    key_watcher: KeyWatcher | None = None
     point_reader: PointReader | None = None
     turn_readers: TurnReaderFactory | None = None
     remover: Remover | None = None

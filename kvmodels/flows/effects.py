@@ -132,6 +132,14 @@ class WaitForCommit(NamedTuple):
     seconds: float
 
 
+class WaitForKeys(NamedTuple):
+    """Wait until a key may have changed, if the engine has a ``KeyWatcher``; answered like ``wait_for_keys``."""
+
+    keys: tuple[bytes, ...]
+    after: int
+    seconds: float
+
+
 class ReadChanges(NamedTuple):
     """Read the changes in a range after a commit; answered like ``Engine.changes``."""
 
@@ -150,6 +158,7 @@ Request = (
     | TakeTurn
     | Now
     | WaitForCommit
+    | WaitForKeys
     | ReadChanges
 )
 
@@ -260,6 +269,15 @@ def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     Returns the versionstamp of the last commit. Raises ClosedError if the store was closed meanwhile.
     """
     answer: bytes = yield WaitForCommit(after, seconds)
+    return answer
+
+
+def wait_for_keys(keys: tuple[bytes, ...], after: int, seconds: float) -> Flow[int]:
+    """Wait until a key may have changed since the wait that returned ``after``, or ``seconds`` (0 or more) are over.
+
+    Returns ``after`` if nothing has changed. Raises ClosedError if the store was closed meanwhile.
+    """
+    answer: int = yield WaitForKeys(keys, after, seconds)
     return answer
 
 

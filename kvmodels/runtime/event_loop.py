@@ -45,6 +45,7 @@ from kvmodels.flows.effects import (
     Sleep,
     TakeTurn,
     WaitForCommit,
+    WaitForKeys,
     steps_of,
 )
 from kvmodels.runtime.sync import perform, read_one_row, release_writes, tell
@@ -176,6 +177,10 @@ async def _perform_natively(
         return await (native.count(*request) if snapshot is None else snapshot.count(request.ranges))
     if type(request) is WaitForCommit:
         return await native.wait_for_commit(request.after, request.seconds)
+    if type(request) is WaitForKeys:
+        watcher = engine.capabilities.key_watcher
+        assert watcher is not None  # see ``Watch.following``
+        return await watcher.await_keys(*request)
     if type(request) is ReadChanges:
         return await native.changes(request.one, request.after)
     return perform(engine, request)  # only Now, which does not wait, is left

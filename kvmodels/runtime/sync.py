@@ -35,6 +35,7 @@ from kvmodels.flows.effects import (
     Sleep,
     TakeTurn,
     WaitForCommit,
+    WaitForKeys,
     steps_of,
 )
 
@@ -197,6 +198,10 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return reserver.reserve_writes(request.seconds)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)
+    if type(request) is WaitForKeys:
+        watcher = engine.capabilities.key_watcher
+        assert watcher is not None  # see ``Watch.following``
+        return watcher.wait_for_keys(*request)
     if type(request) is ReadChanges:
         return engine.changes(request.one, request.after)
     return engine.now_ms()

@@ -31,6 +31,7 @@ from kvmodels.flows.effects import (
     Sleep,
     TakeTurn,
     WaitForCommit,
+    WaitForKeys,
 )
 
 _START_S = 1_700_000_000.0
@@ -106,6 +107,7 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     ReserveWrites: "turn",
     TakeTurn: "turn",
     WaitForCommit: "wait",
+    WaitForKeys: "wait",
 }
 STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
 

@@ -23,10 +23,23 @@ TOKEN = ("--access-token", "a-long-secret")
 )
 def test_wrong_usage_is_refused(run, monkeypatch, words, message):
     monkeypatch.delenv("DENO_KV_ACCESS_TOKEN", raising=False)
-    result = run("serve", "kv.db", *words)
+    result = run("serve", "kv.db", "--create", *words)
     assert result.exit_code == 2
     assert message in result.stderr
     assert "a-long-secret" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["shpo.db", "lmdb:///shpo.lmdb"])
+@pytest.mark.parametrize("options", [(), ("--allow-model-writes",)])
+def test_a_misspelt_name_creates_no_store(run, tmp_path, name, options):
+    listening = (*TOKEN, "--addr", "192.0.2.1:4512")
+    result = run("serve", name, *options, *listening)
+    assert result.exit_code == 2
+    assert f"no store '{name}'" in result.stderr
+    assert "--create begins with an empty store" in result.stderr
+    assert not list(tmp_path.glob("shpo*"))
+    assert "cannot listen on" in run("serve", name, "--create", *options, *listening).stderr
+    assert "cannot listen on" in run("serve", name, *options, *listening).stderr, "it exists now"
 
 
 class Author(KvModel, collection="authors"):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Self
 
+import pytest
 import uvicorn
 
 from kvmodels import open_kv
+from kvmodels.engines import url as opening
 from kvmodels.engines.contract import Engine
-from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.memory import engine as memory
 from kvmodels.ext.serve import AccessToken, KvConnectServer, ServedStore
 from tests.connect.scripted import ACCESS_TOKEN
 
@@ -18,16 +21,20 @@ STARTED_S = 60
 
 
 class OwnServer:
-    """Serves a store in memory, whose keys of models its clients may write.
+    """Serves a store with one token.
 
     Args:
-        name: of the store in this process.
+        url: of the store.
+        clock: of the store, in milliseconds since the epoch; None for that of the system.
+        model_writes: whether its clients may write keys of models.
     """
 
-    def __init__(self, name: str) -> None:
-        self._kv = open_kv(f"memory://{name}", codec="v8")
-        self.engine: Engine = MemoryEngine(url=f"memory://{name}")
-        app = KvConnectServer([ServedStore(self._kv, [AccessToken(ACCESS_TOKEN, model_writes=True)])])
+    def __init__(self, url: str, clock: Callable[[], int] | None = None, *, model_writes: bool = True) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(opening, "memory", memory)  # a suite over KV Connect has put this server in its place
+            self._kv = open_kv(url, codec="v8", clock=clock)
+            self.engine: Engine = opening.open_engine(url, clock=clock)
+        app = KvConnectServer([ServedStore(self._kv, [AccessToken(ACCESS_TOKEN, model_writes=model_writes)])])
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", lifespan="off", log_level="error"))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,10 +23,17 @@ from kvmodels.core.operations import (
     Mutation,
     ReadRange,
     ReadResult,
+    Row,
     Set,
+    point,
 )
-from kvmodels.engines.connect.wire.decoding import decode_atomic_write, decode_snapshot_read
-from kvmodels.engines.connect.wire.encoding import encode_atomic_write_output, encode_snapshot_read_output
+from kvmodels.engines.connect.wire.decoding import decode_atomic_write, decode_snapshot_read, decode_watch
+from kvmodels.engines.connect.wire.encoding import (
+    encode_atomic_write_output,
+    encode_snapshot_read_output,
+    encode_watch_output,
+)
+from kvmodels.engines.connect.wire.frames import PING, encode_frame
 from kvmodels.engines.connect.wire.messages import (
     AtomicWriteOutput,
     KvEntry,
@@ -35,6 +42,8 @@ from kvmodels.engines.connect.wire.messages import (
     ReadRangeOutput,
     ReadStatus,
     SnapshotReadOutput,
+    WatchKeyOutput,
+    WatchOutput,
     WriteStatus,
 )
 from kvmodels.engines.contract import Engine
@@ -43,6 +52,8 @@ from kvmodels.errors import InvalidValueError
 ACCESS_TOKEN = "access-token-of-the-tests"
 DATA_TOKEN = "data-token-of-the-tests"
 DATABASE_ID = "6d2b1f0e-98a4-4c0a-8f2b-6b8f3c1f0a11"
+
+PING_INTERVAL_S = 0.05
 
 _SUMS: dict[int, Any] = {MutationType.SUM: "sum", MutationType.MIN: "min", MutationType.MAX: "max"}
 
@@ -56,11 +67,12 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the server answers; without a status it closes the connection."""
+    """What the server answers; without a status it closes the connection, after ``parts`` as well."""
 
     status: int | None
     body: bytes = b""
     headers: Mapping[str, str] = {}
+    parts: Generator[bytes] | None = None
 
 
 LOST = Answer(None)
@@ -84,6 +96,11 @@ class ScriptedServer:
         self.max_checks = 100
         self.names_failed_checks = True
         self.seconds = 3_600.0
+        self.open_watches = 0
+        self.pings = 0
+        self.withheld = False
+        """Whether the streams of watches send nothing but pings."""
+        self._generation = 0
         handler = type("Handler", (_Handler,), {"owner": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -98,6 +115,7 @@ class ScriptedServer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.break_watches()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -112,7 +130,8 @@ class ScriptedServer:
             return self.metadata()
         if request.headers["authorization"] != f"Bearer {DATA_TOKEN}":
             return Answer(401, b"Invalid access token.")
-        return self.read(request) if request.path.endswith("/snapshot_read") else self.write(request)
+        calls = {"snapshot_read": self.read, "atomic_write": self.write, "watch": self.watch}
+        return calls[request.path.rpartition("/")[2]](request)
 
     def metadata(self, **changed: object) -> Answer:
         """Return the metadata, with some fields changed."""
@@ -156,6 +175,42 @@ class ScriptedServer:
             )
         return Answer(200, encode_atomic_write_output(AtomicWriteOutput(WriteStatus.SUCCESS, outcome.versionstamp)))
 
+    def watch(self, request: Request) -> Answer:
+        """Return the answer to a watch, which ends with its connection."""
+        if self.version < 3:
+            return Answer(404)
+        return Answer(200, parts=self._frames(decode_watch(request.body).keys))
+
+    def break_watches(self) -> None:
+        """End the streams of all watches."""
+        self._generation += 1
+
+    def _frames(self, keys: tuple[bytes, ...]) -> Generator[bytes]:
+        told, generation = None, self._generation
+        self.open_watches += 1
+        changed = threading.Event()
+        unsubscribe = self.engine.subscribe(changed.set)
+        try:
+            while generation == self._generation:
+                changed.clear()
+                found = self.engine.read([point(key) for key in keys])
+                assert isinstance(found, ReadResult)
+                state = WatchOutput(ReadStatus.SUCCESS, tuple(map(_watched, found.ranges)))
+                if state != told and not self.withheld:
+                    told = state
+                    yield encode_frame(encode_watch_output(state))
+                else:
+                    yield PING
+                    self.pings += 1
+                changed.wait(PING_INTERVAL_S)
+        finally:
+            unsubscribe()
+            self.open_watches -= 1
+
+
+def _watched(rows: Sequence[Row]) -> WatchKeyOutput:
+    return WatchKeyOutput(True, KvEntry(*rows[0][:4]) if rows else None)
+
 
 def _later(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
@@ -190,11 +245,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with suppress(OSError):  # the client has given up
             self.send_response(answer.status)
-            for name, value in {"content-length": str(len(answer.body)), **answer.headers}.items():
+            self.close_connection = answer.parts is not None
+            length = {} if answer.parts is not None else {"content-length": str(len(answer.body))}
+            for name, value in {**length, **answer.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer.body)
-            self.wfile.flush()
+            self._send(answer.body)
+            for part in answer.parts or ():
+                self._send(part)
+
+    def _send(self, part: bytes) -> None:
+        self.wfile.write(part)
+        self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

@@ -12,6 +12,7 @@ import pytest
 from kvmodels import (
     AsyncDatabase,
     Database,
+    EngineError,
     F,
     KvU64,
     UniqueViolationError,
@@ -27,7 +28,7 @@ from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
 def server(request: pytest.FixtureRequest) -> Iterator[ScriptedServer | OwnServer]:
     """A server with so many checks, which names those that failed or does not; and that of this library."""
     if request.param == "own":
-        with OwnServer(request.node.nodeid) as own:
+        with OwnServer(f"memory://{request.node.nodeid}") as own:
             yield own
         return
     with ScriptedServer(MemoryEngine()) as scripted:
@@ -125,6 +126,17 @@ async def test_the_asynchronous_facade_writes_and_reads_side_by_side(server):
             await tx[Person].save(one)
         assert await db[Person].filter(city="Kyiv").count() == 1
         assert (await db.check()).ok
+
+
+def test_a_token_without_the_right_to_write_models_is_told_how_to_get_it():
+    with OwnServer("memory://without the right", model_writes=False) as server:
+        with pytest.raises(EngineError) as caught:
+            Database(server.url, models=[Person], access_token=ACCESS_TOKEN)
+        assert caught.value.message == "the server does not let this token write models"
+        assert "--allow-model-writes" in str(caught.value.hint)
+        with Database(server.url, access_token=ACCESS_TOKEN) as db:
+            db.kv.set(("a",), 1)
+            assert db.kv.get(("a",)).value == 1
 
 
 def older(person: Person) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from tests.connect.scripted import ACCESS_TOKEN, ScriptedServer
+from tests.connect.scripted import ACCESS_TOKEN
 from tests.contract.lacking import ON_ETCD, OVER_CONNECT
 from tests.through_loop import EngineThroughLoop
 from tests.worlds import SERVER_NAMES, SERVERS, etcd_options, in_test_servers, server_options
@@ -91,6 +92,11 @@ def open_engine(
 
     made: dict = {}
 
+    def served(clock: Callable[[], int]) -> str:
+        stack = ExitStack()
+        request.addfinalizer(stack.close)
+        return request.getfixturevalue("serving")(request.param.removesuffix("-native"))(stack, clock)
+
     def open_one(**options) -> Engine:
         options.setdefault("clock", clock)
         if request.param == "memory":
@@ -103,12 +109,11 @@ def open_engine(
             return PostgresEngine(url_of(request.param), **server_options(request.param), **options)
         if request.param == "postgres-native":
             return EngineThroughLoop(PostgresEngine(url_of("postgres"), **options))
-        if request.param in ("connect", "connect-native"):
-            if "server" not in made:
-                made["server"] = ScriptedServer(MemoryEngine(clock=options["clock"]))
-                request.addfinalizer(lambda: made["server"].__exit__())
+        if request.param.startswith("connect"):
+            if "url" not in made:
+                made["url"] = served(options["clock"])
             options.pop("snapshot_max_age", None)
-            opened = ConnectEngine(made["server"].url, access_token=ACCESS_TOKEN, **options)
+            opened = ConnectEngine(made["url"], access_token=ACCESS_TOKEN, **options)
             return EngineThroughLoop(opened) if request.param.endswith("native") else opened
         if request.param.startswith("etcd"):
             name = request.param.removesuffix("-native")

@@ -70,7 +70,7 @@ def exchanged(port: int) -> tuple[int, dict[str, object]]:
 
 
 async def test_the_command_serves_a_file_and_ends_when_told(tmp_path):
-    command = [sys.executable, "-W", "error", "-m", "kvmodels", "serve", "kv.db", "--addr", "127.0.0.1:0"]
+    command = [sys.executable, "-W", "error", "-m", "kvmodels", "serve", "kv.db", "--create", "--addr", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(
         *command,
         env={**os.environ, "DENO_KV_ACCESS_TOKEN": TOKEN, "PYTHONPATH": str(HERE.parents[1])},

@@ -331,7 +331,8 @@ class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
         # An engine in memory answers at once while changes come: without this, other tasks would not run.
         await asyncio.sleep(0)
         # end async only
-        following = self._watch.following(engine.limits, engine.capabilities.traits)
+        able = engine.capabilities
+        following = self._watch.following(engine.limits, able.traits, reports_keys=able.key_watcher is not None)
         entries = await perform(engine, following, self._opening.observation("watch"))
         if entries is None:
             raise StopAsyncIteration

@@ -309,7 +309,8 @@ class KvWatchIterator(Iterator[list[Entry]]):
 
     def __next__(self) -> list[Entry]:
         engine = engine_of(self._opening)
-        following = self._watch.following(engine.limits, engine.capabilities.traits)
+        able = engine.capabilities
+        following = self._watch.following(engine.limits, able.traits, reports_keys=able.key_watcher is not None)
         entries = perform(engine, following, self._opening.observation("watch"))
         if entries is None:
             raise StopIteration

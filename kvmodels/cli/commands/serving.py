@@ -18,10 +18,11 @@ import typer
 
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import CommandError
-from kvmodels.cli.store import OpenStore
+from kvmodels.cli.store import NAME_A_STORE, OpenStore
 from kvmodels.errors import DecodeError
 from kvmodels.ext import serve as serving
 
+_IF_ABSENT = f"{NAME_A_STORE} --create begins with an empty store."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 DatabaseName = Annotated[
@@ -32,6 +33,7 @@ Token = Annotated[
     str | None,
     typer.Option("--access-token", envvar="DENO_KV_ACCESS_TOKEN", help="12 characters or more.", show_default=False),
 ]
+Create = Annotated[bool, typer.Option("--create", help="Create the store if it does not exist.")]
 ModelWrites = Annotated[
     bool, typer.Option("--allow-model-writes", help="Allow writes to keys of models, for programs of kvmodels.")
 ]
@@ -45,6 +47,7 @@ def serve(
     store_name: DatabaseName = None,
     addr: Address = "127.0.0.1:4512",
     access_token: Token = None,
+    create: Create = False,
     allow_model_writes: ModelWrites = False,
     tls_cert: Certificate = None,
     tls_key: PrivateKey = None,
@@ -52,7 +55,8 @@ def serve(
     """Share the store with Deno programs.
 
     They open it with Deno.openKv("http://HOST:PORT") and the same access token in DENO_KV_ACCESS_TOKEN. The store has
-    codec v8. With --readonly every write is refused. It ends with Ctrl-C or SIGTERM.
+    codec v8; --create makes one that does not exist. With --readonly every write is refused. It ends with Ctrl-C or
+    SIGTERM.
     """
     host, _, port = addr.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
@@ -66,7 +70,8 @@ def serve(
             "Without TLS, everybody on the way can read the token: use --tls-cert, or a proxy with TLS."
         )
     named = replace(line, database=store_name or line.database)
-    with _readable_by_deno(named.open(writes=not line.readonly, creates=True, codec="v8")) as store:
+    opening = named.open(writes=not line.readonly, creates=create, codec="v8", if_absent=_IF_ABSENT)
+    with _readable_by_deno(opening) as store:
         app = serving.KvConnectServer([serving.ServedStore(store.db, [access])])
         scheme = "http" if tls_cert is None else "https"
 

@@ -5,14 +5,14 @@ Rules of this module: a request is sent again only if the server has certainly n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kvmodels.core.operations import AtomicWrite
 from kvmodels.engines.connect.errors import refused, refused_redirect, unknown
 from kvmodels.engines.connect.exchange import HttpAnswer, HttpCall, LostAnswerError, NotSentError, Steps
 from kvmodels.engines.connect.session import Attempts, Served, Session
 
-_RENEWED_AFTER = (401, 404)
+RENEWED_AFTER: Final = (401, 404)
 """The token has ended, or the endpoint has moved; both before anything was carried out."""
 
 
@@ -41,7 +41,7 @@ def call_read(session: Session, name: str, body: bytes, attempts: Attempts) -> S
         else:
             if answer.status == 200:
                 return Answered(answer.body, served)
-            if answer.status in _RENEWED_AFTER and not renewed:
+            if answer.status in RENEWED_AFTER and not renewed:
                 renewed = True
                 session.forget(served)
                 continue
@@ -70,7 +70,7 @@ def call_commit(session: Session, body: bytes, write: AtomicWrite, attempts: Att
         else:
             if answer.status == 200:
                 return Answered(answer.body, served)
-            if answer.status in _RENEWED_AFTER and not renewed:
+            if answer.status in RENEWED_AFTER and not renewed:
                 renewed = True
                 session.forget(served)
                 continue

@@ -41,6 +41,7 @@ from kvmodels.engines.connect.settings import (
     shown_url,
 )
 from kvmodels.engines.connect.transport import ThreadTransport
+from kvmodels.engines.connect.watching import WatchThread
 from kvmodels.engines.connect.writes import ENCODINGS, commit_steps
 from kvmodels.engines.contract import Capabilities, Snapshot
 from kvmodels.engines.shared.background import require_sweep_limit
@@ -101,6 +102,7 @@ class ConnectEngine:
         "_session",
         "_transport",
         "_url",
+        "_watching",
         "capabilities",
     )
 
@@ -129,7 +131,8 @@ class ConnectEngine:
         self._idle = threading.Condition()
         self._session = Session(url, self._url, options.access_token, EstimatedClock(clock))
         self._transport = ThreadTransport(pool_size)
-        self.capabilities = Capabilities(CONNECT_TRAITS, native=self, turns=Turns())
+        self._watching = WatchThread(self._session, self._url)
+        self.capabilities = Capabilities(CONNECT_TRAITS, native=self, key_watcher=self, turns=Turns())
         forget_after_fork(self)
         try:
             most = self.run(limits_steps(self._session, limits, options))
@@ -211,6 +214,19 @@ class ConnectEngine:
         del after, timeout_s
         self.refuse("notices of commits")
 
+    def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
+        """Wait for a change of some keys, as ``KeyWatcher`` describes.
+
+        Costs one long request for as long as its keys are waited for. While the server takes no watch, because it has
+        version 1 or 2 of the protocol or cannot be reached, a wait ends after 0.1 seconds.
+        """
+        with self._counted():
+            return self._watching.wait(keys, after, timeout_s)
+
+    async def await_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
+        """Wait as ``wait_for_keys`` does, without a thread."""
+        return await self.native().wait_for_keys(keys, after, timeout_s)
+
     def sweep(self, limit: int) -> int:
         """Return 0: the server removes expired rows by itself. Raises ClosedError."""
         require_sweep_limit(limit)
@@ -234,7 +250,7 @@ class ConnectEngine:
         if form is None:
             for other in [one for one in list(self._forms) if one.is_closed()]:
                 del self._forms[other]
-            form = self._forms[loop] = ConnectAsyncEngine(self, self._options.pool_size)
+            form = self._forms[loop] = ConnectAsyncEngine(self, self._session, self._options.pool_size)
         return form
 
     def close(self) -> None:
@@ -246,6 +262,8 @@ class ConnectEngine:
             if self._closed_reason == "forked":
                 return
             self._closed_reason = "closed"
+        self._watching.close()
+        with self._idle:
             while self._running:
                 self._idle.wait()
         for form in list(self._forms.values()):
@@ -256,7 +274,7 @@ class ConnectEngine:
         """Forget the connections in a forked child: they belong to the parent."""
         self._closed_reason = self._closed_reason or "forked"
         # Kept as they are: closing them would speak on the parent's connections.
-        _of_the_parent.append((self._transport, self._forms))
+        _of_the_parent.append((self._transport, self._forms, self._watching))
         self._forms = {}
         self._idle = threading.Condition()
 

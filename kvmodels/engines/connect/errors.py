@@ -49,6 +49,7 @@ _NOT_A_NUMBER: Final = re.compile(
     r"Failed to perform '(?:sum|min|max)' mutation on a non-U64|Cannot sum|unsupported value"
 )
 _READ_ONLY: Final = "This database is read only"
+_NO_MODEL_WRITES: Final = "The atomic write changes keys of a model"
 _REFUSED_HINT: Final = "Check the access token: the console of Deno or the operator of the server has it."
 
 
@@ -57,7 +58,7 @@ def text_of(answer: HttpAnswer, *secrets: str) -> str:
     text = " ".join(answer.body[: 4 * _LONGEST_REASON].decode("utf-8", "replace").split())
     for secret in secrets:
         text = text.replace(secret, "***")
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return _shortened(text)
 
 
 def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | None = None) -> KvModelsError:
@@ -75,6 +76,13 @@ def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | No
         return EngineError("the server refuses the token", url=url, reason=reason, hint=_REFUSED_HINT)
     if text.startswith(_READ_ONLY):
         return ReadOnlyError("the server takes no writes", url=url, reason=text, hint="Use a token that may write.")
+    if text.startswith(_NO_MODEL_WRITES):
+        return EngineError(
+            "the server does not let this token write models",
+            url=url,
+            reason=text,
+            hint="Start kvmodels serve with --allow-model-writes, or give the token AccessToken(model_writes=True).",
+        )
     for beginning, error, limit in _LIMITS:
         if text.startswith(beginning):
             return error(
@@ -97,7 +105,7 @@ def refused_redirect(url: str, location: str) -> EngineError:
     return EngineError(
         "the server redirects to another address, to which the token is not sent",
         url=url,
-        reason=location.partition("?")[0][:_LONGEST_REASON],
+        reason=_shortened(location.partition("?")[0]),
         hint="Open the database with the address that the server redirects to, if you trust it.",
     )
 
@@ -107,7 +115,7 @@ def not_a_database(url: str, reason: str) -> EngineError:
     return EngineError(
         "this URL is not that of a KV Connect database",
         url=url,
-        reason=reason[:_LONGEST_REASON],
+        reason=_shortened(reason),
         hint="Give the URL that a Deno program gives to Deno.openKv().",
     )
 
@@ -117,7 +125,7 @@ def wrong_answer(url: str, reason: str) -> EngineError:
     return EngineError(
         "the server's answer is not one of KV Connect",
         url=url,
-        reason=reason[:_LONGEST_REASON],
+        reason=_shortened(reason),
         hint="Check that no proxy changes the answers.",
     )
 
@@ -142,3 +150,7 @@ def closed(url: str, reason: str) -> ClosedError:
     if reason == "forked":
         return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
     return ClosedError("this store is closed", url=url, reason=reason)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"

@@ -7,7 +7,7 @@ flows.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -38,6 +38,13 @@ class HttpAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class StreamedAnswer(NamedTuple):
+    """The status of an answer, and the parts of its body as they arrive."""
+
+    status: int
+    parts: AsyncIterator[bytes]
 
 
 class RetryPause(NamedTuple):

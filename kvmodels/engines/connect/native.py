@@ -25,7 +25,9 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.connect.errors import closed
 from kvmodels.engines.connect.exchange import Steps
+from kvmodels.engines.connect.session import Session
 from kvmodels.engines.connect.transport import LoopTransport
+from kvmodels.engines.connect.watching import KeyStreams
 from kvmodels.engines.contract import AsyncSnapshot
 from kvmodels.engines.shared.group_commit import outcome_note
 
@@ -70,13 +72,15 @@ class ConnectAsyncEngine:
 
     Args:
         engine: it belongs to.
-        pool_size: the most connections.
+        session: of the database.
+        pool_size: the most connections, apart from those of watches.
     """
 
-    def __init__(self, engine: ConnectHandle, pool_size: int) -> None:
+    def __init__(self, engine: ConnectHandle, session: Session, pool_size: int) -> None:
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._transport = LoopTransport(pool_size)
+        self._streams = KeyStreams(session, engine.url)
         self._commits: set[asyncio.Task[_Outcome]] = set()
         self._closed = False
         self._running = 0
@@ -131,6 +135,11 @@ class ConnectAsyncEngine:
         del after, timeout_s
         self._engine.refuse("notices of commits")
 
+    async def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
+        """Wait for a change of some keys. Raises as ``KeyWatcher.wait_for_keys``."""
+        self._require_open()
+        return await self._streams.wait(keys, after, timeout_s)
+
     async def changes(self, one: ReadRange, after: bytes) -> Changes:
         """Raise UnsupportedError: KV Connect has no log of changes."""
         del one, after
@@ -139,6 +148,7 @@ class ConnectAsyncEngine:
     async def aclose(self) -> None:
         """Wait for the calls of this event loop, then close its connections; idempotent."""
         self._closed = True
+        await self._streams.aclose()
         while self._running:
             await self._idle.wait()
         await self._transport.aclose()

@@ -8,14 +8,24 @@ or ``LostAnswerError``, without their chain, because a request in it would hold 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
+from collections.abc import AsyncGenerator
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import httpx2
 
-from kvmodels.engines.connect.exchange import HttpAnswer, HttpCall, LostAnswerError, NotSentError, RetryPause, Steps
+from kvmodels.engines.connect.exchange import (
+    HttpAnswer,
+    HttpCall,
+    LostAnswerError,
+    NotSentError,
+    RetryPause,
+    Steps,
+    StreamedAnswer,
+)
 
 T = TypeVar("T")
 
@@ -42,7 +52,7 @@ def _tls() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _pool(size: int) -> httpx2.Limits:
+def _pool(size: int | None) -> httpx2.Limits:
     return httpx2.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=IDLE_S)
 
 
@@ -95,9 +105,9 @@ class ThreadTransport:
 
 
 class LoopTransport:
-    """Sends requests in one event loop, over connections of its own."""
+    """Sends requests in one event loop, over connections of its own; ``pool_size`` is their number, or None."""
 
-    def __init__(self, pool_size: int) -> None:
+    def __init__(self, pool_size: int | None) -> None:
         self._client = httpx2.AsyncClient(verify=_tls(), limits=_pool(pool_size))
 
     async def run(self, steps: Steps[T]) -> T:
@@ -118,6 +128,21 @@ class LoopTransport:
         except StopIteration as done:
             result: T = done.value
             return result
+
+    @contextlib.asynccontextmanager
+    async def stream(self, call: HttpCall) -> AsyncGenerator[StreamedAnswer]:
+        """Send a request whose answer arrives in parts; ``seconds`` of the request is the longest wait for a part.
+
+        Raises:
+            NotSentError, LostAnswerError: there is no answer, or it ended early.
+        """
+        try:
+            async with self._client.stream(
+                "POST", call.url, headers=call.headers, content=call.body, timeout=_timeout(call.seconds)
+            ) as response:
+                yield StreamedAnswer(response.status_code, response.aiter_bytes())
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise _translated(error) from None
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""

@@ -223,9 +223,14 @@ class KvConnectServer:
     async def _watch(self, exchange: HttpExchange, engine: Engine, data_path: DataPath, body: bytes) -> None:
         keys = requested_keys(decoding.decode_watch(body), data_path.limits)
         watch = ServedWatch(keys, time.monotonic)
-        traits = engine.capabilities.traits
+        able = engine.capabilities
         gone = asyncio.ensure_future(exchange.disconnected())
-        step: asyncio.Future[Any] = asyncio.ensure_future(self._run(engine, watch.following(engine.limits, traits)))
+
+        def following() -> asyncio.Future[Any]:
+            flow = watch.following(engine.limits, able.traits, reports_keys=able.key_watcher is not None)
+            return asyncio.ensure_future(self._run(engine, flow))
+
+        step = following()
         begun = False
         try:
             while keys:
@@ -238,7 +243,7 @@ class KvConnectServer:
                     break  # the store was closed
                 else:
                     part = encode_frame(encoding.encode_watch_output(watch_output(found)))
-                    step = asyncio.ensure_future(self._run(engine, watch.following(engine.limits, traits)))
+                    step = following()
                 if not begun:
                     await exchange.begin_stream()
                     begun = True

@@ -31,6 +31,7 @@ class ServedWatch(Watch[WatchKeyOutput]):
     def __init__(self, keys: list[bytes], monotonic: Callable[[], float]) -> None:
         super().__init__(_unchanged, (float("inf"), monotonic))
         self._keys = keys
+        self._watched = tuple(keys)
         self._last: list[bytes | None] | None = None
 
     @property

@@ -15,7 +15,7 @@ from kvmodels.core.keys import Key, key_range, key_successor
 from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, point
 from kvmodels.errors import ClosedError, InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.arguments import KEYS_HINT, items_of, versionstamp_of
-from kvmodels.flows.effects import Flow, now, read, read_changes, sleep, wait_for_commit
+from kvmodels.flows.effects import Flow, now, read, read_changes, sleep, wait_for_commit, wait_for_keys
 from kvmodels.flows.kv.leases import POLL_S, tells_of_changes
 from kvmodels.flows.kv.operations import check_read_size
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -99,7 +99,17 @@ class Watch(ABC, Generic[T]):
     change after which the watch ends; measured by a monotonic clock.
     """
 
-    __slots__ = ("_begun", "_deadline", "_ended", "_limits_within", "_monotonic", "_seen", "_timeout")
+    __slots__ = (
+        "_begun",
+        "_deadline",
+        "_ended",
+        "_limits_within",
+        "_monotonic",
+        "_notice",
+        "_seen",
+        "_timeout",
+        "_watched",
+    )
 
     def __init__(self, limits_within: Callable[[Limits], Limits], timeout: tuple[float, Callable[[], float]]) -> None:
         self._limits_within = limits_within
@@ -108,6 +118,10 @@ class Watch(ABC, Generic[T]):
         self._ended = False
         self._seen = b""
         self._deadline: int | None = None
+        self._watched: tuple[bytes, ...] = ()
+        """The keys that are all that is watched; empty for a range."""
+        self._notice = 0
+        """The answer to the last wait for these keys."""
 
     @property
     @abstractmethod
@@ -122,12 +136,12 @@ class Watch(ABC, Generic[T]):
         """End the deliveries."""
         self._ended = True
 
-    def following(self, engine_limits: Limits, traits: Traits) -> Flow[list[T] | None]:
+    def following(self, engine_limits: Limits, traits: Traits, *, reports_keys: bool = False) -> Flow[list[T] | None]:
         """Return the next entries; None at the end: the store was closed, or nothing has changed within the timeout.
 
-        If the engine does not report commits, it is read every ``POLL_S`` seconds. Raises UnsupportedError: the engine
-        cannot report the changes of a prefix; ClosedError: the store was closed before the watch began, or the process
-        was forked.
+        If the engine reports neither commits nor, with a ``KeyWatcher``, changes of keys, it is read every ``POLL_S``
+        seconds. Raises UnsupportedError: the engine cannot report the changes of a prefix; ClosedError: the store was
+        closed before the watch began, or the process was forked.
         """
         limits = self._limits_within(engine_limits)
         give_up = self._monotonic() + self._timeout
@@ -137,15 +151,22 @@ class Watch(ABC, Generic[T]):
                 if found is not None:
                     self._begun = True
                     return found
-                yield from self._wait(give_up, told=tells_of_changes(traits))
+                if tells_of_changes(traits):
+                    wait = self._wait_for_commit
+                else:
+                    wait = self._wait_for_keys if reports_keys and self._watched else _pause
+                yield from self._wait(give_up, wait)
         except ClosedError as error:
             if not self._begun or error.reason == "forked":
                 raise
             self._ended = True
         return None
 
-    def _wait(self, give_up: float, *, told: bool) -> Flow[None]:
-        """Wait until something may have changed; end when the time is over."""
+    def _wait(self, give_up: float, wait: Callable[[float], Flow[bool]]) -> Flow[None]:
+        """Wait until something may have changed; end when the time is over.
+
+        ``wait``: waits for so many seconds at most, and returns whether something may have changed.
+        """
         due = float("inf")
         if self._deadline is not None:
             # One extra millisecond: the engine's clock may have been rounded down.
@@ -155,14 +176,22 @@ class Watch(ABC, Generic[T]):
             at = self._monotonic()
             if at >= give_up:
                 self._ended = True
-            if at >= min(due, give_up):
+            if at >= min(due, give_up) or (yield from wait(min(SLICE_S, due - at, give_up - at))):
                 return
-            if not told:
-                yield from sleep(min(POLL_S, due - at, give_up - at))
-                return
-            stamp = yield from wait_for_commit(self._seen, min(SLICE_S, due - at, give_up - at))
-            if stamp > self._seen:
-                return
+
+    def _wait_for_commit(self, seconds: float) -> Flow[bool]:
+        return (yield from wait_for_commit(self._seen, seconds)) > self._seen
+
+    def _wait_for_keys(self, seconds: float) -> Flow[bool]:
+        before = self._notice
+        self._notice = yield from wait_for_keys(self._watched, before, seconds)
+        return self._notice != before
+
+
+def _pause(seconds: float) -> Flow[bool]:
+    """Wait for the next of the regular reads."""
+    yield from sleep(min(POLL_S, seconds))
+    return True
 
 
 class KeyWatch(Watch[Entry]):
@@ -174,6 +203,7 @@ class KeyWatch(Watch[Entry]):
         super().__init__(form.limits_within, timeout)
         self._form = form
         self._keys = [form.pack_key(key) for key in items_of("keys", keys, KEYS_HINT)]
+        self._watched = tuple(self._keys)
         self._last: list[bytes | None] | None = None
         self._delivered: bytes | None = None
         self._ended = not self._keys

@@ -30,6 +30,7 @@ from kvmodels.flows.effects import (
     Sleep,
     TakeTurn,
     WaitForCommit,
+    WaitForKeys,
     steps_of,
 )
 from kvmodels.query.query import Query
@@ -37,7 +38,7 @@ from kvmodels.runtime.observing.operation import FinishedOperation, ObservedQuer
 
 T = TypeVar("T")
 
-_WAITS: Final = frozenset({ReserveWrites, Sleep, TakeTurn, WaitForCommit})
+_WAITS: Final = frozenset({ReserveWrites, Sleep, TakeTurn, WaitForCommit, WaitForKeys})
 
 _BY_KEY: Final = frozenset(
     {"bulk_create", "bulk_update", "insert", "mutate", "patch", "remove", "rename", "save", "update_or_create"}
