@@ -46,14 +46,32 @@ LACKING = {
 """Tests that are left out, by the beginning of the name of an engine."""
 
 
+LONG_ON_A_CLUSTER = frozenset(
+    {
+        "test_many_rows_without_deadlines_are_those_that_are_read_one_by_one",
+        "test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for",
+        "test_what_follows_is_asked_for_or_the_row_that_a_guess_leads_to",
+    }
+)
+"""Tests of many reads, which `make test` leaves to `make test-servers` on etcd."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out the tests of what an engine lacks, for that engine."""
     items[:] = [item for item in items if not _is_lacking(item)]
+    for item in items:
+        if _engine_of(item) == "etcd" and getattr(item, "originalname", "") in LONG_ON_A_CLUSTER:
+            item.add_marker(pytest.mark.servers)
+
+
+def _engine_of(item: Any) -> str:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return str(parameters.get("open_engine", ""))
 
 
 def _is_lacking(item: Any) -> bool:
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    engine = str(parameters.get("open_engine", ""))
+    engine = _engine_of(item)
     return any(engine.startswith(name) and item.originalname in tests for name, tests in LACKING.items())
 
 

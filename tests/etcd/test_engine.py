@@ -170,6 +170,24 @@ def test_a_read_and_a_commit_are_one_transaction_each(engine, calls):
     assert calls.sent == 7
 
 
+def test_a_snapshot_reads_what_the_one_before_it_has_read_first_while_it_begins(engine, clock, calls):
+    commit(engine, put(b"header", b"1"), put(b"late", expire_at=clock.now + 5))
+    for key, value in ((b"header", b"1"), (b"header", b"2"), (b"late", b"v"), (b"late", b"v")):
+        commit(engine, put(b"header", value))
+        with engine.snapshot() as state:
+            commit(engine, put(b"header", b"later"))
+            assert [row.value for row in rows(state, point(key))] == [value]
+    calls.sent = 0
+    with engine.snapshot() as state:
+        assert keys(state, point(b"late")) == [b"late"]
+        assert calls.sent == 1
+    clock.now += 5
+    with engine.snapshot() as state:
+        assert keys(state, point(b"late")) == []
+        assert keys(state, point(b"late"), include_expired=True) == [b"late"]
+        assert keys(state, point(b"absent")) == []
+
+
 def test_a_check_of_a_row_with_a_deadline_is_decided_by_a_second_transaction(engine, clock, calls):
     stamp = commit(engine, put(b"k", expire_at=clock.now + 10))
     calls.sent = 0

@@ -51,6 +51,7 @@ from kvmodels.engines.etcd.protocol.rpc_pb2 import (
     TxnRequest,
     TxnResponse,
 )
+from kvmodels.engines.etcd.protocol.session import CONTENDED_PAUSE_S
 from kvmodels.engines.etcd.reads import EtcdReading, pin_steps, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
 from kvmodels.engines.shared.evaluation import evaluate, require_storable_deadline
@@ -82,7 +83,7 @@ def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conf
     for round_ in range(1_000_000):
         if seen is not None and (failed := failed_checks(write.checks, seen)):
             return Conflict(failed)
-        if round_ > 1 and not (yield from reading.attempts.pause()):
+        if round_ > 1 and not (yield from reading.attempts.pause(CONTENDED_PAUSE_S)):
             break
         request, earliest = _request(store, write, depends, seen)
         _require_size(store, request)

@@ -49,7 +49,7 @@ from kvmodels.engines.etcd.settings import (
     shown_url,
     tls_of,
 )
-from kvmodels.engines.etcd.snapshot import EtcdSnapshot, SnapshotState
+from kvmodels.engines.etcd.snapshot import EtcdSnapshot, SnapshotState, snapshot_steps
 from kvmodels.engines.etcd.store import EtcdStore
 from kvmodels.engines.etcd.sweeping import sweep_steps
 from kvmodels.engines.shared.background import require_sweep_limit
@@ -350,8 +350,7 @@ class EtcdEngine:
 
     def pinning(self) -> Steps[SnapshotState]:
         """Return the flow of ``snapshot``."""
-        pin = yield from pin_steps(EtcdReading(self._store, hiding=True, attempts=self._store.attempts()))
-        return SnapshotState(self._store, pin)
+        return snapshot_steps(self._store)
 
     def present_stamp(self) -> Steps[bytes]:
         """Return the flow that reads the versionstamp of the last commit."""

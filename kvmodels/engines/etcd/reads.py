@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kvmodels.core.operations import Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult, Row
+from kvmodels.core.operations import Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult, Row, point
 from kvmodels.engines.etcd.errors import busy
 from kvmodels.engines.etcd.layout import WITH_DEADLINE, Keys, encode_deadline, parse_deadline_key, rows_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_read
@@ -153,6 +153,15 @@ def pin_steps(reading: EtcdReading) -> Steps[Pin]:
     first = yield from _first(reading, [], None)
     assert isinstance(first, FirstAnswer), "no guard was given"
     return first.pin
+
+
+def pin_and_read(reading: EtcdReading, key: bytes) -> Steps[tuple[Pin, list[Row]]]:
+    """Return the present state, and the row of a key in it, expired or not. Raises as ``pin_steps``."""
+    one = PagedRange(reading.store.keys, point(key))
+    first = yield from _first(reading, [one.request(0)], None)
+    assert isinstance(first, FirstAnswer), "no guard was given"
+    one.take(first.pages[0], first.pin, hiding=False)
+    return first.pin, one.rows
 
 
 def count_pinned(reading: EtcdReading, pin: Pin, ranges: Sequence[ReadRange]) -> Steps[list[int]]:

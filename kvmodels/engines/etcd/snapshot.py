@@ -1,18 +1,21 @@
 """A state of a store that stays readable: a revision of the cluster, which costs nothing to keep.
 
 Rules of this module: a compaction ends a snapshot, and so does its maximum age, so that both are met by the same code.
+Transactions read the header first. So a snapshot reads the key that the one before it has read first in the round trip
+that begins it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
-from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult
+from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult, Row, point
 from kvmodels.engines.etcd.protocol.calls import CompactedError
 from kvmodels.engines.etcd.protocol.exchange import Steps
-from kvmodels.engines.etcd.reads import EtcdReading, count_pinned, read_pinned
+from kvmodels.engines.etcd.reads import EtcdReading, count_pinned, pin_and_read, pin_steps, read_pinned
 from kvmodels.engines.etcd.store import EtcdStore, Pin
+from kvmodels.engines.shared.evaluation import visible
 from kvmodels.errors import ClosedError, SnapshotExpiredError, SnapshotLostError
 
 T = TypeVar("T")
@@ -34,17 +37,37 @@ class AsyncStepsRunner(Protocol):
         ...
 
 
+class FirstRead(NamedTuple):
+    """A key that was read while a snapshot began, and its row, expired or not."""
+
+    key: bytes
+    rows: list[Row]
+
+
+def snapshot_steps(store: EtcdStore) -> Steps[SnapshotState]:
+    """Pin the present state. Raises EngineTimeoutError, EngineError."""
+    reading = EtcdReading(store, hiding=False, attempts=store.attempts())
+    key = store.first_key
+    if key is None:
+        return SnapshotState(store, (yield from pin_steps(reading)), None)
+    pin, rows = yield from pin_and_read(reading, key)
+    return SnapshotState(store, pin, FirstRead(key, rows))
+
+
 class SnapshotState:
     """The common part of both forms of a snapshot.
 
     Args:
         store: that is read.
         pin: the state.
+        first: was read in it already; None if nothing was.
     """
 
-    def __init__(self, store: EtcdStore, pin: Pin) -> None:
+    def __init__(self, store: EtcdStore, pin: Pin, first: FirstRead | None) -> None:
         self._store = store
         self._pin = pin
+        self._first = first
+        self._is_unread = True
         self._expires_ms = pin.now_ms + round(store.options.snapshot_max_age * 1_000)
         self._closed = False
 
@@ -60,6 +83,9 @@ class SnapshotState:
         reading = self._reading(hiding=not include_expired)
 
         def steps() -> Steps[ReadResult]:
+            known = self._known(ranges, follow, hiding=not include_expired)
+            if known is not None:
+                return ReadResult([known], [], self.versionstamp)
             found, followed = yield from read_pinned(reading, self._pin, ranges, follow)
             return ReadResult(found, followed, self.versionstamp)
 
@@ -84,6 +110,18 @@ class SnapshotState:
         if self._store.clock.now_ms() >= self._expires_ms:
             raise SnapshotExpiredError("this snapshot is past its maximum age", url=self._store.url)
         return EtcdReading(self._store, hiding, self._store.attempts())
+
+    def _known(self, ranges: Sequence[ReadRange], follow: Follow | None, *, hiding: bool) -> list[Row] | None:
+        """Return the rows of a single key that was read at the beginning; else None."""
+        is_first, self._is_unread = self._is_unread, False
+        if follow is not None or len(ranges) != 1 or ranges[0] != point(ranges[0].start):
+            return None
+        key, first = ranges[0].start, self._first
+        if first is not None and first.key == key:
+            return [row for row in first.rows if not hiding or visible(row, self._pin.now_ms) is not None]
+        if is_first:
+            self._store.first_key = key
+        return None
 
     def _until_compacted(self, steps: Steps[T]) -> Steps[T]:
         try:

@@ -73,6 +73,7 @@ class EtcdStore:
         options: of the engine.
         clock: decides on deadlines; never behind the marker that this process has seen.
         max_ops: the most operations that one list of a transaction may have.
+        first_key: was the first one that the last snapshot has read; the next one reads it while it begins.
         committed: is called with the number and the earliest deadline of each commit of this process.
     """
 
@@ -89,6 +90,7 @@ class EtcdStore:
         self.clock = clock
         self.max_ops = options.max_txn_ops
         self.committed: Callable[[int, int | None], object] = lambda _version, _earliest: None
+        self.first_key: bytes | None = None
         self.known: KnownRecord | None = None
         self._cluster_id = 0
 

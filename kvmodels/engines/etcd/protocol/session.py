@@ -39,14 +39,17 @@ from kvmodels.engines.etcd.protocol.rpc_pb2 import (
     StatusResponse,
 )
 
-ANSWER_S: Final = 4.0
+ANSWER_S: Final = 3.0
 """Seconds after which one call is given up, so that another endpoint can be asked; elections take one or two."""
 
 VERIFY_S: Final = 2.0
 """Seconds after which an endpoint that does not tell its version is passed over."""
 
-FIRST_PAUSE_S: Final = 0.01
+FIRST_PAUSE_S: Final = 0.002
 LONGEST_PAUSE_S: Final = 0.5
+
+CONTENDED_PAUSE_S: Final = 0.02
+"""The longest pause after a conflict with another writer, which is over once that has committed."""
 
 _LEADER: Final = ("hasleader", "true")
 """A member without a leader refuses calls with it at once, before it has accepted them."""
@@ -76,13 +79,13 @@ class EtcdAttempts:
         """Return how long the next call may take: at most ``seconds``, and never past the deadline."""
         return min(seconds, max(self._deadline - time.monotonic(), 0.001))
 
-    def pause(self) -> Steps[bool]:
-        """Pause before the next attempt; return false at once when the time is over."""
+    def pause(self, longest: float = LONGEST_PAUSE_S) -> Steps[bool]:
+        """Pause before the next attempt, at most ``longest`` seconds; return false at once when the time is over."""
         pause = random.uniform(self._pause / 2, self._pause)
         if time.monotonic() + pause >= self._deadline:
             return False
         yield EtcdPause(pause)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+        self._pause = min(2 * self._pause, longest)
         return True
 
     def again(self, url: str, reason: str) -> Steps[None]:
