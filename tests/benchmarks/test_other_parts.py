@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import concurrency, growth, imports, observers
+from benchmarks import admin, concurrency, growth, imports, observers
 from benchmarks.__main__ import chosen, installed
 from benchmarks.columns.registry import COLUMNS
 from benchmarks.measuring import folder_bytes, resident_bytes
@@ -47,6 +47,12 @@ def test_every_observer_is_measured_on_every_engine():
     assert all(get > 0 and insert > 0 for _, _, get, insert, _ in rows)
     steps = {row[:2]: row[4] for row in rows}
     assert all(steps[engine, "none"] < steps[engine, "counters"] for engine in ("memory", "sqlite"))
+
+
+def test_every_page_of_the_admin_is_measured_at_every_size():
+    medians = admin.measure(sizes=(40, 1_200), rounds=1)
+    assert list(medians) == list(admin.paths(40))
+    assert all(len(of_sizes) == 2 and min(of_sizes) > 0 for of_sizes in medians.values())
 
 
 def test_growth_measures_the_same_rows_at_every_size():
