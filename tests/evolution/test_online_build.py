@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from kvmodels import (
     UniqueViolationError,
     UnknownFieldError,
 )
+from kvmodels.flows.context import reload_header
+from kvmodels.runtime.sync import run
 from tests.engines.processes import ROOT
 from tests.evolution.releases import Compound, First, UniqueName, WithPlan, user
 
@@ -371,3 +373,22 @@ def test_one_index_is_built_and_dropped_without_the_others(url_of):
     with Database(url) as other:  # declares no model
         assert other.drop_index("members", "city")
         assert other.indexes() == ()
+
+
+def test_an_unchanged_header_is_combined_with_the_declarations_once_during_a_build(url_of: Callable[..., str]):
+    """A build and everybody beside it read the header again and again."""
+    url = url_of("memory")
+    with Database(url, models=[First]) as old:
+        for number in range(2):
+            old[First].create(id=number, email=f"{number}@x", color="red", name="same")
+        with Database(url, models=[UniqueName]) as db:
+            assert [report.state for report in db.build_indexes()] == ["pending"]
+            context = db._core.context
+            known = run(db._engine, reload_header(context))
+            assert known.fences
+            assert run(db._engine, reload_header(context)) is known
+            db[UniqueName].patch(1, name="other")
+            assert [report.state for report in db.build_indexes()] == ["readable"]
+            ready = run(db._engine, reload_header(context))
+            assert ready is not known
+            assert not ready.fences

@@ -404,16 +404,6 @@ class Tally:
         if crowd.faults:
             self.faults[crowd.seed] = crowd.faults
 
-    def merge(self, other: Tally) -> None:
-        """Take over what another process has counted."""
-        self.runs += other.runs
-        self.steps += other.steps
-        self.conflicts += other.conflicts
-        self.schedules |= other.schedules
-        self.injected.update(other.injected)
-        self.verbs.update(other.verbs)
-        self.faults.update(other.faults)
-
     def __str__(self) -> str:
         return (
             f"{self.runs} runs, {len(self.schedules)} distinct schedules, {self.steps} steps, "

@@ -1,19 +1,19 @@
-"""Many crowds in two processes."""
+"""Many crowds, in shards of seeds."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pytest
 
 from kvmodels.testing.schedules import FaultRates, History
 
 QUIET = FaultRates()
 LOSSY = FaultRates(lose_answer=0.05, lose_request=0.05, repeat=0.05, echo=0.05, hold=0.05)
 SOAK_RUNS = 20_000
-SOAK_CHUNK = 250
+SHARD = 2_000
 FIRST_SOAK_SEED = 1_000_000
 
 Crowd = Callable[[int, FaultRates], tuple[list[str], History]]
@@ -43,13 +43,18 @@ def wrong_in(crowd: Crowd, seeds: Iterable[int]) -> Wrong:
     return wrong
 
 
-def soak(crowd: Crowd) -> None:
-    """Run 20,000 crowds; ``crowd`` is a function of a module."""
-    end = FIRST_SOAK_SEED + SOAK_RUNS
-    chunks = [range(start, start + SOAK_CHUNK) for start in range(FIRST_SOAK_SEED, end, SOAK_CHUNK)]
-    schedules: set[bytes] = set()
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for wrong in pool.map(wrong_in, [crowd] * len(chunks), chunks):
-            assert not wrong.by_seed, wrong.by_seed
-            schedules |= wrong.schedules
-    assert len(schedules) > 0.99 * SOAK_RUNS
+def soak(crowd: Crowd, shard: range) -> None:
+    """Run one crowd for each seed of a shard."""
+    wrong = wrong_in(crowd, shard)
+    assert not wrong.by_seed, wrong.by_seed
+    assert len(wrong.schedules) > 0.99 * len(shard)
+
+
+def _shards() -> Iterator[Any]:
+    for start in range(FIRST_SOAK_SEED, FIRST_SOAK_SEED + SOAK_RUNS, SHARD):
+        seeds = range(start, start + SHARD)
+        yield pytest.param(seeds, id=f"{seeds[0]}-{seeds[-1]}")
+
+
+in_shards = pytest.mark.parametrize("shard", [*_shards()])
+"""The 20,000 seeds of the soak as ranges that are tested alone, such as ``-k 1004000``, or in parallel."""

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-
 import pytest
 
 from tests.interleaving.crowd import Crowd, Tally, run_seeds
 from tests.interleaving.crowd_of_members import MemberCrowd
 from tests.interleaving.crowd_of_transactions import TransactionCrowd
 from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
+from tests.interleaving.soaking import in_shards
 
 RUNS = 60
 MEMBER_RUNS = 40
 TRANSACTION_RUNS = 20
-SOAK_RUNS = 20_000
-SOAK_CHUNK = 250
 MUTANT_RUNS = 2_000
 ENOUGH_HITS = 10
-FIRST_SOAK_SEED = 1_000_000
 GUARDS = frozenset({"tx-guard", "tx-guard-set", "tx-guard-check", "share-check", "share-set", "share-exclusive"})
 READS = frozenset({"read-set", "read-record", "read-absence", "read-walk", "read-entry"})
 BUILDS = frozenset({"progress"})
@@ -99,19 +93,13 @@ def hits(mutant: Mutant, runs: int, enough: int, kind: type[Crowd] = Crowd) -> t
 
 
 @pytest.mark.soak
+@in_shards
 @pytest.mark.parametrize("kind", [Crowd, MemberCrowd, TransactionCrowd])
-def test_twenty_thousand_crowds_never_leave_or_see_anything_wrong(kind):
-    total = Tally()
-    chunks = [
-        range(start, start + SOAK_CHUNK) for start in range(FIRST_SOAK_SEED, FIRST_SOAK_SEED + SOAK_RUNS, SOAK_CHUNK)
-    ]
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for tally in pool.map(partial(run_seeds, kind=kind), chunks):
-            total.merge(tally)
-    print(f"seeds {FIRST_SOAK_SEED} to {FIRST_SOAK_SEED + SOAK_RUNS - 1}: {total}")
-    assert not total.faults, explained(total, kind)
-    assert total.runs == SOAK_RUNS
-    assert len(total.schedules) > 0.99 * SOAK_RUNS
+def test_twenty_thousand_crowds_never_leave_or_see_anything_wrong(kind: type[Crowd], shard: range):
+    tally = run_seeds(shard, kind)
+    print(f"seeds {shard[0]} to {shard[-1]}: {tally}")
+    assert not tally.faults, explained(tally, kind)
+    assert len(tally.schedules) > 0.99 * len(shard)
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History
 from tests.interleaving.libraries import House, Lamp, Novel, Room, Writer, reference_faults
-from tests.interleaving.soaking import LOSSY, QUIET, soak
+from tests.interleaving.soaking import LOSSY, QUIET, in_shards, soak
 
 MODELS = Writer, Novel, House, Room, Lamp
 WRITERS, NOVELS = "vwx", "mno"
@@ -99,5 +99,6 @@ def test_no_crowd_leaves_a_foreign_key_without_its_target(seed: int, faults: Fau
 
 
 @pytest.mark.soak
-def test_twenty_thousand_crowds_leave_no_foreign_key_without_its_target():
-    soak(crowd)
+@in_shards
+def test_twenty_thousand_crowds_leave_no_foreign_key_without_its_target(shard: range):
+    soak(crowd, shard)

@@ -16,7 +16,7 @@ from tests.interleaving.late_references import OldPoem, Poem, Poet, late_referen
 from tests.interleaving.libraries import Novel, Writer, reference_faults
 from tests.interleaving.scenes import build
 from tests.interleaving.scenes_of_transactions import transact
-from tests.interleaving.soaking import soak, wrong_in
+from tests.interleaving.soaking import in_shards, soak, wrong_in
 
 RUNS = 20
 LOSSY = FaultRates(hold=1e-12)
@@ -140,5 +140,6 @@ def test_no_crowd_leaves_a_foreign_key_without_its_target_while_it_is_built():
 
 
 @pytest.mark.soak
-def test_twenty_thousand_crowds_leave_no_foreign_key_without_its_target_while_it_is_built():
-    soak(crowd)
+@in_shards
+def test_twenty_thousand_crowds_leave_no_foreign_key_without_its_target_while_it_is_built(shard: range):
+    soak(crowd, shard)
