@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -433,6 +436,29 @@ def test_old_entries_of_deadlines_are_removed_when_their_time_has_come(engine, c
     clock.now += 50
     assert engine.sweep(10) == 1
     assert engine._background.due().deadline_ms is None
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(("support", "told"), [("0", "UnsupportedError: forked"), ("1", "1")])
+def test_a_child_opens_its_own_store_only_if_grpc_survives_forks(url_of, support, told):
+    code = (
+        "import os, sys, warnings\nwarnings.simplefilter('ignore')\nfrom kvmodels import UnsupportedError, open_kv\n"
+        "parent = open_kv(sys.argv[1], allow_lossy_server=True)\nparent.set(('k',), 1)\n"
+        "child = os.fork()\n"
+        "if child:\n    os.waitpid(child, 0)\n    parent.close()\n    sys.exit()\n"
+        "try:\n    print(open_kv(sys.argv[1], allow_lossy_server=True).get(('k',)).value, flush=True)\n"
+        "except UnsupportedError as error:\n    print(f'{type(error).__name__}: {error.reason}', flush=True)\n"
+        "os._exit(0)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code, url_of("etcd")],
+        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": support},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert shown.strip() == told
 
 
 def test_a_compaction_ends_a_snapshot(engine, raw):

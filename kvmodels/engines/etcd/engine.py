@@ -30,7 +30,7 @@ from kvmodels.engines.contract import Capabilities
 from kvmodels.engines.etcd.background import EtcdBackground
 from kvmodels.engines.etcd.changes import changes_steps
 from kvmodels.engines.etcd.commits import commit_steps
-from kvmodels.engines.etcd.errors import closed, without_backup
+from kvmodels.engines.etcd.errors import closed, unusable_after_fork, without_backup
 from kvmodels.engines.etcd.layout import keys_of
 from kvmodels.engines.etcd.native import EtcdAsyncEngine
 from kvmodels.engines.etcd.opening import open_steps
@@ -72,6 +72,9 @@ ETCD_TRAITS: Final = Traits(
     remote=True,
 )
 
+FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
+"""The variable with which gRPC survives a fork; it reads it once, when it is loaded."""
+
 _of_the_parent: list[object] = []
 
 
@@ -105,7 +108,8 @@ class EtcdEngine:
         InvalidArgumentError: the URL or an option makes no sense, or the servers take fewer operations.
         EngineError: the cluster refuses the user, there is no store, or it was restored; EngineTimeoutError.
         ForeignFileError: the prefix holds something else.
-        UnsupportedError: the release of etcd is too old or loses commits, or a later release has made the store.
+        UnsupportedError: the release of etcd is too old or loses commits, a later release has made the store, or this
+            process was forked while its parent used gRPC.
     """
 
     __slots__ = (
@@ -143,6 +147,8 @@ class EtcdEngine:
         accept_restore: bool = False,
     ) -> None:
         del durability
+        if _of_the_parent and os.environ.get(FORK_SUPPORT, "").lower() not in ("1", "true", "yes"):
+            raise unusable_after_fork(shown_url(url))
         location = location_of(url)
         options = EtcdOptions(
             clock, readonly, busy_timeout, snapshot_max_age, max_txn_ops, allow_lossy_server, accept_restore

@@ -243,6 +243,17 @@ def without_backup(url: str) -> UnsupportedError:
     )
 
 
+def unusable_after_fork(url: str) -> UnsupportedError:
+    """Return the error of opening a store in a child whose parent has used gRPC, where every call would hang."""
+    return UnsupportedError(
+        "gRPC does not work in a process that was forked while the parent used it",
+        url=url,
+        reason="forked",
+        hint="Start the parent with GRPC_ENABLE_FORK_SUPPORT=1, open the store after the fork only, or start children "
+        "by spawn.",
+    )
+
+
 def closed(url: str, reason: str) -> ClosedError:
     """Return the error of an engine that was closed, or opened before a fork."""
     if reason == "forked":
