@@ -35,6 +35,7 @@ from tests.source_tree import REPOSITORY, shown
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 ON_A_SERVER = [path for path in PAGES if "DATABASE_URL" in path.read_text("utf-8")]
+IN_ETCD = [path for path in PAGES if "ETCD_URL" in path.read_text("utf-8")]
 OVER_CONNECT = [path for path in PAGES if "KV_CONNECT_URL" in path.read_text("utf-8")]
 COMMANDS = set(cast("TyperGroup", get_command(application)).commands)
 LANGUAGES = {"console", "python", "sh", "text", "ts"}
@@ -171,7 +172,9 @@ def require_true(path):
     assert run_page(page, f"page_{path.stem.replace('-', '_')}") == []
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path not in (*ON_A_SERVER, *OVER_CONNECT)], ids=shown)
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if path not in (*ON_A_SERVER, *IN_ETCD, *OVER_CONNECT)], ids=shown
+)
 def test_every_block_of_a_page_runs_and_prints_what_the_page_says(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     require_true(path)
@@ -182,6 +185,14 @@ def test_every_block_of_a_page_runs_and_prints_what_the_page_says(path, tmp_path
 def test_every_block_of_a_page_runs_on_a_server(path, tmp_path, monkeypatch, databases):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", databases.url())
+    require_true(path)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("path", IN_ETCD, ids=shown)
+def test_every_block_of_a_page_runs_in_etcd(path, tmp_path, monkeypatch, url_of):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ETCD_URL", url_of("etcd34"))
     require_true(path)
 
 
