@@ -1,7 +1,7 @@
-"""Calls a second of one client in etcd, beside the same calls made by hand on a gRPC channel.
+"""Milliseconds of one call in etcd, beside the same calls made by hand on a gRPC channel.
 
 ``python -m benchmarks.etcd_floor etcd://host:2379/prefix`` for a cluster without TLS and users; the prefix should be
-new. The sides take turns, and the median of the rounds is shown. The floor of a read is one transaction with one range
+new. The sides take turns call by call, and the medians are shown. The floor of a read is one transaction with one range
 for each round trip that the library makes, and that of a commit one transaction with the same operations and bytes.
 """
 
@@ -22,8 +22,7 @@ from kvmodels.engines.etcd.protocol.transport import EtcdThreadTransport
 
 RECORDS: Final = 500
 BATCH: Final = 10
-ROUND_S: Final = 1.0
-ROUNDS: Final = 5
+PAIRS: Final = 400
 
 Call = Callable[[], object]
 
@@ -41,13 +40,11 @@ def person(number: int) -> EtcdPerson:
     return EtcdPerson(id=number, email=f"{number}@example.org", city=f"city {number % 25}")
 
 
-def rate(call: Call) -> float:
-    """Return how many calls a second are answered."""
-    done, begun = 0, time.perf_counter()
-    while time.perf_counter() < begun + ROUND_S:
-        call()
-        done += 1
-    return done / (time.perf_counter() - begun)
+def seconds(call: Call) -> float:
+    """Return how long a call takes."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
 
 
 def recorded(call: Call) -> list[EtcdCall]:
@@ -99,7 +96,7 @@ def by_hand(calls: list[EtcdCall], channel: grpc.Channel) -> Call:
 
 
 def measure(url: str) -> None:
-    """Print the rates of both sides and their ratio."""
+    """Print the times of both sides and their ratio."""
     endpoint = url.partition("//")[2].partition("/")[0].partition(",")[0]
     numbers = itertools.count(RECORDS)
     with Database(url, models=[EtcdPerson], allow_lossy_server=True) as db, grpc.insecure_channel(endpoint) as channel:
@@ -116,10 +113,9 @@ def measure(url: str) -> None:
         for name, call in operations.items():
             call()  # reads the header
             floor = by_hand(recorded(call), channel)
-            rounds = [(rate(call), rate(floor)) for _ in range(ROUNDS)]
-            ours, hand = (statistics.median(side) for side in zip(*rounds, strict=True))
-            ratio = statistics.median(other / one for one, other in rounds)
-            print(f"{name:22} kvmodels {ours:7,.0f}/s   by hand {hand:7,.0f}/s   times by hand {ratio:.2f}")
+            pairs = [(seconds(call), seconds(floor)) for _ in range(PAIRS)]
+            ours, hand = (statistics.median(side) * 1_000 for side in zip(*pairs, strict=True))
+            print(f"{name:22} kvmodels {ours:6.2f} ms   by hand {hand:6.2f} ms   times by hand {ours / hand:.2f}")
 
 
 if __name__ == "__main__":
