@@ -205,7 +205,7 @@ def test_a_write_is_told_to_drop_readonly_only_where_that_was_given(folder: Path
         ("sqlite://:memory:", "map_size", "LMDB"),
         ("app.db", "map_size", "LMDB"),
         ("memory://", "map_size", "LMDB"),
-        ("memory://", "busy_timeout", "SQLite, LMDB, PostgreSQL and KV Connect"),
+        ("memory://", "busy_timeout", "SQLite, LMDB, PostgreSQL, KV Connect and etcd"),
     ],
 )
 def test_an_option_of_another_engine_is_said_to_be_one(url: str, option: str, owners: str):
