@@ -290,7 +290,7 @@ def test_a_commit_that_was_certainly_not_carried_out_is_sent_again(engine, calls
 
 
 def test_a_read_without_an_answer_is_sent_again_until_its_time_is_over(opened, calls):
-    engine = opened(busy_timeout=0.5)
+    engine, hasty = opened(), opened(busy_timeout=3)
     commit(engine, put(b"k"))
     calls.lose = CallFailedError("UNAVAILABLE", "Socket closed")
     assert keys(engine, EVERYTHING) == [b"k"]
@@ -299,8 +299,8 @@ def test_a_read_without_an_answer_is_sent_again_until_its_time_is_over(opened, c
         raise CallFailedError("UNAVAILABLE", "Socket closed")
 
     calls.fail = fail
-    with pytest.raises(EngineTimeoutError, match="Socket closed"):
-        engine.read([EVERYTHING])
+    with pytest.raises(EngineTimeoutError):
+        hasty.read([EVERYTHING])
 
 
 def test_endpoints_that_are_down_are_passed_over(etcd_server, url_of, clock):
