@@ -125,10 +125,18 @@ NOT_OVER_CONNECT = frozenset(
     }
 )
 
+ON_DENOKV = frozenset(
+    {"tests.bulk.test_upserts", "tests.hooks.test_hooks", "tests.query.test_unions", "tests.references.test_verbs"}
+)
+"""They also run on the server of this library, and on the backend of Deno's own servers with its 10 checks."""
+
 
 def connect_of(module: str, test: str) -> list[Any]:
-    """The parameter for a run over KV Connect, if a test has one."""
-    return in_test_servers("connect") if module in OVER_CONNECT and test not in NOT_OVER_CONNECT else []
+    """The parameters for runs over KV Connect, if a test has any."""
+    if module not in OVER_CONNECT or test in NOT_OVER_CONNECT:
+        return []
+    on_denokv = ["connect-own", "connect-denokv"] if module in ON_DENOKV else []
+    return in_test_servers("connect", *on_denokv)
 
 
 ON_ETCD = frozenset(
