@@ -21,7 +21,7 @@ import psycopg
 from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult, to_versionstamp
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.connection import Call, Calls, Int8, int8, uuids
+from kvmodels.engines.postgres.connection import Boolean, Call, Calls, Int8, int8, uuids
 from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
 from kvmodels.engines.postgres.reads import Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
@@ -107,7 +107,7 @@ class WritingStore(Protocol):
         ...
 
     @property
-    def synced(self) -> bool:
+    def synced(self) -> Boolean:
         """Whether a commit waits for the disk."""
         ...
 
@@ -229,7 +229,7 @@ class CommitRun:
         if failure is not None:
             yield from self._failed(positions, failure)
 
-    def _context(self) -> tuple[Int8, Int8, Int8, Int8, bool]:
+    def _context(self) -> tuple[Int8, Int8, Int8, Int8, Boolean]:
         store = self._store
         given, mark = store.times()
         return int8(given), int8(mark), int8(self._since), int8(_milliseconds(store.busy_timeout)), store.synced

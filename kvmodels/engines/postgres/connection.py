@@ -66,11 +66,20 @@ class Int8(Parameter):
     __slots__ = ()
 
 
+class Boolean(Parameter):
+    """True or false."""
+
+    __slots__ = ()
+
+
 class Call(NamedTuple):
-    """One statement with its parameters; ``small`` if it reads so few rows that other calls may wait for it."""
+    """One statement with its parameters in binary form.
+
+    ``small`` if it reads so few rows that other calls may wait for it.
+    """
 
     statement: bytes
-    parameters: tuple[object, ...]
+    parameters: tuple[bytes, ...]
     small: bool = True
 
 
@@ -116,6 +125,29 @@ def int8(number: int) -> Int8:
     return Int8(number.to_bytes(8, "big", signed=True))
 
 
+PLANNER: Final = (
+    "SELECT "
+    + ", ".join(
+        f"pg_catalog.set_config('{name}', '{value}', false)"
+        for name, value in (
+            ("plan_cache_mode", "force_generic_plan"),
+            ("jit", "off"),
+            ("enable_seqscan", "off"),
+            ("enable_bitmapscan", "off"),
+        )
+    )
+    + " WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {pid}"
+)
+"""Sets up the planner for prepared statements, as the functions of a store do it for their own: no call plans.
+
+A proxy that lends sessions shows the number of no backend, so nothing is left behind in a session of others.
+"""
+
+
+TRUE: Final = Boolean(b"\1")
+FALSE: Final = Boolean(b"\0")
+
+
 class _ReadyDumper(Dumper):
     """Passes a parameter on as it is."""
 
@@ -131,7 +163,7 @@ OIDS: Final[dict[type, int]] = {
     UuidArray: 2951,
     Int8: _INT8_OID,
     bytes: 17,
-    bool: 16,
+    Boolean: 16,
 }
 """The types of parameters, as the server numbers them."""
 
@@ -152,16 +184,22 @@ class _Int8Dumper(_ReadyDumper):
     oid = _INT8_OID
 
 
+class _BooleanDumper(_ReadyDumper):
+    oid = OIDS[Boolean]
+
+
 class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose calls have a deadline and are never cancelled on the server.
 
     Attributes:
         backoff: seconds that one call may take.
+        planned: whether the session has the settings of ``PLANNER``.
         warned: whether the server has sent a warning since this was last set to false.
         permit: of the pool, while the connection is in use.
     """
 
     backoff: float = 60.0
+    planned: bool = False
     warned: bool = False
     permit: ConnectionPermit | None = None
 
@@ -179,7 +217,7 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     def __del__(self, _: object = None, /) -> None:
         """Leave the end to libpq's wrapper, which does nothing in a forked child."""
 
-    def call(self, statement: bytes, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+    def call(self, statement: bytes, parameters: Sequence[bytes]) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, sent and received in binary form."""
         return self.execute(statement, parameters, binary=True).fetchall()
 
@@ -238,6 +276,9 @@ def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> Postgr
     """
     try:
         connection = PostgresConnection.connect(conninfo, autocommit=True, prepare_threshold=0 if prepare else None)
+        if prepare:
+            settings = PLANNER.format(pid=connection.info.backend_pid).encode()
+            connection.planned = connection.execute(settings, prepare=False).fetchone() is not None
     except psycopg.Error as error:
         failure = unreachable(error, url)
     else:
@@ -247,6 +288,7 @@ def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> Postgr
         adapters.register_dumper(Int8Array, _Int8ArrayDumper)
         adapters.register_dumper(UuidArray, _UuidArrayDumper)
         adapters.register_dumper(Int8, _Int8Dumper)
+        adapters.register_dumper(Boolean, _BooleanDumper)
         connection.add_notice_handler(_notice(connection))
         return connection
     raise failure

@@ -30,7 +30,16 @@ from kvmodels.engines.postgres.commits import (
     commit_statements,
     compute_and_commit,
 )
-from kvmodels.engines.postgres.connection import Call, Calls, ConnectionPool, PostgresConnection, connect, int8
+from kvmodels.engines.postgres.connection import (
+    FALSE,
+    TRUE,
+    Call,
+    Calls,
+    ConnectionPool,
+    PostgresConnection,
+    connect,
+    int8,
+)
 from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
 from kvmodels.engines.postgres.packing import PackedWrite, packed
 from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, due_once, state_once, statements
@@ -101,7 +110,7 @@ class PostgresStore:
         self.schema = quoted(options.schema)
         self.readonly = options.readonly
         self.busy_timeout = options.busy_timeout
-        self.synced = options.durability == "commit"
+        self.synced = TRUE if options.durability == "commit" else FALSE
         self.handles = 0
         self.identity = None
         self.closed_reason: str | None = None
@@ -109,7 +118,7 @@ class PostgresStore:
         self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
         self.turns = Turns()
         self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
-        self.texts = statements(self.schema)
+        self.texts = statements(self.schema, planned=False)
         self.commit_texts = commit_statements(self.schema)
         self.conninfo = connection_string(given_url, readonly=options.readonly)
         self._connect: Callable[[], PostgresConnection] = lambda: connect(
@@ -136,6 +145,7 @@ class PostgresStore:
             connection = self._pool.take(READS, options.busy_timeout)
             try:
                 prepare_schema(connection, options.schema, self.url, create=options.create and not self.readonly)
+                self.texts = statements(self.schema, planned=connection.planned)
             finally:
                 self._pool.give_back(connection)
             self.present_version()
@@ -394,14 +404,14 @@ class PostgresStore:
         connection.warned = False
         return CallAnswer(connection.call(step.statement, step.parameters), connection.warned)
 
-    def _writing_call(self, statement: str, *parameters: object) -> Call:
+    def _writing_call(self, statement: str, *parameters: bytes) -> Call:
         """Return the call of a function that writes on its own account."""
         given, mark = self.times()
         context = (int8(given), int8(mark), int8(self.seen), int8(max(1, round(self.busy_timeout * 1_000))))
         synced = () if statement is _KEEP else (self.synced,)
         return Call(statement.format(schema=self.schema).encode(), (*parameters, *context, *synced))
 
-    def _writing(self, statement: str, *parameters: object) -> tuple[int, ...]:
+    def _writing(self, statement: str, *parameters: bytes) -> tuple[int, ...]:
         """Run a statement that writes on its own account, and may run twice. Returns its row."""
         self.require_open()
         self.require_writable()

@@ -23,7 +23,7 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 
 from kvmodels.engines.postgres.commits import CallAnswer
-from kvmodels.engines.postgres.connection import OIDS, Call
+from kvmodels.engines.postgres.connection import OIDS, PLANNER, Call
 from kvmodels.engines.postgres.errors import unreachable
 
 MOST_UNDER_WAY: Final = 256
@@ -150,7 +150,7 @@ class Link:
 
         ``answer`` gets what ``call`` returns or raises.
         """
-        size = sum(len(one) for call in calls for one in call.parameters if isinstance(one, bytes))
+        size = sum([sum(map(len, call.parameters)) for call in calls])
         request = _Request(calls, answer, size, shared=shared)
         if self.closed:
             request.error = psycopg.OperationalError(_LOST)
@@ -240,7 +240,7 @@ class Link:
     def _hand_over(self, segment: _Segment, request: _Request, call: Call) -> None:
         segment.statements.append(request)
         pgconn, statement = self._pgconn, call.statement
-        values = [one if isinstance(one, bytes) else _bool(one) for one in call.parameters]
+        values = list(call.parameters)
         formats = [pq.Format.BINARY] * len(values)
         name = self._prepared.get(statement)
         if name is None:
@@ -367,6 +367,8 @@ async def open_link(conninfo: str, url: str, *, prepare: bool, patience: float) 
     """
     try:
         connection = await _LoopConnection.connect(conninfo, autocommit=True)
+        if prepare:
+            await connection.execute(PLANNER.format(pid=connection.info.backend_pid).encode())
     except psycopg.Error as error:
         failure = unreachable(error, url)
     else:
@@ -379,7 +381,3 @@ def _numbered(statement: bytes) -> bytes:
     """Return a statement with libpq's placeholders."""
     parts = re.split(rb"%b", statement)
     return parts[0] + b"".join(b"$%d" % (at + 1) + part for at, part in enumerate(parts[1:]))
-
-
-def _bool(value: object) -> bytes:
-    return b"\1" if value else b"\0"

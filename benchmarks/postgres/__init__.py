@@ -1,0 +1,1 @@
+"""One PostgreSQL server: kvmodels beside raw psycopg, SQLModel and Django."""
