@@ -13,6 +13,8 @@ import trustme
 from kvmodels import Database
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Conflict, ReadRange, ReadResult, Set
 from kvmodels.engines.etcd.engine import EtcdEngine
+from kvmodels.engines.etcd.protocol.exchange import CallFailedError, EtcdCall
+from kvmodels.engines.etcd.protocol.transport import EtcdThreadTransport
 from kvmodels.errors import (
     CommitUnknownError,
     EngineError,
@@ -141,22 +143,52 @@ def compact(node: EtcdNode) -> None:
 
 
 def test_a_full_quota_refuses_writes_and_keeps_what_is_there():
+    """The commit that exceeds the quota may have been applied; those after it are certainly refused."""
     with own_cluster(quota_backend_bytes=str(QUOTA)) as cluster:
         node = cluster.nodes[0]
         engine = EtcdEngine(cluster.url("app"))
-        written = 0
+        written, unknown = list[bytes](), list[bytes]()
         with pytest.raises(StorageFullError) as caught:
             for at in range(100):
-                commit(engine, put(b"k%02d" % at, bytes(1_000_000)))
-                written += 1
+                key = b"k%02d" % at
+                try:
+                    commit(engine, put(key, bytes(1_000_000)))
+                except CommitUnknownError:
+                    unknown.append(key)
+                else:
+                    written.append(key)
         assert "compact" in str(caught.value).lower()
-        assert len(keys(engine, ALL)) == written
+        stored = set(keys(engine, ALL))
+        assert set(written) <= stored <= {*written, *unknown}
         with pytest.raises(StorageFullError):
             commit(engine, put(b"small"))
+        assert set(keys(engine, ALL)) == stored
         compact(node)
         node.ctl("defrag")
         node.ctl("alarm", "disarm")
         engine.close()
+
+
+@pytest.mark.parametrize(("applied", "error"), [(True, CommitUnknownError), (False, StorageFullError)])
+def test_a_server_may_say_that_its_space_is_exceeded_after_it_has_applied_a_commit(
+    cluster: EtcdCluster, monkeypatch: pytest.MonkeyPatch, applied: bool, error: type[EngineError]
+):
+    engine = EtcdEngine(cluster.url("app"))
+    commit(engine, put(b"k", b"1"))
+    answer = EtcdThreadTransport._answer
+
+    def exceeded(transport: EtcdThreadTransport, step: Any) -> Any:
+        if not (isinstance(step, EtcdCall) and b"the last one" in step.request.SerializeToString()):
+            return answer(transport, step)
+        if applied:
+            answer(transport, step)
+        raise CallFailedError("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded")
+
+    monkeypatch.setattr(EtcdThreadTransport, "_answer", exceeded)
+    with pytest.raises(error):
+        commit(engine, put(b"k", b"the last one"))
+    assert get(engine, b"k").value == (b"the last one" if applied else b"1")  # type: ignore[union-attr]
+    engine.close()
 
 
 def test_an_operation_larger_than_a_request_is_refused_before_it_is_sent(cluster: EtcdCluster):

@@ -38,7 +38,7 @@ from kvmodels.engines.etcd.checks import (
     revision_of_row,
     seen_compare,
 )
-from kvmodels.engines.etcd.errors import contended
+from kvmodels.engines.etcd.errors import contended, unknown
 from kvmodels.engines.etcd.layout import deadline_key, encode_clock, encode_row, rows_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit
 from kvmodels.engines.etcd.protocol.exchange import Steps
@@ -55,7 +55,7 @@ from kvmodels.engines.etcd.protocol.session import CONTENDED_PAUSE_S
 from kvmodels.engines.etcd.reads import EtcdReading, pin_steps, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
 from kvmodels.engines.shared.evaluation import evaluate, require_storable_deadline
-from kvmodels.errors import InvalidValueError, OperationTooLargeError, UnsupportedError
+from kvmodels.errors import EngineError, InvalidValueError, OperationTooLargeError, StorageFullError, UnsupportedError
 
 MOST_REQUEST_BYTES: Final = 1_572_864 - 512
 """What a server takes by default, without room for what it adds itself."""
@@ -87,11 +87,37 @@ def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conf
             break
         request, earliest = _request(store, write, depends, seen)
         _require_size(store, request)
-        answer = yield from call_commit(store.session, request, reading.attempts)
+        answer = yield from _sent(reading, request)
         if answer.succeeded:
             return _committed(store, answer, earliest)
         seen = yield from _seen(reading, write.checks, depends, answer)
     raise contended(store.url)
+
+
+def _sent(reading: EtcdReading, request: TxnRequest) -> Steps[TxnResponse]:
+    """Send a transaction; find out whether one was applied that has exceeded the quota.
+
+    A server answers that its space is exceeded before it carries out a transaction, or after that, if the quota was
+    exceeded meanwhile. Nothing was applied if the marker is still that of the last commit that was seen before.
+    """
+    store = reading.store
+    before = store.last_version
+    full: StorageFullError
+    try:
+        return (yield from call_commit(store.session, request, reading.attempts))
+    except StorageFullError as error:
+        full = error
+    pin = yield from _present(reading, full)
+    if pin.version == before:
+        raise full
+    raise unknown(store.url, full.reason or "the quota is exceeded")
+
+
+def _present(reading: EtcdReading, full: StorageFullError) -> Steps[Pin]:
+    try:
+        return (yield from pin_steps(reading))
+    except EngineError:
+        raise unknown(reading.store.url, full.reason or "the quota is exceeded") from None
 
 
 def require_own_cluster(reading: EtcdReading) -> Steps[None]:
@@ -126,6 +152,7 @@ def _committed(store: EtcdStore, answer: TxnResponse, earliest: int | None) -> C
     store.require_answer_of_own_cluster(answer.header)
     assert store.known is not None, "the transaction has compared it"
     version = store.known.record.base + answer.header.revision
+    store.last_version = max(store.last_version, version)
     store.committed(version, earliest)
     return Committed(to_versionstamp(version))
 

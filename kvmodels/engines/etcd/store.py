@@ -74,6 +74,7 @@ class EtcdStore:
         clock: decides on deadlines; never behind the marker that this process has seen.
         max_ops: the most operations that one list of a transaction may have.
         first_key: was the first one that the last snapshot has read; the next one reads it while it begins.
+        last_version: the number in the versionstamp of the last commit that this process has seen.
         committed: is called with the number and the earliest deadline of each commit of this process.
     """
 
@@ -92,6 +93,7 @@ class EtcdStore:
         self.committed: Callable[[int, int | None], object] = lambda _version, _earliest: None
         self.first_key: bytes | None = None
         self.known: KnownRecord | None = None
+        self.last_version = 0
         self._cluster_id = 0
 
     @property
@@ -123,6 +125,7 @@ class EtcdStore:
             raise gone(self.url)
         base, marker_ms = known.record.base, decode_clock(marker.value)
         now_ms = self.clock.not_before(marker_ms)
+        self.last_version = max(self.last_version, base + marker.mod_revision)
         return Pin(base, answer.header.revision, base + marker.mod_revision, now_ms, marker_ms)
 
     def take_record(self, header: ResponseHeader, found: list[KeyValue]) -> KnownRecord | None:
