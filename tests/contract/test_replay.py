@@ -24,7 +24,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.url import open_engine
 from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
-from tests.worlds import SERVER_NAMES, SERVERS, server_options
+from tests.worlds import ETCD_NAMES, SERVER_NAMES, SERVERS, in_test_servers, server_options
 
 THREADS = 8
 PROCESSES = 4
@@ -93,10 +93,11 @@ def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
     engine.close()
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS])
+@pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS, *in_test_servers("etcd34", "etcd34x3")])
 def test_replay_in_four_processes(engine: str, url_of: Callable[..., str]):
     threads = 2 if engine in SERVER_NAMES else 1
-    assert replay_in_processes(url_of(engine), 150, threads, **server_options(engine)).violations == []
+    options = {} if engine in ETCD_NAMES else server_options(engine)
+    assert replay_in_processes(url_of(engine), 150, threads, **options).violations == []
 
 
 @pytest.mark.soak
