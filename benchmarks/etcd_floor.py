@@ -1,13 +1,12 @@
 """Milliseconds of one call in etcd, beside the same calls made by hand on a gRPC channel.
 
 ``python -m benchmarks.etcd_floor etcd://host:2379/prefix`` for a cluster without TLS and users; the prefix should be
-new. The sides take turns call by call, and the medians are shown. The floor of a read is one transaction with one range
-for each round trip that the library makes, and that of a commit one transaction with the same operations and bytes.
+new. The sides take turns call by call, and the medians are shown. By hand, the same requests are sent again, with the
+same comparisons, operations and bytes; what an insert has stored is removed in between, outside of the times.
 """
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import sys
 import time
@@ -40,6 +39,10 @@ def person(number: int) -> EtcdPerson:
     return EtcdPerson(id=number, email=f"{number}@example.org", city=f"city {number % 25}")
 
 
+def nothing() -> None:
+    """Undo nothing."""
+
+
 def seconds(call: Call) -> float:
     """Return how long a call takes."""
     begun = time.perf_counter()
@@ -47,22 +50,23 @@ def seconds(call: Call) -> float:
     return time.perf_counter() - begun
 
 
-def recorded(call: Call) -> list[EtcdCall]:
-    """Return the calls of etcd that a call of the library makes."""
-    found: list[EtcdCall] = []
-    answer = EtcdThreadTransport._answer
+class Recorder:
+    """Keeps the calls of etcd that the library makes.
 
-    def record(transport: EtcdThreadTransport, step: Any) -> Any:
-        if isinstance(step, EtcdCall):
-            found.append(step)
-        return answer(transport, step)
+    Attributes:
+        calls: since this was last emptied.
+    """
 
-    setattr(EtcdThreadTransport, "_answer", record)  # noqa: B010 - a method
-    try:
-        call()
-    finally:
-        setattr(EtcdThreadTransport, "_answer", answer)  # noqa: B010 - a method
-    return found
+    def __init__(self) -> None:
+        self.calls: list[EtcdCall] = []
+        answer = EtcdThreadTransport._answer
+
+        def record(transport: EtcdThreadTransport, step: Any) -> Any:
+            if isinstance(step, EtcdCall):
+                self.calls.append(step)
+            return answer(transport, step)
+
+        setattr(EtcdThreadTransport, "_answer", record)  # noqa: B010 - a method
 
 
 def _serialized(message: Any) -> bytes:
@@ -71,22 +75,19 @@ def _serialized(message: Any) -> bytes:
 
 
 def by_hand(calls: list[EtcdCall], channel: grpc.Channel) -> Call:
-    """Return a function that makes these calls again, on a channel of its own.
-
-    A commit that was applied is made without its comparisons, so that it is applied each time.
-    """
-    made: list[tuple[Callable[..., object], Any, Any]] = []
-    for one in calls:
-        send: Callable[..., object] = channel.unary_unary(
-            one.method.path,
-            request_serializer=_serialized,
-            response_deserializer=one.method.response.FromString,
+    """Return a function that makes these calls again, on a channel of its own."""
+    made = [
+        (
+            channel.unary_unary(
+                one.method.path,
+                request_serializer=_serialized,
+                response_deserializer=one.method.response.FromString,
+            ),
+            one.request,
+            one.metadata,
         )
-        request = type(one.request)()
-        request.CopyFrom(one.request)
-        if any(step.HasField("request_put") for step in getattr(request, "success", ())):
-            request.ClearField("compare")
-        made.append((send, request, one.metadata))
+        for one in calls
+    ]
 
     def again() -> None:
         for send, request, metadata in made:
@@ -95,25 +96,37 @@ def by_hand(calls: list[EtcdCall], channel: grpc.Channel) -> Call:
     return again
 
 
+def one_pair(call: Call, undo: Call, recorder: Recorder, channel: grpc.Channel) -> tuple[float, float]:
+    """Return the seconds of a call of the library, and of the same requests by hand."""
+    recorder.calls.clear()
+    ours = seconds(call)
+    floor = by_hand(list(recorder.calls), channel)
+    undo()
+    return ours, seconds(floor)
+
+
 def measure(url: str) -> None:
     """Print the times of both sides and their ratio."""
     endpoint = url.partition("//")[2].partition("/")[0].partition(",")[0]
-    numbers = itertools.count(RECORDS)
+    recorder = Recorder()
     with Database(url, models=[EtcdPerson], allow_lossy_server=True) as db, grpc.insecure_channel(endpoint) as channel:
         people = db[EtcdPerson]
         for first in range(0, RECORDS, BATCH):
             people.bulk_create([person(number) for number in range(first, first + BATCH)])
-        operations: dict[str, Call] = {
-            "get": lambda: people.get(7),
-            "get by a unique value": lambda: people.get(email="7@example.org"),
-            "list of 20": lambda: list(people.filter(city="city 7")[:20]),
-            "insert": lambda: people.insert(person(next(numbers))),
-            "kv.set": lambda: db.kv.set(("k",), 1),
+        operations: dict[str, tuple[Call, Call]] = {
+            "get": (lambda: people.get(7), nothing),
+            "get by a unique value": (lambda: people.get(email="7@example.org"), nothing),
+            "list of 20": (lambda: list(people.filter(city="city 7")[:20]), nothing),
+            "insert": (lambda: people.insert(person(RECORDS)), lambda: people.remove(RECORDS)),
+            "kv.set": (lambda: db.kv.set(("k",), 1), nothing),
         }
-        for name, call in operations.items():
-            call()  # reads the header
-            floor = by_hand(recorded(call), channel)
-            pairs = [(seconds(call), seconds(floor)) for _ in range(PAIRS)]
+        for name, (call, undo) in operations.items():
+            one_pair(call, undo, recorder, channel)  # reads the header, and connects
+            undo()
+            pairs = []
+            for _ in range(PAIRS):
+                pairs.append(one_pair(call, undo, recorder, channel))
+                undo()
             ours, hand = (statistics.median(side) * 1_000 for side in zip(*pairs, strict=True))
             print(f"{name:22} kvmodels {ours:6.2f} ms   by hand {hand:6.2f} ms   times by hand {ours / hand:.2f}")
 
