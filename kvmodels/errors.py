@@ -455,14 +455,14 @@ class ValueTooLargeError(LimitExceededError):
     """An encoded value is larger than the engine allows."""
 
     code = "KV603"
-    default_hint = "Store less in one record, or raise the limits if the engine allows it."
+    default_hint = "Store less in one record, or divide it into several."
 
 
 class OperationTooLargeError(LimitExceededError):
     """One atomic operation has too many checks, mutations or bytes."""
 
     code = "KV604"
-    default_hint = "Write fewer records in one operation; nothing is ever split silently."
+    default_hint = "Write fewer records in one operation, in bulk writes by a smaller batch_size=."
 
 
 class QueryError(KvModelsError, ValueError):

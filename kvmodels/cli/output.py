@@ -26,7 +26,10 @@ from kvmodels.flows.evolution.throttle import SchemaProgress
 Format = Literal["table", "json", "nl", "csv"]
 
 _PASSWORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:/@\s]*:)[^\s]*@")
-_SECRET_PARAMETER: Final = re.compile(r"((?:password|passfile|sslpassword|access_token)=)[^&\s'\"]*", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(r"(?:password|passfile|sslpassword|access_token)=", re.IGNORECASE)
+_SECRET_PARAMETER: Final = re.compile(rf"({_SECRET_NAME.pattern})(?![,.;]?(?:\s|$))[^&\s'\"]*", re.IGNORECASE)
+"""With its value. A hint that names the parameter has none: a space or the end of a clause follows."""
+
 _UNLIMITED: Final = 10_000
 """The width of tables in a pipe, where nothing may be wrapped or cut."""
 
@@ -40,6 +43,8 @@ def redacted(text: str) -> str:
     Examples:
         >>> redacted("cannot open postgresql://ada:secret@host/shop?password=x")
         'cannot open postgresql://ada:***@host/shop?password=***'
+        >>> redacted("Give user= and password=, or set ETCDCTL_PASSWORD.")
+        'Give user= and password=, or set ETCDCTL_PASSWORD.'
     """
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
 
@@ -52,7 +57,7 @@ def without_password(url: str) -> str:
         'postgresql://ada@host/shop?application_name=y'
     """
     base, _, query = _PASSWORD.sub(lambda found: f"{found[1][:-1]}@", url).partition("?")
-    kept = [parameter for parameter in query.split("&") if parameter and not _SECRET_PARAMETER.match(parameter)]
+    kept = [parameter for parameter in query.split("&") if parameter and not _SECRET_NAME.match(parameter)]
     return f"{base}?{'&'.join(kept)}" if kept else base
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+_IN_A_PROGRAM: Final = "in a program, and name its database as module:object"
+
 COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("call .allow_scan()", "give --scan"),
     ("allow_scan()", "--scan"),
@@ -28,6 +30,12 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("datetime.now(UTC)", "2026-01-31T12:00Z"),
     (", or use get_or_none()", ""),
     ("get(existing_key)", "its primary key is existing_key"),
+    ("open the store with allow_lossy_server=True", f"open it with allow_lossy_server=True {_IN_A_PROGRAM}"),
+    ("then open it once with accept_restore=True", f"then open it once with accept_restore=True {_IN_A_PROGRAM}"),
+    ("a store is made when it is opened with readonly=False", "load, restore and copy create a store"),
+    ("Give user= and password=, or set ETCDCTL_USER and ETCDCTL_PASSWORD", "Set ETCDCTL_USER and ETCDCTL_PASSWORD"),
+    ("Give password=, or set ETCDCTL_PASSWORD", "Set ETCDCTL_PASSWORD"),
+    ("and cacert=, cert= and key=", "and ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY"),
 )
 """Phrases of hints, and what they are on the command line; a phrase comes before a shorter one that it contains."""
 

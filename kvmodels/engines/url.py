@@ -86,6 +86,10 @@ ENGINES = {
     ETCD: "etcd",
 }
 
+_INSTEAD = {
+    (ETCD, "change_log"): "Leave it out: in etcd, keys, prefixes and models can be watched without it.",
+}
+
 NO_SUCH_OPTION = "Besides its named arguments the call takes only the options that are listed as expected."
 
 _PASSWORD = re.compile(r"^([^/]*//[^:/@]*:).*@", re.DOTALL)
@@ -333,7 +337,7 @@ def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
                 argument=option,
                 expected=OPTIONS[scheme],
                 suggestion=_closest(option, OPTIONS[scheme]),
-                hint=elsewhere if owners else NO_SUCH_OPTION,
+                hint=_INSTEAD.get((scheme, option), elsewhere if owners else NO_SUCH_OPTION),
             )
 
 

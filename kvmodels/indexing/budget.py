@@ -19,6 +19,10 @@ from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLa
 from kvmodels.limits import Limits
 
 U64_BYTES = 8
+_OF_ETCD: Final = (
+    "Write fewer records in one operation, in bulk writes by a smaller batch_size=; or start all members with a "
+    "greater --max-txn-ops, and give max_txn_ops=."
+)
 _TOO_MANY_CHECKS: Final = "too many checks in one operation"
 _TOO_MANY_MUTATIONS: Final = "too many mutations in one operation"
 _TOO_LARGE: Final = "the operation is too large"
@@ -66,8 +70,15 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
 
 
 def _too_large(message: str, limit: str, size: int, limits: Limits, index: str | None) -> OperationTooLargeError:
+    whose = limits.whose(limit)
     return OperationTooLargeError(
-        message, limit=limit, size=size, maximum=getattr(limits, limit), limits=limits.whose(limit), index=index
+        message,
+        limit=limit,
+        size=size,
+        maximum=getattr(limits, limit),
+        limits=whose,
+        index=index,
+        hint=_OF_ETCD if whose == Limits.ETCD.name and limit in ("max_checks", "max_mutations") else None,
     )
 
 

@@ -112,8 +112,9 @@ def test_the_expired_certificate_of_a_server_is_a_clear_error(certificates):
 
 def test_an_endpoint_without_encryption_is_not_sent_a_password(guarded, certificates):
     url = guarded.url("app").replace("etcd://", "etcds://")
-    with pytest.raises(EngineError, match="encrypted connection"):
+    with pytest.raises(EngineError, match="encrypted connection") as caught:
         open_kv(url, cacert=certificates.ca, user="ada", password=PASSWORD)
+    assert "without TLS, begin the URL with etcd://" in str(caught.value.hint)
 
 
 def test_users_have_the_rights_of_their_roles(guarded):
@@ -124,8 +125,9 @@ def test_users_have_the_rights_of_their_roles(guarded):
     with open_kv(guarded.url("app"), user="eve", password=PASSWORD) as kv, pytest.raises(ReadOnlyError) as caught:
         kv.set(("k",), 2)
     assert "readwrite /app/." in str(caught.value.hint)
-    with pytest.raises(EngineError, match="may not read"):
+    with pytest.raises(EngineError, match="may not read") as caught_reading:
         open_kv(guarded.url("app"), user="nix", password=PASSWORD)
+    assert "readwrite /app/. With readonly=True, read is enough" in str(caught_reading.value.hint)
     with pytest.raises(EngineError, match="may not read"):
         open_kv(guarded.url("application"), user="ada", password=PASSWORD)
 

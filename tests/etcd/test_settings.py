@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvmodels import open_kv
+from kvmodels.cli.output import redacted
+from kvmodels.cli.wording import in_commands
+from kvmodels.core.operations import AtomicWrite, Delete
+from kvmodels.engines.etcd.errors import absent, lossy_server, restored, wrong_credentials
 from kvmodels.engines.etcd.settings import TlsPaths, credentials_of, limits_of, location_of, tls_of
-from kvmodels.errors import EngineTimeoutError, InvalidArgumentError, KvModelsError
+from kvmodels.errors import EngineTimeoutError, InvalidArgumentError, KvModelsError, OperationTooLargeError
+from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
 
 SECRET = "s3cr:t@/x"
@@ -143,3 +149,37 @@ def test_without_the_packages_the_extra_is_named():
 def test_errors_of_this_engine_are_those_of_the_library():
     with pytest.raises(KvModelsError):
         open_kv("etcd:/missing/slash")
+
+
+def test_the_hint_about_a_change_log_says_that_watches_need_none():
+    with pytest.raises(InvalidArgumentError, match="watched without it"):
+        open_kv(NOWHERE, change_log=60)
+
+
+@pytest.mark.parametrize("limits", [limits_of(128), limits_of(1_024)])
+def test_an_operation_that_is_too_large_names_the_options_that_help(limits):
+    write = AtomicWrite((), tuple(Delete(b"%d" % n) for n in range(limits.max_mutations + 1)))
+    with pytest.raises(OperationTooLargeError) as caught:
+        check_budget(write, limits)
+    assert "batch_size=" in str(caught.value.hint)
+    assert "max_txn_ops=" in str(caught.value.hint)
+    with pytest.raises(OperationTooLargeError) as caught:
+        check_budget(write, replace(limits, name="OWN"))
+    assert "max_txn_ops=" not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            lossy_server(NOWHERE, "3.5.1"),
+            "allow_lossy_server=True in a program, and name its database as module:object.",
+        ),
+        (restored(NOWHERE, 1, 2), "accept_restore=True in a program, and name its database as module:object."),
+        (absent(NOWHERE), "load, restore and copy create a store."),
+        (wrong_credentials(NOWHERE, "refused"), "Set ETCDCTL_USER and ETCDCTL_PASSWORD."),
+    ],
+)
+def test_hints_on_the_command_line_can_be_followed_there(error, said):
+    assert in_commands(str(error)).endswith(said)
+    assert redacted(str(error)) == str(error)

@@ -30,7 +30,8 @@ from kvmodels.api.opening import Opening
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.url import open_engine
-from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.errors import DecodeError, EngineTimeoutError, KvModelsError
+from kvmodels.flows.kv import lock as lock_flows
 from kvmodels.limits import Limits
 from kvmodels.runtime.sync import run
 from tests.kv.stores import Clock
@@ -267,6 +268,21 @@ def test_a_lock_is_renewed_as_long_as_it_is_held(url, clock):
             stamps.add(kv.get(("__kvmodels__", "lock", "a")).versionstamp)
             lock.check()
             time.sleep(0.01)
+
+
+def test_a_renewal_that_fails_is_one_line_in_the_log(url, clock, caplog, monkeypatch):
+    def unreachable(_claim: object) -> None:
+        raise EngineTimeoutError("no endpoint answered in time")
+
+    caplog.set_level(logging.WARNING, "kvmodels.lock")
+    monkeypatch.setattr(lock_flows.LockClaim, "renew", unreachable)
+    with open_kv(url, clock=clock) as kv, kv.lock("a", ttl=0.1):
+        deadline = time.monotonic() + PATIENCE_S
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.01)
+    [first, *_] = caplog.records
+    assert first.getMessage().startswith("the lock 'a' could not be renewed; trying again: [KV902] no endpoint")
+    assert first.exc_info is None
 
 
 async def test_a_lock_of_a_task_is_renewed_as_long_as_it_is_held(url, clock):

@@ -249,7 +249,7 @@ class _Work:
                 except ClosedError:
                     self._held = False
                 except KvModelsError as error:
-                    _log.warning("the lease of a message could not be renewed; trying again", exc_info=error)
+                    _log.warning("the lease of a message could not be renewed; trying again: %s", error)
             return max(0.0, self._due - time.monotonic()) if self._held else RECHECK_S
 
     async def put_back(self) -> None:

@@ -175,7 +175,7 @@ class Lock:
             except ClosedError:
                 return
             except KvModelsError as error:
-                _log.warning("a lock could not be renewed; trying again", exc_info=error)
+                _log.warning("the lock %r could not be renewed; trying again: %s", self._name, error)
                 continue
             if not held:
                 self._lost = True

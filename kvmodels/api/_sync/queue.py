@@ -250,7 +250,7 @@ class _Work:
                 except ClosedError:
                     self._held = False
                 except KvModelsError as error:
-                    _log.warning("the lease of a message could not be renewed; trying again", exc_info=error)
+                    _log.warning("the lease of a message could not be renewed; trying again: %s", error)
             return max(0.0, self._due - time.monotonic()) if self._held else RECHECK_S
 
     def put_back(self) -> None:

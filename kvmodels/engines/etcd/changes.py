@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kvmodels.core.operations import Change, Changes, ReadRange, Row, to_versionstamp
-from kvmodels.engines.etcd.errors import FailureKind, kind_of, reason_of, refused
+from kvmodels.engines.etcd.errors import FailureKind, compacted, kind_of, reason_of, refused
 from kvmodels.engines.etcd.layout import row_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, FutureRevisionError, call_read
 from kvmodels.engines.etcd.protocol.exchange import CallFailedError, Steps, WatchCall
@@ -27,7 +27,7 @@ from kvmodels.engines.etcd.protocol.rpc_pb2 import (
 )
 from kvmodels.engines.etcd.protocol.session import EtcdAttempts
 from kvmodels.engines.etcd.store import EtcdStore, Pin
-from kvmodels.engines.shared.background import require_reached, resume_expired
+from kvmodels.engines.shared.background import require_reached
 from kvmodels.engines.shared.evaluation import from_versionstamp, visible
 
 LAST_REVISION: Final = (1 << 63) - 1
@@ -113,7 +113,7 @@ def changes_steps(store: EtcdStore, one: ReadRange, after: bytes) -> Steps[Chang
         batch = ChangeBatch(store, one, pin.version - pin.base)
         reason = yield from _watch(store, batch, revision + 1, attempts)
         if batch.compacted is not None:
-            raise resume_expired(store.url, after, to_versionstamp(pin.base + batch.compacted))
+            raise compacted(store.url, after, to_versionstamp(pin.base + batch.compacted))
         if batch.through:
             return Changes(_changes(store, batch, pin), to_versionstamp(pin.base + batch.through))
         yield from attempts.again(store.url, reason)
@@ -125,7 +125,7 @@ def _present(store: EtcdStore, after: bytes, attempts: EtcdAttempts) -> Steps[Pi
     base, oldest = store.known.record.base, store.known.revision
     revision = min(from_versionstamp(after) - base, LAST_REVISION)
     if revision < oldest:
-        raise resume_expired(store.url, after, to_versionstamp(base + oldest))
+        raise compacted(store.url, after, to_versionstamp(base + oldest))
     earlier = RangeRequest(key=store.keys.marker, revision=revision, keys_only=True)
     request = TxnRequest(success=[store.system_range(), RequestOp(request_range=earlier)])
     try:
@@ -142,7 +142,7 @@ def _present(store: EtcdStore, after: bytes, attempts: EtcdAttempts) -> Steps[Pi
         reason = yield from _watch(store, learned, 1, attempts)
         if learned.compacted is None:
             yield from attempts.again(store.url, reason)
-    raise resume_expired(store.url, after, to_versionstamp(base + learned.compacted))
+    raise compacted(store.url, after, to_versionstamp(base + learned.compacted))
 
 
 def _watch(store: EtcdStore, batch: ChangeBatch, start: int, attempts: EtcdAttempts) -> Steps[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
+from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.etcd.protocol.exchange import CallFailedError
 from kvmodels.errors import (
     ClosedError,
@@ -19,6 +20,7 @@ from kvmodels.errors import (
     KvModelsError,
     OperationTooLargeError,
     ReadOnlyError,
+    ResumeExpiredError,
     StorageFullError,
     UnsupportedError,
 )
@@ -138,10 +140,12 @@ def refused(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> 
 
 
 def _forbidden(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> KvModelsError:
-    kind = "readwrite" if writing else "read"
-    hint = f"Grant the user's role the keys of the store: etcdctl role grant-permission --prefix ROLE {kind} {prefix}."
+    hint = (
+        f"Grant the user's role the keys of the store: etcdctl role grant-permission --prefix ROLE readwrite {prefix}."
+    )
     if writing:
         return ReadOnlyError("the user may not write the store", url=url, reason=reason_of(error), hint=hint)
+    hint = f"{hint} With readonly=True, read is enough instead of readwrite."
     return EngineError("the user may not read the store", url=url, reason=reason_of(error), hint=hint)
 
 
@@ -161,7 +165,8 @@ def insecure(url: str, reason: str) -> EngineError:
         "no encrypted connection to an endpoint is possible",
         url=url,
         reason=reason,
-        hint="Check the certificates, their dates and names, and cacert=, cert= and key=.",
+        hint="Check the certificates, their dates and names, and cacert=, cert= and key=; for servers without TLS, "
+        "begin the URL with etcd://.",
     )
 
 
@@ -223,6 +228,17 @@ def absent(url: str) -> EngineError:
         url=url,
         reason="absent",
         hint="Check the prefix, the last part of the URL; a store is made when it is opened with readonly=False.",
+    )
+
+
+def compacted(url: str, since: bytes, oldest: bytes) -> ResumeExpiredError:
+    """Return the error of reading changes from before a compaction of the cluster."""
+    return ResumeExpiredError(
+        "the history of the cluster does not reach back so far",
+        url=url,
+        since=format_versionstamp(since),
+        oldest=format_versionstamp(oldest),
+        hint="Watch without since=, which starts with the present state; compact the cluster less often to keep more.",
     )
 
 
