@@ -247,10 +247,10 @@ class _ParameterReader:
             value = adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
         except ValidationError as error:
             reason = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise self._error(parameter, reason, message=_NO_VALUE) from error
+            raise self._error(parameter, reason, of_value=True) from error
         choices = self._choices(keyword)
         if choices and value not in choices:
-            raise self._error(parameter, f"the value is not one of {', '.join(map(repr, choices))}", message=_NO_VALUE)
+            raise self._error(parameter, f"the value is not one of {', '.join(map(repr, choices))}", of_value=True)
         return value
 
     def _choices(self, keyword: Keyword) -> tuple[Any, ...]:
@@ -286,12 +286,12 @@ class _ParameterReader:
         hint: str | None = None,
         suggestion: str | None = None,
         *,
-        message: str = "a parameter is not a valid condition",
+        of_value: bool = False,
     ) -> InvalidLookupError:
         if hint is None and self._allowed is not None:
             hint = f"Allowed are: {', '.join(sorted(self._allowed))}."
         return InvalidLookupError(
-            message,
+            _NO_VALUE if of_value else "a parameter is not a valid condition",
             model=self._schema.name,
             parameter=parameter,
             reason=reason,
