@@ -22,20 +22,24 @@ SCRIPT = Path(__file__).with_suffix(".ts")
 
 
 class DenokvServer:
-    """A process with any number of databases in memory."""
+    """A process with any number of databases in memory; if it has crashed, the next database gets a new one."""
 
     def __init__(self) -> None:
+        self._process, self._address = self._started()
+
+    @staticmethod
+    def _started() -> tuple[subprocess.Popen[str], str]:
         assert MODULE.exists(), "the backend of Deno is missing: run make servers"
         options = ["-A", "--no-lock", "--no-config", "--no-check", "--quiet"]
         environment = {**os.environ, "DENO_DIR": str(CACHE), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [find_deno_bin(), "run", *options, str(SCRIPT), str(MODULE), ACCESS_TOKEN],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdout is not None
-        self._address = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+        assert process.stdout is not None
+        return process, f"http://127.0.0.1:{int(process.stdout.readline())}"
 
     def __enter__(self) -> Self:
         return self
@@ -47,8 +51,13 @@ class DenokvServer:
 
     def url(self, name: str) -> str:
         """The URL of a database, which is new if it has another name than every one before."""
+        if self._process.poll() is not None:
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process, self._address = self._started()
         return f"{self._address}/{name}"
 
     def remove(self, name: str) -> None:
         """End a database; one that does not exist is left alone."""
-        httpx2.delete(self.url(name)).raise_for_status()
+        if self._process.poll() is None:
+            httpx2.delete(f"{self._address}/{name}").raise_for_status()

@@ -46,7 +46,13 @@ function watch(database: number, request: Uint8Array): Response {
   let pings: ReturnType<typeof setInterval> | undefined;
   const frames = new ReadableStream<Uint8Array>({
     start(controller) {
-      pings = setInterval(() => controller.enqueue(new Uint8Array(4)), PING_INTERVAL_MS);
+      pings = setInterval(() => {
+        try {
+          controller.enqueue(new Uint8Array(4));
+        } catch {
+          clearInterval(pings); // the stream has ended with its database
+        }
+      }, PING_INTERVAL_MS);
     },
     async pull(controller) {
       const message = await backend.dequeueNextWatchMessage(database, id, false);
