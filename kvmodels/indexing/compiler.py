@@ -450,9 +450,9 @@ class _Fold:
                 if held and not index.readable and not rules.is_expired(row, self._now_ms):
                     self._record_duplicate(key, claim, row)
                     return None
-                needed = len(self.needed)
                 if not self._evict(change, row, owner, changes):
-                    return Violation(change, index, key, owner) if len(self.needed) == needed else None
+                    unread = change.live.layout.key(owner) in self.needed  # also for another slot of this owner
+                    return None if unread else Violation(change, index, key, owner)
         self.check(rules.slot_check(key, row))
         value, encoding = entry_value(self._codec, index.layout, True, change)
         if (
