@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -13,10 +14,18 @@ import pytest
 
 from kvmodels import AsyncDatabase, Database
 from kvmodels.core.operations import VACANT, Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
-from kvmodels.engines.postgres import commits
+from kvmodels.engines.postgres import commits, connection
+from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, PLANNER
 from kvmodels.engines.postgres.engine import PostgresEngine
+from kvmodels.engines.postgres.native import link
 from kvmodels.engines.postgres.packing import PackedWrite
-from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KeyTooLargeError, KvModelsError
+from kvmodels.errors import (
+    CommitUnknownError,
+    EngineTimeoutError,
+    InvalidArgumentError,
+    KeyTooLargeError,
+    KvModelsError,
+)
 from tests.contract.shorthand import commit, get, number, put
 from tests.postgres.databases import Databases
 from tests.postgres.proxy import Fault, Proxy, proxy_of
@@ -230,6 +239,55 @@ def test_all_connections_are_terminated_under_writers(databases: Databases):
     assert [str(error) for _, refused in outcomes for error in refused] == []
     assert number(engine, b"n") == sum(done for done, _ in outcomes) == 50 * WRITERS
     engine.close()
+
+
+class TerminatingPlanner(str):
+    """Settings of a new connection, of which the first ones end it as an administrator does."""
+
+    def __new__(cls, times: int):
+        made = super().__new__(cls, PLANNER)
+        made.left = times
+        return made
+
+    left: int
+
+    def format(self, *args: object, **names: object) -> str:
+        if not self.left:
+            return super().format(*args, **names)
+        self.left -= 1
+        return "SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())"
+
+
+@pytest.fixture(params=["sync", "native"])
+def get_on_new_connection(request: pytest.FixtureRequest, databases: Databases, monkeypatch: pytest.MonkeyPatch):
+    """Return what a get returns on a new connection that is ended so many times before it is ready."""
+    modules = {"sync": connection, "native": link}
+
+    def call(times: int) -> object:
+        with Database(databases.url()) as db:
+            db.kv.set(("k",), 1)
+        monkeypatch.setattr(modules[request.param], "PLANNER", TerminatingPlanner(times))
+        if request.param == "sync":
+            with Database(databases.url()) as db:
+                return db.kv.get(("k",)).value
+
+        async def run() -> object:
+            async with AsyncDatabase(databases.url()) as db:
+                return (await db.kv.get(("k",))).value
+
+        return asyncio.run(run())
+
+    return call
+
+
+def test_a_connection_that_is_terminated_while_it_is_set_up_is_replaced(get_on_new_connection):
+    assert get_on_new_connection(CONNECT_ATTEMPTS - 1) == 1
+
+
+def test_a_server_that_terminates_every_connection_is_reported(get_on_new_connection):
+    with pytest.raises(EngineTimeoutError) as caught:
+        get_on_new_connection(10 * CONNECT_ATTEMPTS)
+    assert caught.value.reason == "57P01"
 
 
 def test_an_interrupted_leader_finishes_its_group_first(engine: PostgresEngine, proxy: Proxy):

@@ -24,7 +24,7 @@ from psycopg import generators, pq, waiting
 from psycopg.abc import PQGen
 from psycopg.adapt import Dumper
 
-from kvmodels.engines.postgres.errors import unreachable
+from kvmodels.engines.postgres.errors import is_terminated, unreachable
 from kvmodels.errors import EngineTimeoutError
 
 ResultT = TypeVar("ResultT")
@@ -143,6 +143,9 @@ PLANNER: Final = (
 A proxy that lends sessions shows the number of no backend, so nothing is left behind in a session of others.
 """
 
+
+CONNECT_ATTEMPTS: Final = 5
+"""How often a connection is opened that an administrator ends each time before it is ready."""
 
 TRUE: Final = Boolean(b"\1")
 FALSE: Final = Boolean(b"\0")
@@ -269,29 +272,39 @@ def _notice(connection: PostgresConnection) -> Callable[[psycopg.errors.Diagnost
 
 
 def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> PostgresConnection:
-    """Return a new connection.
+    """Return a new connection. One that an administrator ends while it is set up is replaced.
 
     Raises:
         EngineError, EngineTimeoutError: without libpq's message, which may contain a password.
     """
-    try:
-        connection = PostgresConnection.connect(conninfo, autocommit=True, prepare_threshold=0 if prepare else None)
-        if prepare:
-            settings = PLANNER.format(pid=connection.info.backend_pid).encode()
-            connection.planned = connection.execute(settings, prepare=False).fetchone() is not None
-    except psycopg.Error as error:
-        failure = unreachable(error, url)
-    else:
-        connection.backoff = backoff
-        adapters = connection.adapters
-        adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
-        adapters.register_dumper(Int8Array, _Int8ArrayDumper)
-        adapters.register_dumper(UuidArray, _UuidArrayDumper)
-        adapters.register_dumper(Int8, _Int8Dumper)
-        adapters.register_dumper(Boolean, _BooleanDumper)
-        connection.add_notice_handler(_notice(connection))
-        return connection
-    raise failure
+    attempts = 0
+    while True:
+        try:
+            connection = _opened(conninfo, prepare=prepare)
+        except psycopg.Error as error:
+            attempts += 1
+            failure = unreachable(error, url)
+            again = is_terminated(error) and attempts < CONNECT_ATTEMPTS
+        else:
+            connection.backoff = backoff
+            return connection
+        if not again:
+            raise failure
+
+
+def _opened(conninfo: str, *, prepare: bool) -> PostgresConnection:
+    connection = PostgresConnection.connect(conninfo, autocommit=True, prepare_threshold=0 if prepare else None)
+    if prepare:
+        settings = PLANNER.format(pid=connection.info.backend_pid).encode()
+        connection.planned = connection.execute(settings, prepare=False).fetchone() is not None
+    adapters = connection.adapters
+    adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
+    adapters.register_dumper(Int8Array, _Int8ArrayDumper)
+    adapters.register_dumper(UuidArray, _UuidArrayDumper)
+    adapters.register_dumper(Int8, _Int8Dumper)
+    adapters.register_dumper(Boolean, _BooleanDumper)
+    connection.add_notice_handler(_notice(connection))
+    return connection
 
 
 class ConnectionPermit:

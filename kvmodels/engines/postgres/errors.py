@@ -45,6 +45,7 @@ _CONNECTION_MESSAGES: Final = {
     "the database system is": "57P03",
     "too many clients": "53300",
     "remaining connection slots": "53300",
+    "terminating connection due to administrator command": "57P01",
 }
 """Parts of messages of a server that speaks English, the first that fits counts."""
 _DAMAGED: Final = ("XX001", "XX002", "58030")
@@ -79,6 +80,11 @@ def _state_of_connection(error: psycopg.Error) -> str | None:
     """Return the SQLSTATE of a failed connection attempt, of which libpq tells the message alone."""
     text = str(error)
     return next((state for words, state in _CONNECTION_MESSAGES.items() if words in text), None)
+
+
+def is_terminated(error: psycopg.Error) -> bool:
+    """Return whether an administrator ended the connection while it was being set up; the server takes others."""
+    return (error.sqlstate or _state_of_connection(error)) == "57P01"
 
 
 def unreachable(error: psycopg.Error, url: str) -> KvModelsError:

@@ -23,8 +23,8 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 
 from kvmodels.engines.postgres.commits import CallAnswer
-from kvmodels.engines.postgres.connection import OIDS, PLANNER, Call
-from kvmodels.engines.postgres.errors import unreachable
+from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, OIDS, PLANNER, Call
+from kvmodels.engines.postgres.errors import is_terminated, unreachable
 
 MOST_UNDER_WAY: Final = 256
 """Requests of one connection that wait for their answer."""
@@ -360,20 +360,25 @@ class Link:
 
 
 async def open_link(conninfo: str, url: str, *, prepare: bool, patience: float) -> Link:
-    """Return a new connection of the running event loop.
+    """Return a new connection of the running event loop. One that an administrator ends meanwhile is replaced.
 
     Raises:
         EngineError, EngineTimeoutError: without libpq's message, which may contain a password.
     """
-    try:
-        connection = await _LoopConnection.connect(conninfo, autocommit=True)
-        if prepare:
-            await connection.execute(PLANNER.format(pid=connection.info.backend_pid).encode())
-    except psycopg.Error as error:
-        failure = unreachable(error, url)
-    else:
-        return Link(connection, prepare=prepare, patience=patience)
-    raise failure
+    attempts = 0
+    while True:
+        try:
+            connection = await _LoopConnection.connect(conninfo, autocommit=True)
+            if prepare:
+                await connection.execute(PLANNER.format(pid=connection.info.backend_pid).encode())
+        except psycopg.Error as error:
+            attempts += 1
+            failure = unreachable(error, url)
+            again = is_terminated(error) and attempts < CONNECT_ATTEMPTS
+        else:
+            return Link(connection, prepare=prepare, patience=patience)
+        if not again:
+            raise failure
 
 
 @cache
