@@ -5,15 +5,40 @@ Rules of this module: type checkers still refuse these calls, because methods th
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
 
 from kvmodels.errors import InvalidArgumentError
+
+
+class _NoObject:
+    """The default of a parameter that must be given."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+NO_OBJECT: Final[Any] = _NoObject()
+"""The default of a required object, so that a call with fields in its place gets an error with a hint."""
 
 
 def positional_refusal(method: str, given: tuple[Any, ...], hint: str) -> InvalidArgumentError:
     """Return the error for positional arguments of a method that takes keywords only."""
     return InvalidArgumentError(
         "this method takes its arguments by name", argument=f"{method}()", value=type(given[0]).__name__, hint=hint
+    )
+
+
+def fields_refusal(method: str, fields: Iterable[str]) -> InvalidArgumentError:
+    """Return the error for fields given to a method that takes a model object."""
+    given = ", ".join(fields) or "nothing"
+    return InvalidArgumentError(
+        "this method takes a model object",
+        argument=f"{method}()",
+        value=given,
+        hint=f"Write {method}(User(id=1, ...)), or create(id=1, ...), which makes the object and inserts it.",
     )
 
 

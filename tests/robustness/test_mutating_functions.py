@@ -69,4 +69,4 @@ def test_the_asynchronous_repository_says_the_same(function, kind):
 def test_an_object_of_another_class_that_is_stored_is_still_told_to_use_its_own_repository():
     with Database("memory://", models=[Account]) as db, pytest.raises(InvalidValueError) as caught:
         db[Account].save(ANIMAL)  # type: ignore[arg-type]
-    assert "the repository of the object's own class" in str(caught.value.hint)
+    assert "belongs to another repository" in str(caught.value.hint)

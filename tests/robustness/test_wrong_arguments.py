@@ -320,6 +320,17 @@ def test_an_object_given_to_create_and_a_size_by_position_are_refused_with_the_r
     )
 
 
+@pytest.mark.parametrize("method", ["insert", "save"])
+def test_fields_in_place_of_an_object_are_refused_with_the_right_call(db: Database, method: str):
+    call: Any = getattr(db[Part], method)
+    for given in ({"id": 9, "number": "nine"}, {}):
+        with pytest.raises(InvalidArgumentError, match=r"create\(id=1, ...\), which makes the object") as caught:
+            call(**given)
+        assert (caught.value.argument, caught.value.value) == (f"{method}()", ", ".join(given) or "nothing")
+    with pytest.raises(InvalidValueError, match=r"Give an object, Part\(...\)"):
+        call({"id": 9, "number": "nine"})
+
+
 @pytest.mark.parametrize("make", [lambda: AsyncDatabase("memory://"), lambda: open_async_kv(), lambda: transaction()])
 def test_an_asynchronous_object_in_a_with_statement_is_refused_with_the_right_statement(make: Callable[[], Any]):
     with pytest.raises(InvalidArgumentError) as caught, make():

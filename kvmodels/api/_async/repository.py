@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import record_watch as record_watches
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
-from kvmodels.api.refusals import positional_refusal
+from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
@@ -331,44 +331,59 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         created: M = await self._runner.run("insert", flow)
         return created
 
-    async def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:
+    async def insert(self, obj: M = NO_OBJECT, *, expire_in: float | timedelta | Keep | None = KEEP, **_: Never) -> M:
         """Store an object as a new record: one commit, without a read unless the key or a unique value is taken.
 
         Args:
             obj: the object; afterwards it has the validated values and the versionstamp of its record.
             expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
+            _: not allowed; ``create`` takes fields.
 
         Returns:
             The same object. Cost: one commit, and no read unless a unique value or the key is taken.
 
         Raises:
+            InvalidArgumentError: fields are given in place of an object.
             AlreadyExistsError: a record with this primary key exists.
             UniqueViolationError: a unique index holds these values for another record.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
+        if _ or obj is NO_OBJECT:
+            raise fields_refusal("insert", _)
         await self._runner.run(
             "insert", records.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in))
         )
         return obj
 
-    async def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
+    async def save(
+        self,
+        obj: M = NO_OBJECT,
+        *,
+        force: bool = False,
+        expire_in: float | timedelta | Keep | None = KEEP,
+        **_: Never,
+    ) -> M:
         """Store an object: insert a new one, or update a loaded one if its record is unchanged.
 
         Args:
             obj: the object.
             force: overwrite any record with this primary key.
             expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
+            _: not allowed; ``create`` and ``patch`` take fields.
 
         Returns:
             The same object. Cost: one commit, no read unless unique values changed or the record has a deadline.
 
         Raises:
+            InvalidArgumentError: fields are given in place of an object.
             StaleObjectError: the record was changed or removed since the object was loaded; nothing was written.
             PrimaryKeyChangedError: the object was loaded under another primary key.
             AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
+        if _ or obj is NO_OBJECT:
+            raise fields_refusal("save", _)
         await self._runner.run(
             "save",
             records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in)),

@@ -140,7 +140,7 @@ class RecordCodec:
                 "this is not an object of the model",
                 model=self._name,
                 type=type(instance).__name__,
-                hint="Use the repository of the object's own class.",
+                hint=f"Give an object, {self._name}(...). An object of another class belongs to another repository.",
             )
         present = instance.__dict__
         is_bare = self._is_bare and switches.fast_kinds

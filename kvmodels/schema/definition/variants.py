@@ -236,7 +236,7 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
             "this is not an object of the model",
             model=schema.name,
             type=type(instance).__name__,
-            hint="Use the repository of the object's own class.",
+            hint=f"Give an object, {schema.name}(...). An object of another class belongs to another repository.",
         )
     assert schema.variants is not None  # it has variants
     return InvalidValueError(
