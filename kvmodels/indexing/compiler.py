@@ -16,6 +16,7 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -173,6 +174,16 @@ class _Release:
     index: LiveIndex
     careful: bool
     """Ownership is not certain and must be read: the index is being built, or ``rules.owns_nothing``."""
+
+
+class _Eviction(Enum):
+    """The outcome of a claim to the slot of another record."""
+
+    DONE = auto()
+    REFUSED = auto()
+    """The owner has not expired."""
+    UNREAD = auto()
+    """The record of the owner must be read first."""
 
 
 def _is_kept(change: RecordChange) -> bool:
@@ -450,9 +461,11 @@ class _Fold:
                 if held and not index.readable and not rules.is_expired(row, self._now_ms):
                     self._record_duplicate(key, claim, row)
                     return None
-                if not self._evict(change, row, owner, changes):
-                    unread = change.live.layout.key(owner) in self.needed  # also for another slot of this owner
-                    return None if unread else Violation(change, index, key, owner)
+                eviction = self._evict(change, row, owner, changes)
+                if eviction is _Eviction.REFUSED:
+                    return Violation(change, index, key, owner)
+                if eviction is _Eviction.UNREAD:
+                    return None
         self.check(rules.slot_check(key, row))
         value, encoding = entry_value(self._codec, index.layout, True, change)
         if (
@@ -480,25 +493,27 @@ class _Fold:
         violation = violation_key(claim.index.violations, key, claim.change.pk)
         self._set(Set(violation, *self._codec.encode(Misfit(DUPLICATE).to_value()), claim.change.expire_at))
 
-    def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> bool:
-        """Return whether an expired owner loses its slot; its record and entries then go in this commit.
+    def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> _Eviction:
+        """Take its slot from an expired owner; its record and entries then go in this commit.
 
         Leaving them to the sweep was rejected: the record would come back with a clock that is behind.
         """
         if not rules.is_expired(row, self._now_ms):
-            return False
+            return _Eviction.REFUSED
         key = change.live.layout.key(owner)
         if key in changes:
-            return True
+            return _Eviction.DONE
         known, record = self._row(key)
-        if not known or (record is not None and not rules.is_expired(record, self._now_ms)):
-            return False
+        if not known:
+            return _Eviction.UNREAD
         if record is None:
             self.check(Check(key, None, physical=True))
-            return True
+            return _Eviction.DONE
+        if not rules.is_expired(record, self._now_ms):
+            return _Eviction.REFUSED
         document = self._codec.decode_document(record.value, record.encoding, record.key)
         self.evicted.append(RecordChange(change.live, owner, record, document, None))
-        return True
+        return _Eviction.DONE
 
     def _release(self, key: bytes, release: _Release) -> None:
         if not release.careful:
