@@ -46,4 +46,4 @@ def test_the_navigation_is_short_while_its_groups_are_closed():
     assert tabs == ["Start", "Model", "Work with data", "Operate", "Key-value store", "Internals", "Reference"]
     by_tab = [entries(section) for section in entries(navigation)]
     assert all(3 <= len(pages) <= 8 for pages in by_tab)
-    assert sum(map(len, by_tab)) <= 40
+    assert sum(map(len, by_tab)) <= 30
