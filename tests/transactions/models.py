@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pytest
 
 from kvmodels import (
+    AUTO,
     CASCADE,
     AggregateIndex,
     Database,
@@ -53,6 +54,10 @@ class Account(KvModel, collection="accounts"):
 class Note(KvModel, collection="notes"):
     id: PrimaryKey[int]
     account: Annotated[ForeignKey[int, Account], CASCADE]
+
+
+class Ticket(KvModel, collection="tickets"):
+    id: PrimaryKey[int] = Field(default=AUTO)
 
 
 class Session(KvModel, collection="sessions"):

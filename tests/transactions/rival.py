@@ -1,6 +1,6 @@
 """Another process that writes whenever it is told to, or says that it may not write now.
 
-It changes an account, or replaces a note that refers to the account.
+It changes an account, replaces a note that refers to the account, or reserves primary keys.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Literal
 
 import kvmodels
 from kvmodels import Database, EngineTimeoutError, KvModel
+from kvmodels.catalog.keyspace import key_counter
+from kvmodels.core.operations import AtomicWrite, Set
 from tests.transactions.models import Account, Note
 
 ROOT = Path(kvmodels.__file__).parent.parent
@@ -64,6 +66,9 @@ def written(db: Database, what: str, number: int) -> Literal["written", "busy"]:
     try:
         if what == "account":
             db[Account].patch(1, balance=number)
+        elif what == "counter":
+            counter = Set(key_counter("tickets"), *db._core.context.codec.encode(number + 1))
+            db._engine.commit(AtomicWrite((), (counter,)))
         else:
             with db.transaction() as tx:
                 tx[Note].filter(account=1).delete()

@@ -17,6 +17,7 @@ from kvmodels import (
     RetryPolicy,
     Transaction,
 )
+from kvmodels.core.operations import Check, Row
 from kvmodels.engines.contract import WriteReserver
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows import write_reservation as reserving
@@ -24,9 +25,9 @@ from kvmodels.flows.effects import Commit, steps_of
 from kvmodels.flows.transaction import rerun as rerunning
 from kvmodels.flows.writing import cascade as cascading
 from kvmodels.flows.writing import contention as contending
-from kvmodels.flows.writing import removals
+from kvmodels.flows.writing import given_keys, removals
 from kvmodels.runtime.sync import perform
-from tests.transactions.models import Account, Note
+from tests.transactions.models import Account, Note, Ticket
 from tests.transactions.rival import Rival, rival_of
 from tests.worlds import in_test_servers
 
@@ -235,6 +236,29 @@ def test_a_removal_succeeds_although_another_process_replaces_what_goes_with_it(
         assert db[Account].remove(1)
         assert rival.answers == ["written"] * LOST + ["busy"]
         assert db[Note].count() == 0
+
+
+@FILES
+@pytest.mark.parametrize("joined", [False, True])
+def test_keys_that_another_process_reserves_in_each_attempt_are_reserved_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, url_of, engine, joined
+):
+    url = url_of(engine)
+    with opened(url, Account, Ticket) as db, rival_of(url) as rival:
+        check = given_keys.counter_check
+
+        def late(key: bytes, row: Row | None) -> Check:
+            rival.write("counter")
+            return check(key, row)
+
+        monkeypatch.setattr(given_keys, "counter_check", late)
+        if joined:
+            with db.transaction() as tx:
+                assert tx[Ticket].create().id == 100 * (LOST - 1) + 1
+        else:
+            assert db[Ticket].create().id == 100 * (LOST - 1) + 1
+        assert rival.answers == ["written"] * LOST + ["busy"]
+        assert rival.write("counter") == "written", "the place ends with the reservation of keys"
 
 
 @FILES

@@ -37,7 +37,9 @@ from kvmodels.flows.effects import (
     Read,
     ReadPresent,
     Request,
+    ReserveWrites,
     Sleep,
+    TakeTurn,
     fits_one_read,
     now,
     read,
@@ -168,9 +170,8 @@ class TransactionFlows:
             return (yield from self._read(request))
         if isinstance(request, Now):
             return self.now_ms
-        if isinstance(request, Sleep):
-            yield request
-            return None
+        if isinstance(request, Sleep | TakeTurn | ReserveWrites):
+            return (yield request)
         raise InvalidArgumentError(
             "this cannot be done in a transaction, because it commits by itself or waits for others",
             hint="Do it on the database, before or after the transaction; raw writes and messages go through tx.kv.",

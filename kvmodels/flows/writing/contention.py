@@ -15,13 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, TypeVar
 
 from kvmodels._support.turns import SHORT_LAPSE_S, Ticket
 from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.core.keys import decode_key
+from kvmodels.errors import RetriesExhaustedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, sleep, take_turn
 from kvmodels.flows.write_reservation import WriteReservation
+
+R = TypeVar("R")
 
 DEFEATS: Final = 2
 """Number of defeats after which a write takes the writer lock: a first attempt of this process may cause the first."""
@@ -112,6 +116,46 @@ class Contention:
         self._keys |= frozenset(keys)
         caller = _caller.get()
         self.ticket.join(self._keys - caller.keys if caller is not None and caller.granted else self._keys)
+
+
+def repeated(context: Context, keys: Collection[bytes], attempt: Callable[[], Flow[R | None]], message: str) -> Flow[R]:
+    """Return the first result of an attempt; after one without a result, attempts are made in turns for its keys.
+
+    Args:
+        context: shared by the flows of the database.
+        keys: the keys that an attempt reads and writes.
+        attempt: one read and one commit; returns None if another write was faster.
+        message: what has happened if there is no result.
+
+    Raises:
+        RetriesExhaustedError: no attempt that the ``RetryPolicy`` allows has had a result.
+    """
+    started = context.monotonic()
+
+    def seconds_left() -> float:
+        return context.retry.deadline_s - (context.monotonic() - started)
+
+    result = yield from attempt()
+    if result is not None:
+        return result
+    attempts = 1
+    contention = Contention(context, seconds_left, started)
+    with contention.ticket.alive:
+        try:
+            while attempts < context.retry.attempts and seconds_left() > 0:
+                yield from contention.lost(keys)
+                attempts += 1
+                result = yield from attempt()
+                if result is not None:
+                    return result
+        finally:
+            contention.leave()
+    raise RetriesExhaustedError(
+        message,
+        attempts=attempts,
+        elapsed_s=round(context.monotonic() - started, 6),
+        failed_checks=tuple(decode_key(key) for key in keys),
+    )
 
 
 @contextmanager

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kvmodels.catalog.keyspace import key_counter
-from kvmodels.core.keys import decode_key, key_range
+from kvmodels.core.keys import key_range
 from kvmodels.core.operations import AtomicWrite, Check, Committed, ReadRange, Row, Set, point
-from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
+from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.arguments import require_object
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, commit, commit_apart, read_present, sleep
+from kvmodels.flows.effects import Flow, commit, commit_apart, read_present
 from kvmodels.flows.key_pool import KeyPool
+from kvmodels.flows.writing.contention import repeated
 from kvmodels.schema.definition.definition import ModelSchema
 
 R = TypeVar("R")
@@ -62,26 +63,20 @@ def _taken(context: Context, schema: ModelSchema, count: int) -> Flow[list[int]]
     """Return unused keys, ascending; reserve a range if this process has too few."""
     pool = context.key_pools.setdefault(schema.collection, KeyPool())
     keys = pool.take(count)
-    started, attempt = context.monotonic(), 0
-    while len(keys) < count:
-        attempt += 1
+    if len(keys) == count:
+        return keys
+
+    def attempt() -> Flow[list[int] | None]:
         missing = count - len(keys)
         reserved = yield from _reserved(context, schema, max(missing, pool.size))
-        if reserved is not None:
-            keys += reserved[:missing]
-            pool.put(reserved[missing:])
-            continue
-        elapsed = context.monotonic() - started
-        if attempt >= context.retry.attempts or elapsed >= context.retry.deadline_s:
-            raise RetriesExhaustedError(
-                "other processes reserved primary keys during every attempt",
-                attempts=attempt,
-                elapsed_s=round(elapsed, 6),
-                failed_checks=(decode_key(key_counter(schema.collection)),),
-            )
-        yield from sleep(context.retry.pause(attempt + 1, context.random()))
-        keys += pool.take(count - len(keys))
-    return keys
+        if reserved is None:
+            keys.extend(pool.take(missing))  # another call of this process may have reserved them
+            return keys if len(keys) == count else None
+        pool.put(reserved[missing:])
+        return [*keys, *reserved[:missing]]
+
+    counter = key_counter(schema.collection)
+    return (yield from repeated(context, (counter,), attempt, "other processes reserved primary keys in every attempt"))
 
 
 def _reserved(context: Context, schema: ModelSchema, count: int) -> Flow[range | None]:
