@@ -11,6 +11,9 @@ PARALLEL ?= -n 2 --dist worksteal
 BENCH ?=
 # The two must name parametrised tests alike, and some names show a set.
 export PYTHONHASHSEED ?= 0
+# The tests start hundreds of processes. Where the environment forbids to keep what is compiled, as images of Python for
+# containers do, each of them would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test servers test-servers check format lint types docs soak bench bench-growth clean

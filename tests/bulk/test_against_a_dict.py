@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import Database, F
@@ -74,7 +74,6 @@ def in_order(things: list[Thing], order: tuple[str, ...]) -> list[Thing]:
     return things
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     drawn=THINGS,
     wanted=FILTERS,

@@ -9,7 +9,7 @@ from traceback import format_tb
 from typing import Any
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 from pydantic import field_validator
 
@@ -117,7 +117,6 @@ def in_full(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("model", "drawn"), [(Person, PEOPLE), (Visit, VISITS)])
 def test_both_ways_tell_and_store_the_same(model: type[KvModel], drawn: st.SearchStrategy[Any]):
     @seed(20261121)
-    @settings(max_examples=200, deadline=None)
     @given(st.lists(drawn, max_size=2), st.lists(drawn, max_size=6), st.sampled_from([None, 1, 2, 4]))
     def compare(present: list[Any], given: list[Any], size: int | None) -> None:
         short = story(model, present, given, size)
@@ -321,7 +320,6 @@ def test_objects_that_were_stored_and_functions_of_the_user_go_the_full_way(monk
 
 
 @seed(20261121)
-@settings(max_examples=150, deadline=None)
 @given(
     st.integers(1, 4),
     st.sampled_from(["max_checks", "max_mutations", "max_key_bytes", "max_value_bytes", "max_operation_bytes"]),

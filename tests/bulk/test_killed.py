@@ -12,6 +12,7 @@ from tests.bulk.jobs import JOBS, state
 from tests.bulk.models import Thing, filled, memory
 from tests.bulk.test_resuming_lists import Part
 from tests.killing import KILLS, Story, killed_until_done
+from tests.worlds import in_test_servers
 
 COUNT: Final = 240
 SIZE: Final = 3
@@ -36,7 +37,7 @@ update_walked, update_collected, delete_collected = (story for _, story in STORI
 
 
 @KILLS
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", ["update_walked", *in_test_servers("update_collected", "delete_collected")])
 def test_a_bulk_write_that_is_killed_again_and_again_writes_each_record_once(tmp_path, story, kills):
     path, name = tmp_path / "things.db", STORIES[story][0]
     filled(Database(path, models=[Thing], durability="relaxed"), COUNT).close()
@@ -86,7 +87,7 @@ create_list, update_list = listed(create), listed(update)
 
 
 @KILLS
-@pytest.mark.parametrize("story", ["create_list", "update_list"])
+@pytest.mark.parametrize("story", ["create_list", *in_test_servers("update_list")])
 def test_a_list_whose_writer_is_killed_again_and_again_is_written_once(tmp_path, story, kills):
     path = tmp_path / "parts.db"
     there = COUNT // 2 if story == "create_list" else COUNT

@@ -151,7 +151,7 @@ def test_closing_waits_for_running_calls(open_engine):
 
 
 def test_closing_beside_busy_threads_ends_them_with_a_typed_error(open_engine):
-    for _ in range(10):
+    for _ in range(4):
         engine = open_engine()
         commit(engine, put(b"a"))
         seen: list[BaseException] = []

@@ -1,7 +1,7 @@
 """Fixtures: the same small store on every engine.
 
 What a check says depends on rows alone, and the contract suite sees that engines give the same rows. So `make test`
-looks at each damage in memory, and the soak on every engine.
+looks at each damage in memory, `make test-servers` at some of them in files, and the soak at all on every engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def house(request, url_of):
     opened.db.close()
 
 
-@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+@pytest.fixture(params=MEMORY)
 def guests(request, url_of):
     """Guests: without counters, so that records may have deadlines."""
     opened = open_house(url_of(request.param), Guest)

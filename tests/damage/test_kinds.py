@@ -46,9 +46,9 @@ SOME = ("berth", "by_tag", "chip", "shown", "word")
 
 ALL = [
     *(("memory", index) for index in ENTRY_INDEXES),
-    *((engine, index) for engine in ("sqlite", "lmdb") for index in SOME),
+    *(pytest.param(engine, index, marks=pytest.mark.servers) for engine in ("sqlite", "lmdb") for index in SOME),
 ]
-"""Where each damage is done: the engine of the store, and the index."""
+"""Where each damage is done: the engine of the store, and the index. `make test` has no files; see ``conftest.py``."""
 
 every_index = pytest.mark.parametrize(("house", "index"), ALL, indirect=["house"])
 every_index_of_guests = pytest.mark.parametrize(("guests", "index"), ALL, indirect=["guests"])

@@ -10,9 +10,9 @@ from tests.interleaving.crowd_of_transactions import TransactionCrowd
 from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
 from tests.interleaving.soaking import in_shards
 
-RUNS = 60
+RUNS = 30
 MEMBER_RUNS = 40
-TRANSACTION_RUNS = 20
+TRANSACTION_RUNS = 12
 MUTANT_RUNS = 2_000
 ENOUGH_HITS = 10
 GUARDS = frozenset({"tx-guard", "tx-guard-set", "tx-guard-check", "share-check", "share-set", "share-exclusive"})
@@ -66,7 +66,7 @@ def test_a_crowd_with_transactions_never_leaves_or_sees_anything_wrong():
     assert set(TransactionCrowd.verbs_drawn) <= set(tally.verbs), "every verb occurs"
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_run_is_repeated_by_its_seed_and_by_its_lines(seed):
     first = Crowd(seed)
     history = first.run()

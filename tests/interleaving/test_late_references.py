@@ -18,7 +18,7 @@ from tests.interleaving.scenes import build
 from tests.interleaving.scenes_of_transactions import transact
 from tests.interleaving.soaking import in_shards, soak, wrong_in
 
-RUNS = 20
+RUNS = 10
 LOSSY = FaultRates(hold=1e-12)
 """So that every operation carries a token, as in the runs in which answers are lost."""
 

@@ -359,7 +359,13 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
 
 @pytest.mark.parametrize(
     ("store", "examples"),
-    [("memory-sync", 60), ("sqlite-sync", 40), ("memory-async", 30), ("sqlite-async", 30), ("lmdb-sync", 30)],
+    [
+        ("memory-sync", 60),
+        ("sqlite-async", 30),
+        ("lmdb-sync", 30),
+        pytest.param("sqlite-sync", 40, marks=pytest.mark.servers),
+        pytest.param("memory-async", 30, marks=pytest.mark.servers),
+    ],
 )
 def test_the_store_is_a_dict(monkeypatch, tmp_path, store, examples):
     explore(monkeypatch, tmp_path, store, examples, derandomize=True)

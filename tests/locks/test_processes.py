@@ -90,6 +90,7 @@ def count_together(url_of, engine, rounds):
     return refused, lost
 
 
+@pytest.mark.servers
 @ENGINES
 def test_eight_processes_count_exactly_although_some_are_paused_for_longer_than_their_lease(engine, url_of):
     _, lost = count_together(url_of, engine, rounds=4)

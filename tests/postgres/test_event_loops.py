@@ -494,7 +494,7 @@ async def test_a_forked_child_leaves_the_connections_of_the_parent_alone(databas
 
 
 async def test_a_snapshot_that_is_dropped_gives_its_connection_back(databases: Databases):
-    engine = PostgresEngine(databases.url(), pool_size=1, busy_timeout=5)
+    engine = PostgresEngine(databases.url(), pool_size=1, busy_timeout=60)
     form = engine.native()
     await form.commit(write(put(b"k")))
     for _ in range(3):

@@ -19,6 +19,7 @@ from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, PLANNER
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.native import link
 from kvmodels.engines.postgres.packing import PackedWrite
+from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.errors import (
     CommitUnknownError,
     EngineTimeoutError,
@@ -32,6 +33,8 @@ from tests.postgres.proxy import Fault, Proxy, proxy_of
 from tests.postgres.server import PostgresServer
 
 WRITERS = 4
+GIVE_UP_S = 1.0
+"""Time for a commit whose answers are all lost: enough for a busy machine to send it."""
 SEED = 20_261_123
 
 pytestmark = pytest.mark.servers
@@ -49,6 +52,13 @@ def engine(proxy: Proxy, databases: Databases) -> Iterator[PostgresEngine]:
     yield opened
     proxy.plan = lambda request: None
     opened.close()
+
+
+def store_of(db: Database | AsyncDatabase) -> PostgresStore:
+    """The store of a database, of which a test changes how long it waits once it is open."""
+    engine = db._engine
+    assert isinstance(engine, PostgresEngine)
+    return engine.check_open()
 
 
 def faults_of(**plans: list[Fault]):
@@ -118,8 +128,9 @@ def test_what_became_of_a_commit_can_be_asked_later(
     proxy: Proxy, databases: Databases, monkeypatch: pytest.MonkeyPatch, fault: Fault, applied: bool
 ):
     monkeypatch.setattr(commits, "ANSWER_S", 0.0)
-    with Database(proxy.url(databases.url()), models=[], prepare=False, busy_timeout=0.3) as db:
+    with Database(proxy.url(databases.url()), models=[], prepare=False, busy_timeout=60) as db:
         db.kv.set(("k",), 1)
+        store = store_of(db)
 
         def plan(request: bytes) -> Fault:
             if b"commit_1" in request:
@@ -128,12 +139,14 @@ def test_what_became_of_a_commit_can_be_asked_later(
             return None
 
         proxy.plan = plan
+        store.busy_timeout = GIVE_UP_S
         with pytest.raises(CommitUnknownError) as caught:
             db.kv.set(("k",), 2)
         assert caught.value.token is not None
         with pytest.raises(CommitUnknownError) as again:
             db.outcome(caught.value.token)
         assert again.value.token == caught.value.token
+        store.busy_timeout = 60.0
         proxy.plan = lambda request: None
         for _ in range(2):
             assert db.outcome(caught.value.token) is applied
@@ -147,11 +160,14 @@ async def test_what_became_of_a_commit_of_a_task_can_be_asked_later(
     proxy: Proxy, databases: Databases, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(commits, "ANSWER_S", 0.0)
-    async with AsyncDatabase(proxy.url(databases.url()), models=[], prepare=False, busy_timeout=0.3) as db:
+    async with AsyncDatabase(proxy.url(databases.url()), models=[], prepare=False, busy_timeout=60) as db:
         await db.kv.set(("k",), 1)
+        store = store_of(db)
         proxy.plan = lambda request: "lose_answer" if b"commit_1" in request or b"resolve_1" in request else None
+        store.busy_timeout = GIVE_UP_S
         with pytest.raises(CommitUnknownError) as caught:
             await db.kv.set(("k",), 2)
+        store.busy_timeout = 60.0
         proxy.plan = lambda request: None
         assert caught.value.token is not None
         assert await db.outcome(caught.value.token)

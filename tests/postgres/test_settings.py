@@ -253,24 +253,28 @@ def test_durability_is_set_in_each_call(url: str, admin: psycopg.Connection, dur
 
 
 def test_a_lock_that_is_held_for_too_long_is_a_timeout(url: str):
-    engine = PostgresEngine(url, busy_timeout=0.05)
+    engine = PostgresEngine(url, busy_timeout=60)
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE kvmodels.gate IN EXCLUSIVE MODE")
+        engine.check_open().busy_timeout = 0.05
         with pytest.raises(EngineTimeoutError):
             commit(engine, put(b"k"))
+    engine.check_open().busy_timeout = 60.0
     commit(engine, put(b"l"))
     assert keys(engine, EVERYTHING) == [b"l"]
     engine.close()
 
 
 def test_snapshots_do_not_take_the_connections_of_reads_and_commits(url: str):
-    engine = PostgresEngine(url, pool_size=1, busy_timeout=0.05)
+    engine = PostgresEngine(url, pool_size=1, busy_timeout=60)
     with engine.snapshot() as snapshot:
         commit(engine, put(b"k"))
         assert keys(engine, EVERYTHING) == [b"k"]
         assert keys(snapshot, EVERYTHING) == []
+        engine.check_open().busy_timeout = 0.05
         with pytest.raises(EngineTimeoutError, match="pool_size"):
             engine.snapshot()
+    engine.check_open().busy_timeout = 60.0
     engine.snapshot().close()
     engine.close()
 

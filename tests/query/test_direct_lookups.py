@@ -82,7 +82,6 @@ NAMED = [
 ]
 
 
-@settings(max_examples=150)
 @given(
     st.lists(st.builds(dict, **FIELDS), max_size=12),
     st.sampled_from(NAMED).flatmap(lambda fields: st.builds(dict, **{field: FIELDS[field] for field in fields})),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import (
@@ -159,7 +159,6 @@ def in_full(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compiler, "compile_simple", lambda *_: None)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=12), st.sampled_from([Person, Account]))
 def test_both_ways_tell_and_store_the_same(steps: list[tuple[str, Any, Any]], model: type[KvModel]):
     short = story(steps, model=model)

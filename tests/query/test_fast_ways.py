@@ -418,7 +418,6 @@ def compared(tell: Callable[[], list[Any]], kind: Kind) -> None:
         assert is_same(one, other)
 
 
-@settings(max_examples=110, deadline=None)
 @given(st.sampled_from(KINDS), st.lists(DRAWN, min_size=12, max_size=24))
 def test_both_ways_tell_the_same_in_memory(kind: Kind, drawn: list[Any]):
     steps = stories(kind, drawn)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import (
@@ -182,7 +182,6 @@ def test_a_prepared_plan_is_the_one_that_planning_again_gives(store: tuple[Datab
     assert sum(isinstance(kept, RangePlan) for kept in live.compiled.plans.values()) > 50
 
 
-@settings(max_examples=100)
 @given(
     st.sampled_from([*sorted(VALUES), "filled", "tags", "pk", "nothing", "size__gt"]),
     st.one_of(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import field_validator
 
@@ -211,7 +211,6 @@ def the_full_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "makes_objects", lambda *_: False)
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(list(MAKERS)),
     st.sets(st.integers(0, 30), min_size=1, max_size=8),

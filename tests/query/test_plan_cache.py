@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import Database, Index, Indexed, KvModel, NoUsableIndexError, PrimaryKey, Q
@@ -72,7 +72,6 @@ def query_of(live: LiveCollection, random: Random) -> Query:
     return query.within(slice(random.randrange(3), random.randrange(20))) if random.random() < 0.3 else query
 
 
-@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32))
 def test_a_remembered_decision_gives_the_plan_that_a_new_one_gives(collection: Callable[[], LiveCollection], seed: int):
     live = collection()

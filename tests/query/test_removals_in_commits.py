@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import AsyncDatabase, Database, Field, Indexed, KvModel, PrimaryKey, RetryPolicy, Unique
@@ -64,7 +64,6 @@ def watched(attempts: int = 50, **options: Any) -> tuple[Watching, Database]:
     return engine, db
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=12))
 def test_both_ways_tell_and_store_the_same(steps: list[tuple[str, Any, Any]]):
     def told() -> Any:

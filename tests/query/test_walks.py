@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from threading import Event, Thread
 from typing import Any
 
@@ -18,6 +19,7 @@ from kvmodels.flows.execution import merge as merging
 from kvmodels.flows.execution.join import EntryReader
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import QUERIES, Asked, Spot, backward, forward, spot, spots
+from tests.worlds import in_test_servers
 
 COUNT = 100
 NAMES = list(QUERIES)
@@ -31,8 +33,14 @@ def filled(count: int = COUNT, **options: Any) -> tuple[Database, WatchedEngine]
 
 
 @pytest.fixture(scope="module")
-def quiet() -> tuple[Database, WatchedEngine]:
-    return filled()
+def stores() -> Callable[..., tuple[Database, WatchedEngine]]:
+    """Stores that no test changes, by the arguments of ``filled``: to fill them takes longer than to ask them."""
+    return cache(filled)
+
+
+@pytest.fixture
+def quiet(stores: Callable[..., tuple[Database, WatchedEngine]]) -> tuple[Database, WatchedEngine]:
+    return stores()
 
 
 def ids(found: Any) -> list[int]:
@@ -111,11 +119,12 @@ def test_a_page_that_became_empty_still_leads_back(name: str):
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_an_engine_without_snapshots_or_with_few_ranges_gives_the_same(
-    quiet: tuple[Database, WatchedEngine], name: str, options: dict[str, Any]
+    stores: Callable[..., tuple[Database, WatchedEngine]], name: str, options: dict[str, Any]
 ):
-    db, engine = filled(**options)
+    db, engine = stores(**options)
     case = QUERIES[name]
-    expected = ids(case.ask(quiet[0][Spot]))
+    expected = ids(case.ask(stores()[0][Spot]))
+    engine.meter.reset()
     asked = case.ask(db[Spot])
     assert ids(asked) == expected
     assert asked.count() == len(expected)
@@ -125,8 +134,8 @@ def test_an_engine_without_snapshots_or_with_few_ranges_gives_the_same(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_query_streams_in_bounded_memory(name: str):
-    db, engine = filled(800)
+def test_a_query_streams_in_bounded_memory(stores: Callable[..., tuple[Database, WatchedEngine]], name: str):
+    db, engine = stores(800)
     asked = QUERIES[name].ask(db[Spot])
     expected = ids(asked)
     most = 0
@@ -143,8 +152,10 @@ def test_a_query_streams_in_bounded_memory(name: str):
 
 @pytest.mark.parametrize("options", [{}, {"snapshots": False}, {"max_ranges": 5}])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_analysis_counts_what_the_engine_gives(name: str, options: dict[str, Any]):
-    db, engine = filled(**options)
+def test_an_analysis_counts_what_the_engine_gives(
+    stores: Callable[..., tuple[Database, WatchedEngine]], name: str, options: dict[str, Any]
+):
+    db, engine = stores(**options)
     for asked in (QUERIES[name].ask(db[Spot]), QUERIES[name].ask(db[Spot])[2:30]):
         expected = len(asked.to_list())
         engine.meter.reset()
@@ -252,7 +263,7 @@ def walk_beside_writers(case: Asked, walk: Walk, seed: int, **options: Any) -> t
     return found, expected
 
 
-@pytest.mark.parametrize("walk", list(WALKS))
+@pytest.mark.parametrize("walk", ["pages", "iteration back", *in_test_servers("pages back", "iteration")])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_walk_skips_and_repeats_no_record_that_nobody_writes(name: str, walk: str):
     found, expected = walk_beside_writers(QUERIES[name], WALKS[walk], NAMES.index(name))
@@ -269,7 +280,7 @@ def test_many_walks_skip_and_repeat_no_record_that_nobody_writes(name: str, walk
         assert found == expected
 
 
-@pytest.mark.parametrize("walk", ["pages", "pages back", "iteration"])
+@pytest.mark.parametrize("walk", ["pages back", "iteration", *in_test_servers("pages")])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_snapshots_a_walk_skips_and_repeats_no_record_that_nobody_writes(name: str, walk: str):
     found, expected = walk_beside_writers(QUERIES[name], WALKS[walk], NAMES.index(name), snapshots=False)
@@ -307,15 +318,19 @@ def test_a_walk_beside_threads_skips_and_repeats_no_record_that_nobody_writes(na
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if QUERIES[name].fans_out])
-def test_without_the_rule_of_the_first_entry_a_walk_repeats_records(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_without_the_rule_of_the_first_entry_a_walk_repeats_records(
+    quiet: tuple[Database, WatchedEngine], name: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(EntryReader, "_is_first", lambda self, hit, row: True)
-    db, _ = filled()
+    db, _ = quiet
     found = ids(QUERIES[name].ask(db[Spot]))
     assert len(found) > len(set(found))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if QUERIES[name].combine == "concatenate"])
-def test_without_the_rule_of_the_earlier_scan_a_walk_repeats_records(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_without_the_rule_of_the_earlier_scan_a_walk_repeats_records(
+    quiet: tuple[Database, WatchedEngine], name: str, monkeypatch: pytest.MonkeyPatch
+):
     made = EntryReader.__init__
 
     def forgetful(self: EntryReader, *args: Any) -> None:
@@ -323,7 +338,7 @@ def test_without_the_rule_of_the_earlier_scan_a_walk_repeats_records(name: str, 
         self._dropped = []
 
     monkeypatch.setattr(EntryReader, "__init__", forgetful)
-    db, _ = filled()
+    db, _ = quiet
     found = ids(QUERIES[name].ask(db[Spot]))
     assert len(found) > len(set(found))
 

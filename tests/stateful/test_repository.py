@@ -14,7 +14,7 @@ from tests.stateful.reads import Repository
 ENOUGH = 70
 """So many examples run every verb."""
 
-EXAMPLES = {"memory-sync": ENOUGH, "sqlite-async": 25, "lmdb-sync": 25}
+EXAMPLES = {"memory-sync": ENOUGH, "sqlite-async": 12, "lmdb-sync": 12}
 """Each engine once, and both facades, one of which is generated from the other; the soak has all six worlds."""
 
 STEPS = 50

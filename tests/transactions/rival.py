@@ -5,12 +5,13 @@ It changes an account, replaces a note that refers to the account, or reserves p
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import kvmodels
 from kvmodels import Database, EngineTimeoutError, KvModel
@@ -22,44 +23,51 @@ ROOT = Path(kvmodels.__file__).parent.parent
 
 
 class Rival:
-    """The other process.
+    """The other process, with one store open at a time.
 
-    Args:
-        url: of the store.
-        notes: whether it knows notes, so that accounts are referred to.
+    It serves many tests, since to start it takes longer than most of them.
+
+    Attributes:
+        answers: to the writes in the store that is open.
     """
 
-    def __init__(self, url: str, *, notes: bool = False) -> None:
+    def __init__(self) -> None:
         self.answers: list[str] = []
-        arguments = [sys.executable, "-m", "tests.transactions.rival", url, *(["notes"] if notes else [])]
-        self.process = subprocess.Popen(
+        arguments = [sys.executable, "-m", "tests.transactions.rival"]
+        self._process = subprocess.Popen(
             arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
-    def wait_until_open(self) -> None:
-        """Wait until it has opened the store, which on a busy machine takes longer than a transaction may."""
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "open\n"
+    @contextmanager
+    def opened(self, url: str, *, notes: bool = False) -> Iterator[Self]:
+        """Have it open a store for the block, which on a busy machine takes longer than a transaction may.
+
+        Args:
+            url: of the store.
+            notes: whether it knows notes, so that accounts are referred to.
+        """
+        self.answers = []
+        assert self._ask(json.dumps([url, notes])) == "open"
+        try:
+            yield self
+        finally:
+            assert self._ask("close") == "closed"
 
     def write(self, what: str = "account") -> str:
         """Have it write; what it answers."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(what + "\n")
-        self.answers.append(self.process.stdout.readline().strip())
+        self.answers.append(self._ask(what))
         return self.answers[-1]
 
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        return self._process.stdout.readline().strip()
 
-@contextmanager
-def rival_of(url: str, *, notes: bool = False) -> Iterator[Rival]:
-    """A process that ends with the block."""
-    rival = Rival(url, notes=notes)
-    try:
-        rival.wait_until_open()
-        yield rival
-    finally:
-        rival.process.kill()
-        rival.process.communicate()
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
 
 
 def written(db: Database, what: str, number: int) -> Literal["written", "busy"]:
@@ -78,14 +86,17 @@ def written(db: Database, what: str, number: int) -> Literal["written", "busy"]:
     return "written"
 
 
-def main(url: str, notes: str = "") -> None:
-    """Write with each line that is read."""
-    models: list[type[KvModel]] = [Account, Note] if notes else [Account]
-    with Database(url, models=models, durability="relaxed", busy_timeout=0) as db:
-        print("open", flush=True)
-        for number, what in enumerate(sys.stdin):
-            print(written(db, what.strip(), 100 * number), flush=True)
+def main() -> None:
+    """Open a store and write there, as the lines say that are read."""
+    for line in sys.stdin:
+        url, notes = json.loads(line)
+        models: list[type[KvModel]] = [Account, Note] if notes else [Account]
+        with Database(url, models=models, durability="relaxed", busy_timeout=0) as db:
+            print("open", flush=True)
+            for number, what in enumerate(iter(lambda: sys.stdin.readline().strip(), "close")):
+                print(written(db, what, 100 * number), flush=True)
+        print("closed", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -28,7 +28,7 @@ from kvmodels.flows.writing import contention as contending
 from kvmodels.flows.writing import given_keys, removals
 from kvmodels.runtime.sync import perform
 from tests.transactions.models import Account, Note, Ticket
-from tests.transactions.rival import Rival, rival_of
+from tests.transactions.rival import Rival
 from tests.worlds import in_test_servers
 
 FILES = pytest.mark.parametrize("engine", ["sqlite", *in_test_servers("lmdb")])
@@ -43,6 +43,14 @@ def a_machine_of_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rerunning, "QUICK_S", 3600.0)
     monkeypatch.setattr(contending, "QUICK_S", 3600.0)
     monkeypatch.setattr(reserving, "OUTSIDERS_S", 3600.0)
+
+
+@pytest.fixture(scope="module")
+def rival() -> Iterator[Rival]:
+    """The other process."""
+    other = Rival()
+    yield other
+    other.end()
 
 
 def opened(url: str, *models: type[KvModel]) -> Database:
@@ -69,9 +77,9 @@ def beaten(db: Database, rival: Rival, *, fails: bool = False, between: int | No
 
 
 @FILES
-def test_a_transaction_that_another_process_beats_in_each_run_is_stored_in_the_end(url_of, engine):
+def test_a_transaction_that_another_process_beats_in_each_run_is_stored_in_the_end(url_of, rival, engine):
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         beaten(db, rival)
         assert rival.answers == ["written"] * BEATEN + ["busy"]
         assert db[Account].get(1).balance == 100 * (BEATEN - 1) + 1
@@ -79,11 +87,11 @@ def test_a_transaction_that_another_process_beats_in_each_run_is_stored_in_the_e
 
 
 @FILES
-async def test_a_task_that_another_process_beats_in_each_run_is_stored_in_the_end(url_of, engine):
+async def test_a_task_that_another_process_beats_in_each_run_is_stored_in_the_end(url_of, rival, engine):
     url = url_of(engine)
     opened(url).close()
     async with AsyncDatabase(url, models=[Account], durability="relaxed", retry=POLICY) as db:
-        with rival_of(url) as rival:
+        with rival.opened(url):
 
             @db.transactional()
             async def increment(tx: AsyncTransaction) -> None:
@@ -98,9 +106,9 @@ async def test_a_task_that_another_process_beats_in_each_run_is_stored_in_the_en
 
 
 @FILES
-def test_the_place_is_left_when_the_function_fails(url_of, engine):
+def test_the_place_is_left_when_the_function_fails(url_of, rival, engine):
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         with pytest.raises(ZeroDivisionError):
             beaten(db, rival, fails=True)
         assert rival.answers[-1] == "busy"
@@ -110,11 +118,11 @@ def test_the_place_is_left_when_the_function_fails(url_of, engine):
 
 
 @FILES
-async def test_the_place_is_left_when_the_task_is_cancelled(url_of, engine):
+async def test_the_place_is_left_when_the_task_is_cancelled(url_of, rival, engine):
     url = url_of(engine)
     opened(url).close()
     async with AsyncDatabase(url, models=[Account], durability="relaxed", retry=POLICY) as db:
-        with rival_of(url) as rival:
+        with rival.opened(url):
             has_place = asyncio.Event()
 
             @db.transactional()
@@ -136,10 +144,10 @@ async def test_the_place_is_left_when_the_task_is_cancelled(url_of, engine):
 
 
 @FILES
-def test_other_writes_of_the_process_pass_while_the_place_is_held(url_of, engine):
+def test_other_writes_of_the_process_pass_while_the_place_is_held(url_of, rival, engine):
     """They end the place, and so the rival is faster again; nobody waits for the other."""
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         with pytest.raises(RetriesExhaustedError) as caught:
             beaten(db, rival, between=5)
         assert caught.value.attempts == POLICY.attempts
@@ -147,10 +155,10 @@ def test_other_writes_of_the_process_pass_while_the_place_is_held(url_of, engine
         assert db[Account].get(2).balance == 5
 
 
-def test_a_slow_function_keeps_no_other_process_waiting(monkeypatch, url_of):
+def test_a_slow_function_keeps_no_other_process_waiting(monkeypatch, url_of, rival):
     monkeypatch.setattr(rerunning, "QUICK_S", 0.0)
     url = url_of("sqlite")
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         with pytest.raises(RetriesExhaustedError):
             beaten(db, rival)
         assert rival.answers == ["written"] * POLICY.attempts
@@ -191,9 +199,9 @@ def interrupted(db: Database | AsyncDatabase, rival: Rival) -> list[str]:
 
 @pytest.mark.parametrize("write", WRITES)
 @FILES
-def test_a_write_that_another_process_beats_in_each_attempt_is_stored_in_the_end(url_of, engine, write):
+def test_a_write_that_another_process_beats_in_each_attempt_is_stored_in_the_end(url_of, rival, engine, write):
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         answers = interrupted(db, rival)
         WRITES[write](db[Account])
         assert answers == ["written"] * LOST + ["busy"]
@@ -205,11 +213,11 @@ def test_a_write_that_another_process_beats_in_each_attempt_is_stored_in_the_end
 
 
 @FILES
-async def test_a_task_whose_removal_another_process_beats_removes_in_the_end(url_of, engine):
+async def test_a_task_whose_removal_another_process_beats_removes_in_the_end(url_of, rival, engine):
     url = url_of(engine)
     opened(url).close()
     async with AsyncDatabase(url, models=[Account], durability="relaxed", retry=POLICY) as db:
-        with rival_of(url) as rival:
+        with rival.opened(url):
             answers = interrupted(db, rival)
             assert await db[Account].remove(1)
             assert answers == ["written"] * LOST + ["busy"]
@@ -219,11 +227,11 @@ async def test_a_task_whose_removal_another_process_beats_removes_in_the_end(url
 
 @FILES
 def test_a_removal_succeeds_although_another_process_replaces_what_goes_with_it(
-    monkeypatch: pytest.MonkeyPatch, url_of, engine
+    monkeypatch: pytest.MonkeyPatch, url_of, rival, engine
 ):
     """No check fails: the entries name a record that is gone when it is read, so the attempt ends before its commit."""
     url = url_of(engine)
-    with opened(url, Account, Note) as db, rival_of(url, notes=True) as rival:
+    with opened(url, Account, Note) as db, rival.opened(url, notes=True):
         db[Note].create(id=-1, account=1)
         entries_read = cascading.Cascade._read_entries
 
@@ -241,10 +249,10 @@ def test_a_removal_succeeds_although_another_process_replaces_what_goes_with_it(
 @FILES
 @pytest.mark.parametrize("joined", [False, True])
 def test_keys_that_another_process_reserves_in_each_attempt_are_reserved_in_the_end(
-    monkeypatch: pytest.MonkeyPatch, url_of, engine, joined
+    monkeypatch: pytest.MonkeyPatch, url_of, rival, engine, joined
 ):
     url = url_of(engine)
-    with opened(url, Account, Ticket) as db, rival_of(url) as rival:
+    with opened(url, Account, Ticket) as db, rival.opened(url):
         check = given_keys.counter_check
 
         def late(key: bytes, row: Row | None) -> Check:
@@ -262,9 +270,9 @@ def test_keys_that_another_process_reserves_in_each_attempt_are_reserved_in_the_
 
 
 @FILES
-def test_the_place_is_left_when_a_removal_fails(url_of, engine):
+def test_the_place_is_left_when_a_removal_fails(url_of, rival, engine):
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
 
         def write(_: Account) -> None:
             if rival.write() == "busy":
@@ -278,10 +286,10 @@ def test_the_place_is_left_when_a_removal_fails(url_of, engine):
 
 
 @FILES
-def test_the_place_is_left_when_a_removal_is_closed_before_its_commit(url_of, engine):
+def test_the_place_is_left_when_a_removal_is_closed_before_its_commit(url_of, rival, engine):
     """As it is when its task is cancelled, at any of its requests."""
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         answers = interrupted(db, rival)
         flow = steps_of(removals.remove(db._core.context, db._core.schemas["accounts"], 1))
         request = flow.send(None)
@@ -294,10 +302,10 @@ def test_the_place_is_left_when_a_removal_is_closed_before_its_commit(url_of, en
         db[Account].patch(1, balance=7)
 
 
-def test_a_slow_write_keeps_no_other_process_waiting(monkeypatch: pytest.MonkeyPatch, url_of):
+def test_a_slow_write_keeps_no_other_process_waiting(monkeypatch: pytest.MonkeyPatch, url_of, rival):
     monkeypatch.setattr(contending, "QUICK_S", 0.0)
     url = url_of("sqlite")
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         answers = interrupted(db, rival)
         with pytest.raises(RetriesExhaustedError):
             db[Account].remove(1)
@@ -314,9 +322,9 @@ def reserver_of(db: Database) -> WriteReserver:
 
 
 @FILES
-def test_only_one_of_a_process_has_the_reservation(url_of, engine):
+def test_only_one_of_a_process_has_the_reservation(url_of, rival, engine):
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         place = reserver_of(db)
         rival.write()
         assert place.reserve_writes(1)
@@ -328,9 +336,9 @@ def test_only_one_of_a_process_has_the_reservation(url_of, engine):
 
 
 @FILES
-def test_the_place_is_taken_again_after_the_store_was_opened_again(url_of, engine):
+def test_the_place_is_taken_again_after_the_store_was_opened_again(url_of, rival, engine):
     url = url_of(engine)
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         place = reserver_of(db)
         assert place.reserve_writes(1)
         store = cast("Any", db._engine).check_open()
@@ -343,10 +351,10 @@ def test_the_place_is_taken_again_after_the_store_was_opened_again(url_of, engin
         assert rival.write() == "written"
 
 
-def test_the_place_is_taken_again_after_an_environment_was_lost(url_of):
+def test_the_place_is_taken_again_after_an_environment_was_lost(url_of, rival):
     """As one is whose map could not be made larger; whoever opens it again releases the writer's lock."""
     url = url_of("lmdb")
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         place = reserver_of(db)
         assert place.reserve_writes(1)
         store = cast("Any", db._engine).check_open()
@@ -359,10 +367,10 @@ def test_the_place_is_taken_again_after_an_environment_was_lost(url_of):
 
 
 @FILES
-def test_a_store_is_closed_with_the_writes_reserved(url_of, engine):
+def test_a_store_is_closed_with_the_writes_reserved(url_of, rival, engine):
     url = url_of(engine)
     db = opened(url)
-    with rival_of(url) as rival:
+    with rival.opened(url):
         rival.write()
         assert reserver_of(db).reserve_writes(1)
         db.close()
@@ -374,10 +382,10 @@ def test_a_private_database_in_memory_reserves_nothing():
         assert not reserver_of(db).reserve_writes(1)
 
 
-def test_a_failing_function_convicts_a_place_that_is_not_left(monkeypatch, url_of):
+def test_a_failing_function_convicts_a_place_that_is_not_left(monkeypatch, url_of, rival):
     monkeypatch.setattr(SqliteEngine, "release_writes", lambda self: None)
     url = url_of("sqlite")
-    with opened(url) as db, rival_of(url) as rival:
+    with opened(url) as db, rival.opened(url):
         with pytest.raises(ZeroDivisionError):
             beaten(db, rival, fails=True)
         assert rival.write() == "busy"

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, PrimaryKey, Q, Unique, UniqueConstraint
@@ -143,7 +143,6 @@ def test_a_change_compiles_to_the_same_operation(model: type[KvModel], objects: 
     at = place(model)
 
     @seed(20261121)
-    @settings(max_examples=150, deadline=None)
     @given(objects, objects)
     def compare(old: Any, new: Any) -> None:
         names = [column.field for column in at.live.schema.primary_key]
@@ -157,7 +156,6 @@ def test_a_change_compiles_to_the_same_operation(model: type[KvModel], objects: 
 
 
 @seed(20261121)
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.none() | members, st.none() | members), max_size=6), st.booleans())
 def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[tuple[Any, Any]], read: bool):
     at = place(Member)
@@ -197,7 +195,6 @@ def test_inserts_compile_by_columns_to_the_same_operation(model: type[KvModel], 
     assert compiler is not None
 
     @seed(20261121)
-    @settings(max_examples=150, deadline=None)
     @given(st.lists(objects, min_size=1, max_size=6))
     def compare(drawn: list[Any]) -> None:
         documents = [live.schema.prepare(one).document for one in drawn]
