@@ -6,11 +6,8 @@ Rules of this module: handles, which translate calls into flows; reads and commi
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import Final, Literal, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NoReturn
 
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import (
@@ -27,7 +24,6 @@ from kvmodels.core.operations import (
     ReadResult,
 )
 from kvmodels.engines.connect.clock import EstimatedClock
-from kvmodels.engines.connect.errors import closed
 from kvmodels.engines.connect.exchange import Steps
 from kvmodels.engines.connect.native import ConnectAsyncEngine
 from kvmodels.engines.connect.probe import limits_steps
@@ -45,11 +41,9 @@ from kvmodels.engines.connect.watching import WatchThread
 from kvmodels.engines.connect.writes import ENCODINGS, commit_steps
 from kvmodels.engines.contract import Capabilities, Snapshot
 from kvmodels.engines.shared.background import require_sweep_limit
-from kvmodels.engines.shared.registry import forget_after_fork
-from kvmodels.errors import ReadOnlyError, UnsupportedError
+from kvmodels.engines.shared.server_engine import ServerEngine
+from kvmodels.errors import UnsupportedError
 from kvmodels.limits import Limits, Traits
-
-T = TypeVar("T")
 
 CONNECT_TRAITS: Final = Traits(
     may_lose_answers=True,
@@ -70,7 +64,7 @@ CONNECT_TRAITS: Final = Traits(
 _of_the_parent: list[object] = []
 
 
-class ConnectEngine:
+class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
     """A Deno KV database that a server offers over KV Connect: Deno Deploy, denokv, or ``kvmodels serve``.
 
     A read and a commit are one round trip each. A read is sent again until it is answered or its time is over; a commit
@@ -91,20 +85,7 @@ class ConnectEngine:
         EngineError: the server refuses the token, or is none of KV Connect; EngineTimeoutError: it is unreachable.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_closed_reason",
-        "_forms",
-        "_idle",
-        "_limits",
-        "_options",
-        "_running",
-        "_session",
-        "_transport",
-        "_url",
-        "_watching",
-        "capabilities",
-    )
+    __slots__ = ("_options", "_session", "_watching", "capabilities")
 
     def __init__(
         self,
@@ -124,32 +105,18 @@ class ConnectEngine:
         )
         require_sensible_options(options)
         del durability
-        self._url = shown_url(url)
-        self._closed_reason: str | None = None
-        self._forms: dict[asyncio.AbstractEventLoop, ConnectAsyncEngine] = {}
-        self._running = 0
-        self._idle = threading.Condition()
+        super().__init__(
+            shown_url(url), limits or Limits.EMBEDDED, ThreadTransport(pool_size), readonly=options.readonly
+        )
         self._session = Session(url, self._url, options.access_token, EstimatedClock(clock))
-        self._transport = ThreadTransport(pool_size)
         self._watching = WatchThread(self._session, self._url)
         self.capabilities = Capabilities(CONNECT_TRAITS, native=self, key_watcher=self, turns=Turns())
-        forget_after_fork(self)
         try:
-            most = self.run(limits_steps(self._session, limits, options))
+            most = self.run(lambda: limits_steps(self._session, limits, options))
             self._limits = most if limits is None else limits.within(most)
         except BaseException:
             self.close()
             raise
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, without values of parameters, for messages."""
-        return self._url
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch by the server's clock, as far as its answers told it; it never goes back."""
@@ -174,7 +141,7 @@ class ConnectEngine:
             ClosedError, EngineTimeoutError, EngineError.
         """
         del include_expired  # the server shows what it has
-        return self.run(self.reading(ranges, guard, follow))
+        return self.run(lambda: self.reading(ranges, guard, follow))
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
         """Count the rows of each range by reading them: a round trip for each 1,000 rows or 10 ranges.
@@ -184,7 +151,7 @@ class ConnectEngine:
         Raises:
             ClosedError, EngineTimeoutError, EngineError.
         """
-        return self.run(self.counting(ranges, guard))
+        return self.run(lambda: self.counting(ranges, guard))
 
     def snapshot(self) -> Snapshot:
         """Raise UnsupportedError: KV Connect has no snapshots."""
@@ -202,7 +169,7 @@ class ConnectEngine:
             ClosedError, ReadOnlyError, EngineTimeoutError, LimitExceededError, UnsupportedError, EngineError: nothing
                 was applied.
         """
-        return self.run(self.committing(write))
+        return self.run(lambda: self.committing(write))
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Raise UnsupportedError: KV Connect does not tell of commits."""
@@ -243,55 +210,13 @@ class ConnectEngine:
         del path
         self.refuse("backups")
 
-    def native(self) -> ConnectAsyncEngine:
-        """Return the form for the running event loop, always the same one."""
-        loop = asyncio.get_running_loop()
-        form = self._forms.get(loop)
-        if form is None:
-            for other in [one for one in list(self._forms) if one.is_closed()]:
-                del self._forms[other]
-            form = self._forms[loop] = ConnectAsyncEngine(self, self._session, self._options.pool_size)
-        return form
-
-    def close(self) -> None:
-        """Wait for running calls, then close the connections; idempotent.
-
-        Event loops that still use the engine close their own connections, and are not waited for.
-        """
-        with self._idle:
-            if self._closed_reason == "forked":
-                return
-            self._closed_reason = "closed"
-        self._watching.close()
-        with self._idle:
-            while self._running:
-                self._idle.wait()
-        for form in list(self._forms.values()):
-            form.end()
-        self._transport.close()
-
     def abandon(self) -> None:
         """Forget the connections in a forked child: they belong to the parent."""
-        self._closed_reason = self._closed_reason or "forked"
-        # Kept as they are: closing them would speak on the parent's connections.
-        _of_the_parent.append((self._transport, self._forms, self._watching))
-        self._forms = {}
-        self._idle = threading.Condition()
+        super().abandon()
+        # Kept as it is: closing it would speak on the parent's connections.
+        _of_the_parent.append(self._watching)
 
     # What both forms share
-
-    def require_open(self) -> None:
-        """Raise ClosedError after the engine was closed, and in a forked child."""
-        if self._closed_reason is not None:
-            raise closed(self._url, self._closed_reason)
-
-    def require_writable(self) -> None:
-        """Raise ClosedError, or ReadOnlyError for an engine that was opened for reading only."""
-        self.require_open()
-        if self._options.readonly:
-            raise ReadOnlyError(
-                "this store was opened for reading only", url=self._url, hint="Open it with readonly=False."
-            )
 
     def reading(
         self, ranges: Sequence[ReadRange], guard: Guard | None, follow: Follow | None
@@ -322,22 +247,14 @@ class ConnectEngine:
             hint="Use SQLite, LMDB or PostgreSQL for it; docs/guides/engines.md has the table.",
         )
 
-    def run(self, steps: Steps[T]) -> T:
-        """Carry out a flow in this thread, and have ``close`` wait for it."""
-        with self._counted():
-            return self._transport.run(steps)
+    def _new_form(self) -> ConnectAsyncEngine:
+        return ConnectAsyncEngine(self, self._session, self._options.pool_size)
+
+    def _end_waits(self) -> None:
+        self._watching.close()
+
+    def _end_threads(self) -> None:
+        """Return at once: the thread of watches ended with them."""
 
     def _attempts(self) -> Attempts:
         return Attempts(self._options.busy_timeout)
-
-    @contextmanager
-    def _counted(self) -> Generator[None]:
-        with self._idle:
-            self.require_open()
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()

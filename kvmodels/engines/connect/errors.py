@@ -13,7 +13,6 @@ from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import Arithmetic, AtomicWrite
 from kvmodels.engines.connect.exchange import HttpAnswer
 from kvmodels.errors import (
-    ClosedError,
     CommitUnknownError,
     EngineError,
     EngineTimeoutError,
@@ -53,7 +52,7 @@ _NO_MODEL_WRITES: Final = "The atomic write changes keys of a model"
 _REFUSED_HINT: Final = "Check the access token: the console of Deno or the operator of the server has it."
 
 
-def text_of(answer: HttpAnswer, *secrets: str) -> str:
+def _text_of(answer: HttpAnswer, *secrets: str) -> str:
     """Return what a server says in an answer, in one line and without secrets."""
     text = " ".join(answer.body[: 4 * _LONGEST_REASON].decode("utf-8", "replace").split())
     for secret in secrets:
@@ -70,7 +69,7 @@ def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | No
         secrets: must not be shown.
         write: what was refused, if it was a commit.
     """
-    text = text_of(answer, *secrets)
+    text = _text_of(answer, *secrets)
     reason = f"status {answer.status}: {text}" if text else f"status {answer.status}"
     if answer.status in (401, 403):
         return EngineError("the server refuses the token", url=url, reason=reason, hint=_REFUSED_HINT)
@@ -102,30 +101,30 @@ def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | No
 
 def refused_redirect(url: str, location: str) -> EngineError:
     """Return the error for a redirect that is not followed, because the token would go with it."""
-    return EngineError(
+    return _foreign(
         "the server redirects to another address, to which the token is not sent",
-        url=url,
-        reason=_shortened(location.partition("?")[0]),
+        url,
+        reason=location.partition("?")[0],
         hint="Open the database with the address that the server redirects to, if you trust it.",
     )
 
 
 def not_a_database(url: str, reason: str) -> EngineError:
     """Return the error for metadata that cannot be understood."""
-    return EngineError(
+    return _foreign(
         "this URL is not that of a KV Connect database",
-        url=url,
-        reason=_shortened(reason),
+        url,
+        reason=reason,
         hint="Give the URL that a Deno program gives to Deno.openKv().",
     )
 
 
 def wrong_answer(url: str, reason: str) -> EngineError:
     """Return the error for an answer to a read that cannot be understood."""
-    return EngineError(
+    return _foreign(
         "the server's answer is not one of KV Connect",
-        url=url,
-        reason=_shortened(reason),
+        url,
+        reason=reason,
         hint="Check that no proxy changes the answers.",
     )
 
@@ -145,11 +144,9 @@ def unknown(url: str, reason: str) -> CommitUnknownError:
     return CommitUnknownError("the answer to the commit was lost", url=url, reason=reason)
 
 
-def closed(url: str, reason: str) -> ClosedError:
-    """Return the error of an engine that was closed, or opened before a fork."""
-    if reason == "forked":
-        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
-    return ClosedError("this store is closed", url=url, reason=reason)
+def _foreign(message: str, url: str, *, reason: str, hint: str) -> EngineError:
+    """Return the error for an answer of a server that does not follow the protocol; the reason quotes it."""
+    return EngineError(message, url=url, reason=_shortened(reason), hint=hint)
 
 
 def _shortened(text: str) -> str:

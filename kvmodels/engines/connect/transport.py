@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpx2
 
@@ -26,6 +26,7 @@ from kvmodels.engines.connect.exchange import (
     Steps,
     StreamedAnswer,
 )
+from kvmodels.engines.shared.steps import arun_steps, run_steps
 
 T = TypeVar("T")
 
@@ -65,6 +66,9 @@ def _translated(error: Exception) -> NotSentError | LostAnswerError:
     return NotSentError(text) if isinstance(error, _NOT_SENT) else LostAnswerError(text)
 
 
+_TRANSLATION: Final = ((httpx2.HTTPError, httpx2.InvalidURL), _translated)
+
+
 def _answer(response: httpx2.Response) -> HttpAnswer:
     return HttpAnswer(response.status_code, response.headers, response.content)
 
@@ -77,31 +81,18 @@ class ThreadTransport:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out the requests and pauses of a flow, and return its result. Raises what the flow raises."""
-        answer: Any = None
-        failure: Exception | None = None
-        try:
-            while True:
-                step = steps.send(answer) if failure is None else steps.throw(failure)
-                answer = failure = None
-                if isinstance(step, RetryPause):
-                    time.sleep(step.seconds)
-                    continue
-                try:
-                    answer = self._send(step)
-                except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                    failure = _translated(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return run_steps(steps, self._answered, _TRANSLATION)
 
     def close(self) -> None:
         """Close the connections; idempotent."""
         self._client.close()
 
-    def _send(self, call: HttpCall) -> HttpAnswer:
-        return _answer(
-            self._client.post(call.url, headers=call.headers, content=call.body, timeout=_timeout(call.seconds))
-        )
+    def _answered(self, request: HttpCall | RetryPause) -> HttpAnswer | None:
+        if isinstance(request, RetryPause):
+            time.sleep(request.seconds)
+            return None
+        timeout = _timeout(request.seconds)
+        return _answer(self._client.post(request.url, headers=request.headers, content=request.body, timeout=timeout))
 
 
 class LoopTransport:
@@ -112,22 +103,7 @@ class LoopTransport:
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out the requests and pauses of a flow, and return its result. Raises what the flow raises."""
-        answer: Any = None
-        failure: Exception | None = None
-        try:
-            while True:
-                step = steps.send(answer) if failure is None else steps.throw(failure)
-                answer = failure = None
-                if isinstance(step, RetryPause):
-                    await asyncio.sleep(step.seconds)
-                    continue
-                try:
-                    answer = await self._send(step)
-                except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                    failure = _translated(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return await arun_steps(steps, self._answered, _TRANSLATION)
 
     @contextlib.asynccontextmanager
     async def stream(self, call: HttpCall) -> AsyncGenerator[StreamedAnswer]:
@@ -148,7 +124,11 @@ class LoopTransport:
         """Close the connections; idempotent."""
         await self._client.aclose()
 
-    async def _send(self, call: HttpCall) -> HttpAnswer:
+    async def _answered(self, request: HttpCall | RetryPause) -> HttpAnswer | None:
+        if isinstance(request, RetryPause):
+            await asyncio.sleep(request.seconds)
+            return None
+        timeout = _timeout(request.seconds)
         return _answer(
-            await self._client.post(call.url, headers=call.headers, content=call.body, timeout=_timeout(call.seconds))
+            await self._client.post(request.url, headers=request.headers, content=request.body, timeout=timeout)
         )

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Final
 
 from kvmodels.engines.connect.calls import RENEWED_AFTER
-from kvmodels.engines.connect.errors import closed
 from kvmodels.engines.connect.exchange import HttpCall, LostAnswerError, NotSentError
 from kvmodels.engines.connect.session import Attempts, Served, Session
 from kvmodels.engines.connect.transport import LoopTransport
@@ -30,6 +29,7 @@ from kvmodels.engines.connect.wire.encoding import encode_watch
 from kvmodels.engines.connect.wire.errors import WireError
 from kvmodels.engines.connect.wire.frames import FrameReader
 from kvmodels.engines.connect.wire.messages import ReadStatus, WatchMessage
+from kvmodels.engines.shared.registry import closed_error
 from kvmodels.engines.shared.threads import start_thread
 from kvmodels.errors import KvModelsError
 
@@ -79,14 +79,14 @@ class KeyStreams:
         Returns ``after`` if nothing has changed, else another number. Raises ClosedError.
         """
         if self._closed:
-            raise closed(self._url, "closed")
+            raise closed_error(self._url, "closed")
         stream = self._streams.get(keys)
         if stream is None:
             stream = self._streams[keys] = _KeyStream(self._session, self._transport, keys, self._forget)
             self.unused.clear()
         number = await stream.wait(after, seconds)
         if self._closed:
-            raise closed(self._url, "closed")
+            raise closed_error(self._url, "closed")
         return number
 
     def end(self) -> None:
@@ -211,7 +211,7 @@ class WatchThread:
         """Wait as ``KeyStreams.wait`` does. Raises ClosedError; EngineError: no thread can be started."""
         with self._lock:
             if self._closed:
-                raise closed(self._url, "closed")
+                raise closed_error(self._url, "closed")
             loop = self._loop or self._start()
             self._calls += 1
             future = asyncio.run_coroutine_threadsafe(self._streams.wait(keys, after, seconds), loop)

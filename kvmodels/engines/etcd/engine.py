@@ -6,12 +6,9 @@ Rules of this module: handles, which translate calls into flows; reads and commi
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import Final, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
 
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import (
@@ -30,7 +27,7 @@ from kvmodels.engines.contract import Capabilities
 from kvmodels.engines.etcd.background import EtcdBackground
 from kvmodels.engines.etcd.changes import changes_steps
 from kvmodels.engines.etcd.commits import commit_steps
-from kvmodels.engines.etcd.errors import closed, unusable_after_fork, without_backup
+from kvmodels.engines.etcd.errors import unusable_after_fork, without_backup
 from kvmodels.engines.etcd.layout import keys_of
 from kvmodels.engines.etcd.native import EtcdAsyncEngine
 from kvmodels.engines.etcd.opening import open_steps
@@ -54,12 +51,9 @@ from kvmodels.engines.etcd.store import EtcdStore
 from kvmodels.engines.etcd.sweeping import sweep_steps
 from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.registry import forget_after_fork
+from kvmodels.engines.shared.server_engine import ServerEngine
 from kvmodels.engines.shared.waiting import wait_for
-from kvmodels.errors import ReadOnlyError
 from kvmodels.limits import Limits, Traits
-
-T = TypeVar("T")
 
 ETCD_TRAITS: Final = Traits(
     may_lose_answers=True,
@@ -78,7 +72,7 @@ FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
 _of_the_parent: list[object] = []
 
 
-class EtcdEngine:
+class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
     """An ordered store below one prefix of an etcd cluster.
 
     A read and a commit are one round trip each; what follows from a read is a second one. A read is sent again, to
@@ -112,20 +106,7 @@ class EtcdEngine:
             process was forked while its parent used gRPC.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_background",
-        "_closed_reason",
-        "_forms",
-        "_idle",
-        "_limits",
-        "_running",
-        "_store",
-        "_tls",
-        "_transport",
-        "_url",
-        "capabilities",
-    )
+    __slots__ = ("_background", "_store", "_tls", "capabilities")
 
     def __init__(
         self,
@@ -156,36 +137,22 @@ class EtcdEngine:
         require_sensible_options(options)
         credentials = credentials_of(user, password)
         self._tls = tls_of(TlsPaths(cacert, cert, key), encrypted=location.encrypted)
-        self._url = shown_url(url)
-        self._closed_reason: str | None = None
-        self._forms: dict[asyncio.AbstractEventLoop, EtcdAsyncEngine] = {}
-        self._running = 0
-        self._idle = threading.Condition()
+        transport = EtcdThreadTransport(self._tls)
         most = limits_of(max_txn_ops)
-        self._limits = most if limits is None else limits.within(most)
+        super().__init__(
+            shown_url(url), most if limits is None else limits.within(most), transport, readonly=options.readonly
+        )
         session = EtcdSession(
             location.endpoints, self._url, f"{location.prefix}/", credentials, allow_lossy_server=allow_lossy_server
         )
-        self._transport = EtcdThreadTransport(self._tls)
         self._store = EtcdStore(keys_of(location.prefix), session, options, EngineClock(clock))
-        self._background = EtcdBackground(self._store, self._transport)
+        self._background = EtcdBackground(self._store, transport)
         self.capabilities = Capabilities(ETCD_TRAITS, native=self, turns=Turns(), size_reader=self)
-        forget_after_fork(self)
         try:
             self._background.opened(self.run(lambda: open_steps(self._store)))
         except BaseException:
             self.close()
             raise
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        return self._url
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch by this machine's clock, or the store's if that is ahead; it never goes back."""
@@ -268,7 +235,7 @@ class EtcdEngine:
             ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError.
         """
         require_sweep_limit(limit)
-        self._require_writable()
+        self.require_writable()
         return self.run(lambda: sweep_steps(self._store, limit))
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:
@@ -295,48 +262,12 @@ class EtcdEngine:
         """
         return {"etcd": self.run(lambda: self._store.session.database_bytes(self._store.attempts()))}
 
-    def native(self) -> EtcdAsyncEngine:
-        """Return the form for the running event loop, always the same one."""
-        loop = asyncio.get_running_loop()
-        form = self._forms.get(loop)
-        if form is None:
-            for other in [one for one in list(self._forms) if one.is_closed()]:
-                del self._forms[other]
-            form = self._forms[loop] = EtcdAsyncEngine(self, self._tls)
-        return form
-
-    def close(self) -> None:
-        """Wait for running calls, then close the channels; idempotent.
-
-        Event loops that still use the engine close their own channels, and are not waited for.
-        """
-        with self._idle:
-            if self._closed_reason is not None:
-                return
-            self._closed_reason = "closed"
-        self._background.signal.notify()
-        with self._idle:
-            while self._running:
-                self._idle.wait()
-        for form in list(self._forms.values()):
-            form.end()
-        self._background.stop()
-        self._transport.close()
-
     def abandon(self) -> None:
         """Forget the channels in a forked child: they belong to the parent."""
-        self._closed_reason = self._closed_reason or "forked"
-        # Kept as they are: closing them would wait for threads that the child does not have.
-        _of_the_parent.append((self._transport, self._background, self._forms))
-        self._forms = {}
-        self._idle = threading.Condition()
+        super().abandon()
+        _of_the_parent.append(self._background)
 
     # What both forms share
-
-    def require_open(self) -> None:
-        """Raise ClosedError after the engine was closed, and in a forked child."""
-        if self._closed_reason is not None:
-            raise closed(self._url, self._closed_reason)
 
     def reading(
         self, ranges: Sequence[ReadRange], guard: Guard | None, *, include_expired: bool, follow: Follow | None
@@ -351,7 +282,7 @@ class EtcdEngine:
 
     def committing(self, write: AtomicWrite) -> Steps[Committed | Conflict]:
         """Return the flow of ``commit``. Raises ReadOnlyError."""
-        self._require_writable()
+        self.require_writable()
         return commit_steps(self._store, write)
 
     def pinning(self) -> Steps[SnapshotState]:
@@ -367,26 +298,11 @@ class EtcdEngine:
         """Return the flow of ``changes``."""
         return changes_steps(self._store, one, after)
 
-    def run(self, make: Callable[[], Steps[T]], /) -> T:
-        """Make a flow and carry it out in this thread; ``close`` waits for it. Raises ClosedError."""
-        with self._counted():
-            return self._transport.run(make())
+    def _new_form(self) -> EtcdAsyncEngine:
+        return EtcdAsyncEngine(self, self._tls)
 
-    def _require_writable(self) -> None:
-        self.require_open()
-        if self._store.options.readonly:
-            raise ReadOnlyError(
-                "this store was opened for reading only", url=self._url, hint="Open it with readonly=False."
-            )
+    def _end_waits(self) -> None:
+        self._background.signal.notify()
 
-    @contextmanager
-    def _counted(self) -> Generator[None]:
-        with self._idle:
-            self.require_open()
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
+    def _end_threads(self) -> None:
+        self._background.stop()

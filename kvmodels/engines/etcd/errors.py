@@ -13,7 +13,6 @@ from typing import Final
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.etcd.protocol.exchange import CallFailedError
 from kvmodels.errors import (
-    ClosedError,
     CommitUnknownError,
     EngineError,
     EngineTimeoutError,
@@ -268,10 +267,3 @@ def unusable_after_fork(url: str) -> UnsupportedError:
         hint="Start the parent with GRPC_ENABLE_FORK_SUPPORT=1, open the store after the fork only, or start children "
         "by spawn.",
     )
-
-
-def closed(url: str, reason: str) -> ClosedError:
-    """Return the error of an engine that was closed, or opened before a fork."""
-    if reason == "forked":
-        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
-    return ClosedError("this store is closed", url=url, reason=reason)

@@ -26,7 +26,6 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit
-from kvmodels.engines.postgres.errors import closed
 from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
 from kvmodels.engines.postgres.reads import (
     changes_of,
@@ -41,10 +40,9 @@ from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible
 from kvmodels.engines.postgres.snapshot import PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.background import require_sweep_limit
-from kvmodels.engines.shared.registry import StoreRegistry, forget_after_fork, require_same_options
+from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry, require_same_options
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
-from kvmodels.errors import ClosedError
 from kvmodels.limits import Limits, Traits
 
 POSTGRES_TRAITS: Final = Traits(
@@ -56,7 +54,7 @@ _stores: StoreRegistry[PostgresStore] = StoreRegistry()
 _of_the_parent: list[dict[asyncio.AbstractEventLoop, PostgresAsyncEngine]] = []
 
 
-class PostgresEngine:
+class PostgresEngine(StoreHandle[PostgresStore]):
     """An ordered store in one schema of a PostgreSQL database, shared by any number of machines.
 
     A read, a count and a commit are one round trip each; a read that a Python function continues is two. Commits that
@@ -89,7 +87,7 @@ class PostgresEngine:
         UnsupportedError: a later release has made the store.
     """
 
-    __slots__ = ("__weakref__", "_closed_reason", "_forms", "_limits", "_store", "_url", "capabilities")
+    __slots__ = ("_forms", "capabilities")
 
     def __init__(
         self,
@@ -122,26 +120,17 @@ class PostgresEngine:
             create=create,
         )
         require_sensible_options(options)
-        self._url = shown_url(url)
-        self._limits = limits
-        self._closed_reason = "closed"
+        shown = shown_url(url)
+        super().__init__(_attach(url, shown, options), limits, shown)
         self._forms: dict[asyncio.AbstractEventLoop, PostgresAsyncEngine] = {}
-        self._store: PostgresStore | None = None
-        store = self._store = _attach(url, self._url, options)
         self.capabilities = Capabilities(
-            POSTGRES_TRAITS, submitting=self, native=self, commit_resolver=self, turns=store.turns, size_reader=self
+            POSTGRES_TRAITS,
+            submitting=self,
+            native=self,
+            commit_resolver=self,
+            turns=self.check_open().turns,
+            size_reader=self,
         )
-        forget_after_fork(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, without its password, for messages."""
-        return self._url
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch by the server's clock, estimated from its last answer; it never goes back."""
@@ -338,26 +327,19 @@ class PostgresEngine:
 
     def abandon(self) -> None:
         """Forget the store in a forked child; its connections belong to the parent."""
-        if self._store is not None:
-            self._closed_reason = "forked"
-            self._store = None
+        super().abandon()
         # Kept as they are: their connections and their event loops belong to the parent.
         _of_the_parent.append(self._forms)
         self._forms = {}
 
     def check_open(self) -> PostgresStore:
         """The store of this handle, or ClosedError."""
-        store = self._store
-        if store is None:
-            raise self._closed()
+        store = super().check_open()
         store.require_open()
         return store
 
     def _present_stamp(self) -> bytes:
         return to_versionstamp(self.check_open().present_version())
-
-    def _closed(self) -> ClosedError:
-        return closed(self._url, self._closed_reason)
 
 
 def _attach(given_url: str, url: str, options: PostgresOptions) -> PostgresStore:

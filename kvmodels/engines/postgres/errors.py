@@ -12,7 +12,6 @@ from typing import Final
 import psycopg
 
 from kvmodels.errors import (
-    ClosedError,
     DecodeError,
     EngineError,
     EngineTimeoutError,
@@ -171,10 +170,3 @@ def _of_storage(state: str | None, url: str) -> KvModelsError:
         reason=state,
         hint="The server's log shows the statement under this SQLSTATE.",
     )
-
-
-def closed(url: str, reason: str) -> ClosedError:
-    """Return the error of a call on a closed store."""
-    if reason == "forked":
-        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
-    return ClosedError("this store is closed", url=url, reason=reason)

@@ -51,6 +51,7 @@ from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
 from kvmodels.engines.shared.file_checks import read_only
 from kvmodels.engines.shared.file_engine import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
+from kvmodels.engines.shared.registry import closed_error
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
 
@@ -482,7 +483,7 @@ class PostgresStore:
 
     def closed_error(self) -> ClosedError:
         """Return the error of a call on a closed store."""
-        return errors.closed(self.url, self.closed_reason or "closed")
+        return closed_error(self.url, self.closed_reason or "closed")
 
     def close(self) -> None:
         """Wait for running calls and close every connection."""

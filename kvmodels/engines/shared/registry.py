@@ -88,6 +88,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 
+def closed_error(url: str, reason: str) -> ClosedError:
+    """Return the error of a call on an engine that was closed, or that was opened before a fork (``"forked"``)."""
+    if reason == "forked":
+        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
+    return ClosedError("this store is closed", url=url, reason=reason)
+
+
 class SharedStore(Protocol):
     """A store that a registry holds."""
 
@@ -141,9 +148,7 @@ class StoreHandle(Generic[StoreT]):
         return store
 
     def _closed(self) -> ClosedError:
-        if self._closed_reason == "forked":
-            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
-        return ClosedError("this store is closed", url=self._url, reason="closed")
+        return closed_error(self._url, self._closed_reason or "closed")
 
 
 class StoreRegistry(Generic[StoreT]):

@@ -27,6 +27,7 @@ from kvmodels.engines.etcd.protocol.exchange import (
     WatchCall,
 )
 from kvmodels.engines.etcd.protocol.rpc_pb2 import WatchRequest, WatchResponse
+from kvmodels.engines.shared.steps import arun_steps, run_steps
 
 T = TypeVar("T")
 
@@ -64,9 +65,15 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
 
 
-def _failure(error: grpc.RpcError) -> CallFailedError:
+def _failure(error: Exception) -> CallFailedError:
+    if isinstance(error, CallFailedError):
+        return error
+    assert isinstance(error, grpc.RpcError)
     code: grpc.StatusCode = error.code()
     return CallFailedError(code.name, error.details() or "")
+
+
+_TRANSLATION: Final = ((CallFailedError, grpc.RpcError), _failure)
 
 
 def _serializer(message: Any) -> bytes:
@@ -119,21 +126,7 @@ class EtcdThreadTransport:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out the calls and pauses of a flow, and return its result. Raises what the flow raises."""
-        answer: Any = None
-        failure: Exception | None = None
-        try:
-            while True:
-                step = steps.send(answer) if failure is None else steps.throw(failure)
-                answer = failure = None
-                try:
-                    answer = self._answer(step)
-                except CallFailedError as error:
-                    failure = error
-                except grpc.RpcError as error:
-                    failure = _failure(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return run_steps(steps, self._answer, _TRANSLATION)
 
     def watch(self, call: WatchCall) -> WatchStream:
         """Begin a watch."""
@@ -192,21 +185,7 @@ class EtcdLoopTransport:
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out the calls and pauses of a flow, and return its result. Raises what the flow raises."""
-        answer: Any = None
-        failure: Exception | None = None
-        try:
-            while True:
-                step = steps.send(answer) if failure is None else steps.throw(failure)
-                answer = failure = None
-                try:
-                    answer = await self._answer(step)
-                except CallFailedError as error:
-                    failure = error
-                except grpc.RpcError as error:
-                    failure = _failure(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return await arun_steps(steps, self._answer, _TRANSLATION)
 
     async def aclose(self) -> None:
         """Close the channels; idempotent."""

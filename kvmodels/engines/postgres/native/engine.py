@@ -49,6 +49,7 @@ from kvmodels.engines.postgres.reads import (
 )
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow, is_one_key
 from kvmodels.engines.postgres.store import PostgresStore
+from kvmodels.engines.shared.registry import closed_error
 from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import KvModelsError
 
@@ -258,7 +259,7 @@ class PostgresAsyncEngine:
     def _require_open(self) -> PostgresStore:
         store = self._engine.check_open()
         if self._closed:
-            raise errors.closed(store.url, "closed")
+            raise closed_error(store.url, "closed")
         return store
 
     async def _begin(self, link: Link) -> tuple[StateSeen, FirstRow | None]:

@@ -1,0 +1,159 @@
+"""The base of engines on a server without a shared store in this process: the calls of threads.
+
+Rules of this module: every call is a flow, which is made and carried out while the engine is open. ``close`` waits for
+running calls; a forked child never uses the connections of its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+from kvmodels.engines.shared.registry import closed_error, forget_after_fork
+from kvmodels.engines.shared.server_form import ServerForm
+from kvmodels.engines.shared.steps import AnySteps
+from kvmodels.errors import ReadOnlyError
+from kvmodels.limits import Limits
+
+T = TypeVar("T")
+FormT = TypeVar("FormT", bound=ServerForm[Any])
+
+_of_the_parent: list[object] = []
+
+
+class StepsTransport(Protocol):
+    """Carries out flows in the calling thread."""
+
+    def run(self, steps: AnySteps[T]) -> T:
+        """Return the result of a flow. Raises what it raises."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        ...
+
+
+class ServerEngine(ABC, Generic[FormT]):
+    """An engine whose calls are flows of requests, with one form for each event loop.
+
+    Args:
+        url: for messages.
+        limits: the largest sizes that the store takes.
+        transport: carries out the flows of threads.
+        readonly: commits raise ReadOnlyError.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_carrier",
+        "_closed_reason",
+        "_forms",
+        "_idle",
+        "_limits",
+        "_readonly",
+        "_running",
+        "_url",
+    )
+
+    def __init__(self, url: str, limits: Limits, transport: StepsTransport, *, readonly: bool) -> None:
+        self._url = url
+        self._limits = limits
+        self._carrier = transport
+        self._readonly = readonly
+        self._closed_reason: str | None = None
+        self._forms: dict[asyncio.AbstractEventLoop, FormT] = {}
+        self._running = 0
+        self._idle = threading.Condition()
+        forget_after_fork(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, without values of parameters, for messages."""
+        return self._url
+
+    def native(self) -> FormT:
+        """Return the form for the running event loop, always the same one."""
+        loop = asyncio.get_running_loop()
+        form = self._forms.get(loop)
+        if form is None:
+            for other in [one for one in list(self._forms) if one.is_closed()]:
+                del self._forms[other]
+            form = self._forms[loop] = self._new_form()
+        return form
+
+    def close(self) -> None:
+        """Wait for running calls, then close the connections; idempotent.
+
+        Event loops that still use the engine close their own connections, and are not waited for.
+        """
+        with self._idle:
+            if self._closed_reason == "forked":
+                return
+            self._closed_reason = "closed"
+        self._end_waits()
+        with self._idle:
+            while self._running:
+                self._idle.wait()
+        for form in list(self._forms.values()):
+            form.end()
+        self._end_threads()
+        self._carrier.close()
+
+    def abandon(self) -> None:
+        """Forget the connections in a forked child: they belong to the parent."""
+        self._closed_reason = self._closed_reason or "forked"
+        # Kept as they are: closing them would use the parent's connections, or wait for threads that are not here.
+        _of_the_parent.append((self._carrier, self._forms))
+        self._forms = {}
+        self._idle = threading.Condition()
+
+    def require_open(self) -> None:
+        """Raise ClosedError after the engine was closed, and in a forked child."""
+        if self._closed_reason is not None:
+            raise closed_error(self._url, self._closed_reason)
+
+    def require_writable(self) -> None:
+        """Raise ClosedError, or ReadOnlyError for an engine that was opened for reading only."""
+        self.require_open()
+        if self._readonly:
+            raise ReadOnlyError(
+                "this store was opened for reading only", url=self._url, hint="Open it with readonly=False."
+            )
+
+    def run(self, make: Callable[[], AnySteps[T]], /) -> T:
+        """Make a flow and carry it out in this thread; ``close`` waits for it. Raises ClosedError."""
+        with self._counted():
+            return self._carrier.run(make())
+
+    @abstractmethod
+    def _new_form(self) -> FormT:
+        """Return a form for the running event loop."""
+
+    @abstractmethod
+    def _end_waits(self) -> None:
+        """Wake the callers that wait for a change, when the engine is closed and before running calls end."""
+
+    @abstractmethod
+    def _end_threads(self) -> None:
+        """End the threads of the engine, after its running calls."""
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        with self._idle:
+            self.require_open()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
