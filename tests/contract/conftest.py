@@ -18,8 +18,9 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from tests.connect.raw_keys import RawKeyEngine
 from tests.connect.scripted import ACCESS_TOKEN
-from tests.contract.lacking import ON_ETCD, OVER_CONNECT
+from tests.contract.lacking import ON_DENOKV, ON_ETCD, OVER_CONNECT, WITH_DENO_KEYS
 from tests.through_loop import EngineThroughLoop
 from tests.worlds import SERVER_NAMES, SERVERS, etcd_options, in_test_servers, server_options
 
@@ -33,14 +34,19 @@ ENGINES = (
     *NATIVE,
     "faults",
     "connect",
-    *in_test_servers("connect-native"),
+    *in_test_servers("connect-native", "connect-own", "connect-own-native", "connect-denokv", "connect-denokv-native"),
     "etcd",
     *in_test_servers("etcd-native", "etcd34", "etcd34-native", "etcd34x3"),
 )
 
+SCRIPTED = ("connect", "connect-native")
+"""The engines over the scripted server, which takes any bytes as keys."""
 
+_with_deno_keys = frozenset().union(*WITH_DENO_KEYS.values())
 LACKING = {
     "connect": frozenset().union(*OVER_CONNECT.values()),
+    "connect-own": _with_deno_keys,
+    "connect-denokv": _with_deno_keys.union(*ON_DENOKV.values()),
     "etcd": frozenset().union(*ON_ETCD.values()),
 }
 """Tests that are left out, by the beginning of the name of an engine."""
@@ -131,8 +137,10 @@ def open_engine(
             if "url" not in made:
                 made["url"] = served(options["clock"])
             options.pop("snapshot_max_age", None)
-            opened = ConnectEngine(made["url"], access_token=ACCESS_TOKEN, **options)
-            return EngineThroughLoop(opened) if request.param.endswith("native") else opened
+            opened: Engine = ConnectEngine(made["url"], access_token=ACCESS_TOKEN, **options)
+            if request.param.endswith("native"):
+                opened = EngineThroughLoop(opened)
+            return opened if request.param in SCRIPTED else RawKeyEngine(opened)
         if request.param.startswith("etcd"):
             name = request.param.removesuffix("-native")
             options.pop("change_log", None)

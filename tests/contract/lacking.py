@@ -98,6 +98,33 @@ OVER_CONNECT: Final = {
     },
 }
 
+WITH_DENO_KEYS: Final = {
+    "values above 64 KiB": {
+        "test_many_commits_keep_values_of_one_megabyte",
+    },
+    "prefixes of a key's parts, where one part of bytes stands for the whole key": {
+        "test_a_check_for_a_vacant_prefix_sees_every_live_key_below_it",
+    },
+}
+"""Over servers with the keys and the limits of Deno, beside ``OVER_CONNECT``."""
+
+ON_DENOKV: Final = {
+    "a clock that a test sets, and expired rows that count as absent": {
+        "test_a_clock_that_goes_back_shows_no_row_again",
+        "test_a_count_is_of_one_state_with_its_guard",
+        "test_a_function_clears_the_deadline_and_takes_an_expired_row_as_absent",
+        "test_a_key_with_a_versionstamp_may_expire",
+        "test_arithmetic_takes_an_expired_row_as_absent",
+        "test_review_11_a_physical_check_of_an_expired_row_fails_once_it_is_swept",
+        "test_rows_past_their_deadline_are_not_counted_before_they_are_swept_or_after",
+    },
+    "versionstamps that begin with the time and have no gaps": {
+        "test_a_refused_commit_uses_no_versionstamp",
+        "test_versionstamps_start_at_the_wall_clock_in_microseconds",
+    },
+}
+"""On the backend of Deno's own servers, beside ``WITH_DENO_KEYS``."""
+
 ON_ETCD: Final = {
     "keys that end with the versionstamp of their commit": {
         "test_a_key_ends_with_the_versionstamp_of_its_commit",
