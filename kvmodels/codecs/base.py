@@ -112,7 +112,8 @@ def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoR
         key=_key_of(key),
         reason=reason,
         hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key "
-        'with kv.unsafe(); db.check(repair="all") removes undecodable records.',
+        'with kv.unsafe(); db.check(repair="all") removes undecodable records that no foreign key '
+        "may refer to.",
     ) from cause
 
 

@@ -103,6 +103,8 @@ def test_a_text_with_control_characters_is_edited_as_json(kv_db, notes):
     with browsed(kv_db) as client:
         page = ParsedPage(client.get("/admin/records/notes/edit", params={"id": key}).text)
         assert page.fields["f.text"] == '"\\u0000\\u0007\\u001b[31m\\u007f\\r\\n\\u2028"'
+        assert page.fields["f.more"] == '[\n "\\u0000\\u0007\\u001b[31m\\u007f\\r\\n\\u2028"\n]'
+        assert "j.more" not in page.fields  # a list is JSON anyway
         form = page.form(text='"\\u0000 changed"', data="00ff")
         client.post("/admin/records/notes/edit", params={"id": key}, data=form)
     assert (notes.get(key).text, notes.get(key).data) == ("\x00 changed", b"\x00\xff")

@@ -18,8 +18,10 @@ from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, ReadResult, after_prefix
 from kvmodels.engines.url import open_engine
 from kvmodels.ext.admin import Admin, AdminPlugin
-from kvmodels.ext.admin.jobs import Jobs
+from kvmodels.ext.admin.jobs import Job, Jobs
 from kvmodels.ext.admin.serving import application
+from kvmodels.flows.bulk.options_and_results import BulkProgress
+from kvmodels.flows.evolution.throttle import SchemaProgress
 from tests.admin.html import ParsedPage
 from tests.admin.shop import MODELS, Book, browsed, fill
 
@@ -227,7 +229,7 @@ async def test_the_page_of_a_running_job_reloads_itself_and_stops_it(kv_db):
 
     async def work(job):
         while True:
-            job.check("some of <many>")
+            job.check("some of <many>", 0.25)
             await asyncio.sleep(0)
 
     job = await admin.backend.jobs.start("Work", "/check", work)
@@ -237,6 +239,7 @@ async def test_the_page_of_a_running_job_reloads_itself_and_stops_it(kv_db):
         page = ParsedPage(answer.text)
         assert "running some of <many>" in page.within("#job")
         assert 'http-equiv="refresh"' in answer.text
+        assert '<progress class="kv-progress" value="0.25" aria-label="Progress">25%</progress>' in answer.text
         assert "Work running" in ParsedPage((await client.get("/admin/jobs")).text).within("kv-links")
         await client.post(f"/admin/jobs/stop?id={job.id}", data=page.fields)
         await job.task
@@ -262,3 +265,22 @@ async def test_a_job_is_stopped_between_two_batches():
     failed = await jobs.start("Fail", "/check", fail)
     assert (failed.state, failed.lines) == ("failed", ["ValueError: no"])
     assert [one.title for one in jobs.recent()] == ["Fail", "Work"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "text", "share"),
+    [
+        (BulkProgress(500, 480, 1), "500 records processed, 480 written or deleted", None),
+        (BulkProgress(500, 480, 1, 2_000), "500 of 2,000 records processed, 480 written or deleted", 0.25),
+        (SchemaProgress("check", "books", None, 500), "check books: 500 processed", None),
+        (
+            SchemaProgress("migrate", "books", None, 1_500, 20, 1_000),
+            "migrate books: 1,500 of about 1,000 processed, 20 written",
+            1.0,
+        ),
+    ],
+)
+def test_the_progress_of_a_job_has_its_share_if_the_whole_is_known(progress, text, share):
+    job = Job("Work", "/check")
+    job.report(progress)
+    assert (job.progress, job.share) == (text, share)

@@ -30,6 +30,7 @@ class Job:
         title: what it does.
         state: its state.
         progress: what it has done so far.
+        share: the part that is done, from 0 to 1; None if the whole is not known.
         lines: its result, as lines of text.
         back: the path of the page that it belongs to, below the admin.
     """
@@ -40,6 +41,7 @@ class Job:
         self.back = back
         self.state: Literal["running", "done", "failed", "stopped"] = "running"
         self.progress = ""
+        self.share: float | None = None
         self.lines: list[str] = []
         self.result: Any = None
         self.task: asyncio.Task[None] | None = None
@@ -47,11 +49,11 @@ class Job:
 
     def report(self, progress: Any) -> None:
         """Show the progress of an operation of the library. Raises JobStopped if a user has stopped the job."""
-        self.check(progress_text(progress))
+        self.check(progress_text(progress), progress_share(progress))
 
-    def check(self, progress: str) -> None:
+    def check(self, progress: str, share: float | None = None) -> None:
         """Show a line about the progress. Raises JobStopped if a user has stopped the job."""
-        self.progress = progress
+        self.progress, self.share = progress, share
         if self._stopping:
             raise JobStopped
 
@@ -106,7 +108,18 @@ async def _run(job: Job, work: Callable[[Job], Awaitable[list[str]]]) -> None:
 def progress_text(progress: Any) -> str:
     """Return one line about a ``SchemaProgress`` or a ``BulkProgress``."""
     if hasattr(progress, "matched"):
-        return f"{progress.written:,} of {progress.matched:,} records written, in {progress.batches:,} batches"
+        found = f" of {progress.collected:,}" if progress.collected else ""
+        return f"{progress.matched:,}{found} records processed, {progress.written:,} written or deleted"
     place = progress.collection if progress.index is None else f"{progress.collection}.{progress.index}"
     written = "" if progress.written is None else f", {progress.written:,} written"
-    return f"{progress.step} {place}: {progress.scanned:,} processed{written}"
+    total = "" if progress.total is None else f" of about {progress.total:,}"
+    return f"{progress.step} {place}: {progress.scanned:,}{total} processed{written}"
+
+
+def progress_share(progress: Any) -> float | None:
+    """Return the part that is done, from 0 to 1; None if the whole is not known."""
+    if hasattr(progress, "matched"):
+        done, total = progress.matched, progress.collected
+    else:
+        done, total = progress.scanned, progress.total
+    return min(done / total, 1.0) if total else None

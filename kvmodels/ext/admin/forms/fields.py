@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.ulid import ULID
-from kvmodels.ext.admin.texts import value_text
+from kvmodels.ext.admin.texts import is_plain, value_text
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
@@ -87,8 +87,11 @@ class FormField:
             return ""
         if self.kind == "json":
             plain = self.adapter.dump_python(value, mode="json")
-            short = json.dumps(plain, ensure_ascii=False)
-            return short if len(short) <= _SHORT_JSON else json.dumps(plain, ensure_ascii=False, indent=1)
+            text = json.dumps(plain, ensure_ascii=False)
+            if len(text) > _SHORT_JSON:
+                text = json.dumps(plain, ensure_ascii=False, indent=1)
+            # JSON has escapes of its own for characters that a form cannot send.
+            return text if is_plain(text) else json.dumps(plain, indent=1).replace("\x7f", "\\u007f")
         if isinstance(value, timedelta):
             return str(self.adapter.dump_python(value, mode="json"))
         return value_text(value)

@@ -121,14 +121,16 @@ class RecordsPage(StorePage):
     async def _search(self, request: Request, text: str) -> Response:
         """Show the records with this primary key or unique value, and those whose indexed text begins with it."""
         groups: list[dict[str, Any]] = []
+        shown: set[str] = set()
         for name in search_names(self.description):
             try:
                 where = parse_lookups(self.model, [(name, text)]).where
             except KvModelsError:
                 continue  # no value of this column
             found = await self.backend.call(self.backend.db[self.model].filter(where).page, size=_FOUND)
-            if found.items:
-                rows = [self.row(request, item) for item in found.items]
+            rows = [self.row(request, item) for item in found.items]
+            if not shown.issuperset(row["url"] for row in rows):
+                shown.update(row["url"] for row in rows)
                 groups.append(
                     {"name": name, "rows": rows, "url": self.url(request, **{name: text}), "more": found.has_more}
                 )
@@ -316,7 +318,7 @@ class RecordsPage(StorePage):
                 )
             except KvModelsError as error:
                 lines.append(f"{text}: {error}")
-            job.check(f"{number:,} of {len(keys):,}")
+            job.check(f"{number:,} of {len(keys):,}", number / len(keys))
         return [f"{removed:,} of {len(keys):,} records deleted.", *lines]
 
     async def _delete_all(self, job: Job, parameters: Sequence[tuple[str, str]]) -> list[str]:
@@ -404,7 +406,7 @@ class RecordsPage(StorePage):
             request,
             "form.html",
             status=status,
-            heading="New record" if record is None else f"Edit {self.key_text(record)}",
+            heading=f"New {kind.__name__}" if record is None else f"Edit {self.key_text(record)}",
             fields=fields,
             states=states,
             kind=kind,
