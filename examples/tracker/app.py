@@ -15,6 +15,7 @@ from kvmodels import AsyncDatabase, Count, Page, ParsedLookups
 from kvmodels.ext.fastapi import (
     AsyncRepo,
     Changes,
+    Health,
     Lookups,
     Paging,
     Precondition,
@@ -35,8 +36,8 @@ TicketLookups = Annotated[
     ParsedLookups, Depends(Lookups[Ticket]("project_id", "status", "tags__contains", order=("id", "-id")))
 ]
 
-router = APIRouter()
-router.get("/health")(health)
+router = APIRouter(responses=problems(503))
+router.get("/health", responses={503: {"model": Health}})(health)
 
 
 @router.post("/users", status_code=201, responses=problems(409))
@@ -105,7 +106,8 @@ async def remove_ticket(tickets: AsyncRepo[Ticket], key: int, condition: Conditi
 
 
 def create_app(url: str) -> FastAPI:
-    app = FastAPI(title="Tracker", lifespan=lifespan(AsyncDatabase(url, models=MODELS, change_log=DAY_S)))
+    db = AsyncDatabase(url, models=MODELS, change_log=DAY_S)
+    app = FastAPI(title="Tracker", lifespan=lifespan(db), generate_unique_id_function=lambda route: route.name)
     app.include_router(router)
     add_error_handlers(app)
     return app

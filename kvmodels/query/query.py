@@ -45,7 +45,13 @@ class Page(Generic[M]):
     """
 
     # An answer always has all fields, so clients need not expect that one is missing.
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(json_schema_serialization_defaults_required=True)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        json_schema_serialization_defaults_required=True,
+        json_schema_extra={
+            "description": "One page of a list. Pass next_cursor as after for the next page, and previous_cursor as "
+            "before for the previous page."
+        },
+    )
 
     items: list[M]
     next_cursor: str | None

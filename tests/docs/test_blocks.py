@@ -139,9 +139,10 @@ def unknown_command(line: str) -> bool:
     match line.split():
         case ["make", *targets]:
             return not targets or not set(targets) <= make_targets()
-        case ["pip", "install", requirement]:
+        case ["pip", "install", requirement, *others]:
             match = re.fullmatch(r"'?kvmodels(?:\[([a-z0-9,]+)\])?'?", requirement)
-            return match is None or not set((match[1] or "").split(",")) - {""} <= extras()
+            known = match is not None and set((match[1] or "").split(",")) - {""} <= extras()
+            return not known or not {*others} <= {"httpx2", "uvicorn"}
         case ["export", *_]:
             return False
         case ["kvmodels", command, *_]:
@@ -153,6 +154,8 @@ def unknown_command(line: str) -> bool:
             return not (REPOSITORY / module.replace(".", "/")).with_suffix(".py").is_file()
         case [".venv/bin/python", script]:
             return not (REPOSITORY / script).is_file()
+        case ["uvicorn", "tracker:app"]:  # the file of the tutorial
+            return False
         case [".venv/bin/uvicorn", application]:
             return not (REPOSITORY / application.partition(":")[0].replace(".", "/")).with_suffix(".py").is_file()
         case _:

@@ -17,6 +17,9 @@ export const invalid: Equal<keyof Responses[422]["content"], "application/proble
 export const refused: Equal<Responses[422]["content"]["application/problem+json"], Problem> = true;
 export const required: Equal<Responses[428]["content"]["application/problem+json"], Problem> = true;
 
+type Condition = paths["/tickets/{key}"]["patch"]["parameters"]["header"];
+export const version: Equal<Condition, { "if-match": string }> = true;
+
 type Made = paths["/projects/{slug}/tickets"]["post"]["requestBody"]["content"]["application/json"];
 export const body: Made = { title: "It fails", reporter_id: "01J00000000000000000000000" };
 // @ts-expect-error a ticket needs a reporter

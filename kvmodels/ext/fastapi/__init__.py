@@ -22,7 +22,7 @@ except ModuleNotFoundError as missing:
 from kvmodels.ext.fastapi.changes import RecordChanges as Changes
 from kvmodels.ext.fastapi.changes import RecordEvent
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
-from kvmodels.ext.fastapi.health import health
+from kvmodels.ext.fastapi.health import Health, health
 from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups
 from kvmodels.ext.fastapi.paging import Paging
 from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
@@ -35,6 +35,7 @@ __all__ = [
     "AsyncRequestTransaction",
     "Changes",
     "FieldProblem",
+    "Health",
     "LookupParameters",
     "Lookups",
     "Paging",

@@ -31,20 +31,17 @@ _POSITION: Final = "^[0-9a-f]{20}$"
 
 
 class RecordEvent(BaseModel, Generic[T]):
-    """The data of an event; the name of the event is the same as ``event``.
+    """The data of an event; the name of the event is the same as event."""
 
-    Attributes:
-        event: ``changed``: the record is new or was changed. ``removed``: it was removed or has expired. ``reset``: the
-            present records follow, so the client forgets what it has.
-        key: the primary key, a list if it is composite; None for ``reset``.
-        record: the latest version of a changed record.
-    """
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True, use_attribute_docstrings=True)
 
     event: Literal["changed", "removed", "reset"]
+    """changed: the record is new or was changed. removed: it was removed or has expired. reset: the present records
+    follow, so the client forgets what it has."""
     key: Any = None
+    """The primary key, a list if it is composite; null for reset."""
     record: T | None = None
+    """The latest version of a changed record."""
 
 
 class RecordChanges:

@@ -32,8 +32,8 @@ class LookupParameters:
         self._orders = tuple(orders)
         parameters = [_parameter(name, _schema_of(model, name)) for name in names]
         if orders:
-            described = f"the columns of the order; {orders[0]} by default"
-            parameters.append(_parameter(ORDER, {"type": "string", "enum": list(orders), "description": described}))
+            schema = {"type": "string", "enum": list(orders), "description": f"The order; {orders[0]} by default."}
+            parameters.append(_parameter(ORDER, schema))
         self.__signature__ = Signature(parameters, return_annotation=ParsedLookups)
 
     async def __call__(self, **texts: list[str] | None) -> ParsedLookups:

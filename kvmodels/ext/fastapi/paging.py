@@ -5,13 +5,16 @@ Rules of this module: cursors go to the client as they are; a forged one is refu
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Query, Request, Response
 
 from kvmodels.query.query import Page
 
 T = TypeVar("T")
+
+_AFTER: Final = "The next_cursor of another page: the page that follows it."
+_BEFORE: Final = "The previous_cursor of another page: the page before it."
 
 
 class Paging:
@@ -36,9 +39,9 @@ class Paging:
         self,
         request: Request,
         response: Response,
-        size: Annotated[int, Query(ge=1, le=100)] = 20,
-        after: str | None = None,
-        before: str | None = None,
+        size: Annotated[int, Query(ge=1, le=100, description="The most items of a page.")] = 20,
+        after: Annotated[str | None, Query(description=_AFTER)] = None,
+        before: Annotated[str | None, Query(description=_BEFORE)] = None,
     ) -> None:
         self._request = request
         self._response = response
@@ -65,3 +68,16 @@ class Paging:
         if links:
             self._response.headers["Link"] = ", ".join(links)
         return page
+
+
+def describe_pages(operation: dict[str, Any]) -> None:
+    """Add the header Link to the OpenAPI description of an operation that depends on a ``Paging``.
+
+    Args:
+        operation: the description, which is changed.
+    """
+    if any(parameter.get("description") == _AFTER for parameter in operation.get("parameters", ())):
+        operation["responses"]["200"].setdefault("headers", {})["Link"] = {
+            "description": 'The URLs of the neighbouring pages, with rel="next" and rel="prev" (RFC 8288).',
+            "schema": {"type": "string"},
+        }

@@ -7,7 +7,7 @@ Rules of this module: an ETag is the versionstamp in quotes. Whether it still ho
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from fastapi import Depends, Header, HTTPException, Request, Response
 
@@ -15,6 +15,8 @@ from kvmodels.schema.compile.model import KvModel
 
 M = TypeVar("M", bound=KvModel)
 
+_IF_MATCH: Final = "The ETags of the versions that the request may change or remove; * for any version."
+_IF_NONE_MATCH: Final = "The ETags that the client has. A record in one of these versions is answered with 304."
 _STRONG_TAG: Final = re.compile(r'"([0-9a-f]{20})"')
 _LISTED_TAG: Final = re.compile(r'(?:W/)?"[^"]*"')
 
@@ -38,8 +40,8 @@ class Precondition:
         self,
         request: Request,
         response: Response,
-        if_match: Annotated[str | None, Header()] = None,
-        if_none_match: Annotated[str | None, Header()] = None,
+        if_match: Annotated[str | None, Header(description=_IF_MATCH)] = None,
+        if_none_match: Annotated[str | None, Header(description=_IF_NONE_MATCH)] = None,
     ) -> None:
         self._response = response
         # A header may be sent in several lines, of which FastAPI shows one.
@@ -106,3 +108,40 @@ async def _required(condition: Annotated[Precondition, Depends()]) -> Preconditi
 
 RequiredPrecondition: TypeAlias = Annotated[Precondition, Depends(_required)]
 """The annotation of a condition that a request must have; one without If-Match is answered with 428."""
+
+
+def describe_conditions(method: str, operation: dict[str, Any]) -> None:
+    """Complete the OpenAPI description of an operation that depends on a ``Precondition``.
+
+    It gets its ETag and its 304. A header that has no effect is left out, and an If-Match is required if the operation
+    describes a 428.
+
+    Args:
+        method: the method of the operation, in lower case.
+        operation: the description, which is changed.
+    """
+    responses = operation.get("responses", {})
+    kept: list[Any] = []
+    is_conditional = False
+    for parameter in operation.get("parameters", ()):
+        described = parameter.get("description")
+        is_conditional = is_conditional or described in (_IF_MATCH, _IF_NONE_MATCH)
+        if described == _IF_MATCH:
+            if method == "get" or (method == "post" and "412" not in responses):
+                continue
+            if "428" in responses:
+                parameter |= {"required": True, "schema": {"type": "string", "title": "If-Match"}}
+        elif described == _IF_NONE_MATCH and method != "get":
+            continue
+        kept.append(parameter)
+    if not is_conditional:
+        return
+    operation["parameters"] = kept
+    for status, response in responses.items():
+        if status.startswith("2") and "content" in response:
+            response.setdefault("headers", {})["ETag"] = {
+                "description": "The version of the record, to send in If-Match or If-None-Match.",
+                "schema": {"type": "string"},
+            }
+    if method == "get":
+        responses.setdefault("304", {"description": "Not Modified"})

@@ -17,7 +17,7 @@ from fastapi.openapi.utils import (
     validation_error_definition,  # pyright: ignore[reportUnknownVariableType] - a bare dict
 )
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from kvmodels.errors import (
@@ -40,6 +40,8 @@ from kvmodels.errors import (
     UniqueViolationError,
     UnknownFieldError,
 )
+from kvmodels.ext.fastapi.paging import describe_pages
+from kvmodels.ext.fastapi.preconditions import describe_conditions
 
 PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     DoesNotExist: 404,
@@ -72,37 +74,35 @@ _IN_QUERY: Final = (InvalidCursorError, InvalidLookupError, NoUsableIndexError)
 
 
 class FieldProblem(BaseModel):
-    """A field or parameter that an error names, in the form in which FastAPI names those of an invalid request.
+    """A field or parameter that an error names."""
 
-    Attributes:
-        loc: ``body``, ``query``, ``path`` or ``header``, then the name; inside of a body, names and positions in lists.
-        msg: what is wrong with it.
-        type: the code of the error of the library, or the type of the error of pydantic.
-    """
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     loc: list[str | int]
+    """body, query, path or header, then the name; inside of a body, names and positions in lists."""
     msg: str
+    """The reason why it is refused."""
     type: str
+    """The code of the error, such as KV201, or the type of an error of Pydantic."""
 
 
 class Problem(BaseModel):
-    """The body of an error (RFC 9457).
+    """The body of an error (RFC 9457)."""
 
-    Attributes:
-        type: the page of the error; ``about:blank`` for an ``HTTPException`` and an invalid request.
-        title: the message of the error.
-        status: the status of the response.
-        code: the code of the error of the library; otherwise None.
-        detail: the detail of an ``HTTPException``; which records prevent a removal.
-        errors: the fields of the request that the error names.
-    """
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
+    """The page of the error; about:blank if the status says everything."""
     title: str
+    """The message of the error, the same for every occurrence."""
     status: int
+    """The status of the response."""
     code: str | None = None
+    """The code of the error, such as KV201, if it has one."""
     detail: str | None = None
+    """A message about this occurrence."""
     errors: list[FieldProblem] | None = None
+    """The fields and parameters of the request that the error names."""
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -194,15 +194,18 @@ def _describe(app: FastAPI) -> None:
 
 
 def _rewrite(document: dict[str, Any], *, invalid_requests: bool) -> None:
-    """Give problems their media type, with ``invalid_requests`` also FastAPI's own response 422."""
+    """Give problems their media type, with ``invalid_requests`` also FastAPI's own response 422. Describe headers."""
     schemas = document.get("components", {}).get("schemas", {})
     replaced = (_PROBLEM, _INVALID) if invalid_requests else (_PROBLEM,)
     for path in document["paths"].values():
-        for operation in path.values():
+        for method, operation in path.items():
+            describe_conditions(method, operation)
+            describe_pages(operation)
             for response in operation.get("responses", {}).values():
                 content = response.get("content", {})
-                if content.get("application/json", {}).get("schema", {}).get("$ref") in replaced:
-                    content[MEDIA_TYPE] = {**content.pop("application/json"), "schema": {"$ref": _PROBLEM}}
+                for media_type in [*content]:  # that of the endpoint, such as text/event-stream
+                    if content[media_type].get("schema", {}).get("$ref") in replaced:
+                        content[MEDIA_TYPE] = {**content.pop(media_type), "schema": {"$ref": _PROBLEM}}
     if invalid_requests and schemas.pop("HTTPValidationError", None) is not None:
         if schemas.get("ValidationError") == validation_error_definition:  # and not a class of the application
             del schemas["ValidationError"]
