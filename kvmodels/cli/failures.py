@@ -22,6 +22,7 @@ from kvmodels.cli.output import Output
 from kvmodels.cli.wording import in_commands
 from kvmodels.errors import (
     DoesNotExist,
+    EngineError,
     IntegrityError,
     InvalidArgumentError,
     InvalidKeyError,
@@ -32,11 +33,15 @@ from kvmodels.errors import (
     QueryError,
     ReservedKeyError,
     SchemaChangeRefusedError,
+    ValueTooLargeError,
 )
 
 FOUND: Final = 1
 USAGE: Final = 2
 STORE: Final = 3
+
+ABSENT: Final = "absent"
+"""The reason of the error for a server that has no store of the given name."""
 
 _EXIT_CODES: Final[tuple[tuple[type[KvModelsError], int], ...]] = (
     (DoesNotExist, FOUND),
@@ -47,6 +52,7 @@ _EXIT_CODES: Final[tuple[tuple[type[KvModelsError], int], ...]] = (
     (InvalidArgumentError, USAGE),
     (InvalidKeyError, USAGE),
     (InvalidValueError, USAGE),
+    (ValueTooLargeError, FOUND),
     (LimitExceededError, USAGE),
     (QueryError, USAGE),
 )
@@ -69,6 +75,8 @@ class CommandError(Exception):
 
 def exit_code_of(error: KvModelsError) -> int:
     """Return the exit code for an error of the library."""
+    if isinstance(error, EngineError) and error.reason == ABSENT:
+        return USAGE
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), STORE)
 
 

@@ -10,12 +10,19 @@ from pathlib import Path
 import pytest
 
 from kvmodels import open_kv
+from kvmodels.cli.failures import FOUND, STORE, USAGE, exit_code_of
 from kvmodels.cli.output import redacted
 from kvmodels.cli.wording import in_commands
 from kvmodels.core.operations import AtomicWrite, Delete
-from kvmodels.engines.etcd.errors import absent, lossy_server, restored, wrong_credentials
+from kvmodels.engines.etcd.errors import absent, gone, lossy_server, restored, wrong_credentials
 from kvmodels.engines.etcd.settings import TlsPaths, credentials_of, limits_of, location_of, tls_of
-from kvmodels.errors import EngineTimeoutError, InvalidArgumentError, KvModelsError, OperationTooLargeError
+from kvmodels.errors import (
+    EngineTimeoutError,
+    InvalidArgumentError,
+    KvModelsError,
+    OperationTooLargeError,
+    ValueTooLargeError,
+)
 from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
 
@@ -183,3 +190,11 @@ def test_an_operation_that_is_too_large_names_the_options_that_help(limits):
 def test_hints_on_the_command_line_can_be_followed_there(error, said):
     assert in_commands(str(error)).endswith(said)
     assert redacted(str(error)) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(absent(NOWHERE), USAGE), (gone(NOWHERE), STORE), (ValueTooLargeError("a value is too large"), FOUND)],
+)
+def test_an_absent_store_and_a_refused_value_have_exit_codes_of_their_own(error, code):
+    assert exit_code_of(error) == code

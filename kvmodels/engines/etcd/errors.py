@@ -244,7 +244,7 @@ def compacted(url: str, since: bytes, oldest: bytes) -> ResumeExpiredError:
 def gone(url: str) -> EngineError:
     """Return the error for a store that was removed while it is open."""
     return EngineError(
-        "the keys of the store are gone", url=url, reason="absent", hint="Open it again, or restore a backup."
+        "the keys of the store are gone", url=url, reason="removed", hint="Open it again, or restore a backup."
     )
 
 
