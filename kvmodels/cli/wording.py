@@ -32,7 +32,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("get(existing_key)", "its primary key is existing_key"),
     ("open the store with allow_lossy_server=True", f"open it with allow_lossy_server=True {_IN_A_PROGRAM}"),
     ("then open it once with accept_restore=True", f"then open it once with accept_restore=True {_IN_A_PROGRAM}"),
-    ("a store is made when it is opened with readonly=False", "load, restore and copy create a store"),
+    (", or open it once with create=True and readonly=False", "; load, restore and copy create a store"),
     ("Give user= and password=, or set ETCDCTL_USER and ETCDCTL_PASSWORD", "Set ETCDCTL_USER and ETCDCTL_PASSWORD"),
     ("Give password=, or set ETCDCTL_PASSWORD", "Set ETCDCTL_PASSWORD"),
     ("and cacert=, cert= and key=", "and ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY"),

@@ -19,7 +19,7 @@ from kvmodels.engines.lmdb import engine as lmdb
 from kvmodels.engines.memory import engine as memory
 from kvmodels.engines.postgres import engine as postgres
 from kvmodels.engines.sqlite import engine as sqlite
-from kvmodels.errors import InvalidArgumentError, UnsupportedError
+from kvmodels.errors import InvalidArgumentError, KvModelsError, UnsupportedError
 from kvmodels.limits import Limits
 
 MEMORY = "memory://"
@@ -68,6 +68,7 @@ OPTIONS = {
         "busy_timeout",
         "cacert",
         "cert",
+        "create",
         "key",
         "max_txn_ops",
         "password",
@@ -92,6 +93,9 @@ _INSTEAD = {
 
 NO_SUCH_OPTION = "Besides its named arguments the call takes only the options that are listed as expected."
 
+FOR_ETCD = "For an etcd cluster, begin the URL with etcd://, or etcds:// for TLS."
+
+_ETCD_PORT = re.compile(r"https?://[^/?#]*:2379(?![0-9])")
 _PASSWORD = re.compile(r"^([^/]*//[^:/@]*:).*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&][^=&]*=)[^&]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -126,7 +130,7 @@ def open_engine(
             LMDB also ``map_size`` in bytes; for PostgreSQL ``busy_timeout``, ``poll_interval``, ``schema``,
             ``pool_size``, ``prepare`` and ``create``; for KV Connect ``access_token``, ``busy_timeout`` and
             ``pool_size``; for etcd ``busy_timeout``, ``cacert``, ``cert``, ``key``, ``user``, ``password``,
-            ``max_txn_ops``, ``allow_lossy_server`` and ``accept_restore``.
+            ``max_txn_ops``, ``create``, ``allow_lossy_server`` and ``accept_restore``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
@@ -161,7 +165,12 @@ def open_engine(
     if scheme == CONNECT:
         _refuse_unknown_options(engine_options, CONNECT)
         reach = _connect_engine()
-        return reach(text, limits, durability=durability, clock=clock, readonly=readonly, **engine_options)
+        try:
+            return reach(text, limits, durability=durability, clock=clock, readonly=readonly, **engine_options)
+        except KvModelsError as error:
+            if _ETCD_PORT.match(text):
+                error.hint = f"{error.hint} {FOR_ETCD}" if error.hint else FOR_ETCD
+            raise
     if scheme == ETCD:
         _refuse_unknown_options(engine_options, ETCD)
         replicated = _etcd_engine()

@@ -22,6 +22,7 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import POSTGRES_TRAITS
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.url import ENGINES, MEMORY, OPTIONS
 from kvmodels.flows.evolution import build
 from kvmodels.flows.execution import executor as batches
 from kvmodels.flows.kv.leases import Leases
@@ -68,6 +69,24 @@ def test_the_table_of_capabilities_shows_those_of_the_engines(tmp_path):
     shown = [line.split(" | ")[:-1] for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 7]
     names = [field.name for field in fields(Traits)]
     assert shown == [[f"| `{name}`", *(shown_trait(name, getattr(traits, name)) for traits in known)] for name in names]
+
+
+def test_the_table_of_options_shows_those_of_the_engines():
+    page = (DOCS / "guides" / "engines.md").read_text("utf-8")
+    table = page.partition("\n## Options\n")[2].partition("\n## ")[0]
+    shown: dict[str, set[str]] = {}
+    for line in re.findall(r"^\| (`.*) \|$", table, re.MULTILINE):
+        options, engines = line.split(" | ")
+        named = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", engines.partition(";")[0])
+        for option in re.findall("`(.*?)`", options):
+            assert option not in shown
+            shown[option] = set(named.split(", "))
+    names = {**ENGINES, MEMORY: "memory"}
+    known: dict[str, set[str]] = {option: {"all"} for option in ("limits", "durability", "clock", "readonly")}
+    for scheme, options in OPTIONS.items():
+        for option in options:
+            known.setdefault(option, set()).add(names[scheme])
+    assert shown == known
 
 
 def shown_trait(name: str, value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from kvmodels import open_kv
 from kvmodels.core.operations import (
     VACANT,
     Arithmetic,
@@ -25,6 +26,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.etcd import reads
 from kvmodels.engines.etcd.engine import EtcdEngine
+from kvmodels.engines.etcd.errors import busy
 from kvmodels.engines.etcd.layout import StoreRecord, encode_record, keys_of
 from kvmodels.engines.etcd.protocol.exchange import TXN, CallFailedError, EtcdCall
 from kvmodels.engines.etcd.protocol.rpc_pb2 import (
@@ -44,6 +46,7 @@ from kvmodels.errors import (
     OperationTooLargeError,
     ResumeExpiredError,
     SnapshotExpiredError,
+    StorageFullError,
     UnsupportedError,
 )
 from tests.contract.conftest import Clock
@@ -339,8 +342,12 @@ def test_stores_whose_prefixes_begin_alike_do_not_mix(opened):
 
 
 def test_an_absent_store_is_not_made_by_a_reader(opened):
-    with pytest.raises(EngineError, match="no store"):
-        opened("nothing", readonly=True)
+    for options in ({"readonly": True}, {"create": False}):
+        with pytest.raises(EngineError, match="no store") as caught:
+            opened("nothing", **options)
+        assert caught.value.reason == "absent"
+    opened("nothing").close()
+    opened("nothing", create=False).close()
 
 
 def test_a_prefix_that_holds_something_else_is_left_alone(opened, url_of, raw):
@@ -519,3 +526,65 @@ def test_more_expired_rows_than_a_count_looks_at_are_counted_by_reading(engine, 
     commit(engine, *(put(b"k%d" % n, expire_at=clock.now + n) for n in range(1, 9)))
     clock.now += 5
     assert engine.count([EVERYTHING]).numbers == [3]
+
+
+SPACE_EXCEEDED = CallFailedError("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded")
+
+
+def is_commit(call: EtcdCall) -> bool:
+    return any(one.HasField("request_put") or one.HasField("request_txn") for one in call.request.success)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("applied", "error"), [(True, CommitUnknownError), (False, StorageFullError)])
+def test_a_sweep_that_exceeds_the_quota_may_have_been_carried_out(engine, clock, calls, applied, error):
+    commit(engine, put(b"k", expire_at=clock.now + 1))
+    clock.now += 2
+
+    def fail(call: EtcdCall) -> None:
+        if is_commit(call):
+            calls.fail = lambda _: None
+            if not applied:
+                raise SPACE_EXCEEDED
+            calls.lose = SPACE_EXCEEDED
+
+    calls.fail = fail
+    with pytest.raises(error):
+        engine.sweep(10)
+    assert engine.sweep(10) == 1 - applied
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_store_whose_first_commit_exceeds_the_quota_is_opened_if_it_was_made(opened, calls, applied):
+    def fail(call: EtcdCall) -> None:
+        if is_commit(call) and not applied:
+            raise SPACE_EXCEEDED
+        if is_commit(call):
+            calls.lose = SPACE_EXCEEDED
+
+    calls.fail = fail
+    if applied:
+        opened("made").close()
+    else:
+        with pytest.raises(StorageFullError):
+            opened("made")
+    calls.fail = lambda _: None
+    opened("made", create=not applied).close()
+
+
+@pytest.mark.parametrize("watched", [{"keys": [("k",)]}, {"prefix": ()}])
+def test_a_watch_that_met_a_timeout_goes_on_at_the_next_item(url_of, calls, watched):
+    with open_kv(url_of("etcd", "watched"), allow_lossy_server=True, busy_timeout=60) as kv:
+        kv.set(("k",), 1)
+        watch = kv.watch(**watched)
+        assert [entry.value for entry in next(watch)] == [1]
+
+        def fail(_: EtcdCall) -> None:
+            raise busy("etcd://host/app", "no leader")  # at once, in place of after `busy_timeout=`
+
+        calls.fail = fail
+        with pytest.raises(EngineTimeoutError) as caught:
+            next(watch)
+        assert caught.value.code == "KV902"
+        calls.fail = lambda _: None
+        kv.set(("k",), 2)
+        assert [entry.value for entry in next(watch)] == [2]

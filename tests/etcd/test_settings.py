@@ -120,6 +120,7 @@ def test_files_for_tls_are_read_or_refused(tmp_path: Path, monkeypatch):
         {"snapshot_max_age": "day"},
         {"allow_lossy_server": 1},
         {"accept_restore": None},
+        {"create": 1},
         {"user": 5},
         {"password": b"x"},
         {"change_log": 60},
@@ -142,6 +143,24 @@ def test_a_cluster_that_is_not_there_is_a_timeout_that_says_why():
         open_kv(NOWHERE, busy_timeout=2, user="root", password=SECRET)
     assert "refused" in str(caught.value.reason)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("http://127.0.0.1:2379", {}),
+        ("https://h1:2379,h2:2379/app", {"access_token": "the token of this test"}),
+        ("http://127.0.0.1:2379/app", {"access_token": "the token of this test", "pool_size": 0}),
+    ],
+)
+def test_the_endpoint_of_an_etcd_server_in_place_of_its_url_is_answered_with_the_scheme(url, options, monkeypatch):
+    monkeypatch.delenv("DENO_KV_ACCESS_TOKEN", raising=False)
+    with pytest.raises(InvalidArgumentError) as caught:
+        open_kv(url, **options)
+    assert str(caught.value.hint).endswith(" For an etcd cluster, begin the URL with etcd://, or etcds:// for TLS.")
+    with pytest.raises(InvalidArgumentError) as caught:
+        open_kv(url.replace("2379", "4512"), **options)
+    assert "etcd" not in str(caught.value.hint)
 
 
 def test_without_the_packages_the_extra_is_named():
@@ -183,7 +202,7 @@ def test_an_operation_that_is_too_large_names_the_options_that_help(limits):
             "allow_lossy_server=True in a program, and name its database as module:object.",
         ),
         (restored(NOWHERE, 1, 2), "accept_restore=True in a program, and name its database as module:object."),
-        (absent(NOWHERE), "load, restore and copy create a store."),
+        (absent(NOWHERE), "the last part of the URL; load, restore and copy create a store."),
         (wrong_credentials(NOWHERE, "refused"), "Set ETCDCTL_USER and ETCDCTL_PASSWORD."),
     ],
 )

@@ -11,6 +11,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels.cli.failures import USAGE, exit_code_of
+from kvmodels.cli.wording import in_commands
 from kvmodels.core.operations import AtomicWrite, Committed, Counted, ReadRange, Set, point
 from kvmodels.engines.postgres import settings
 from kvmodels.engines.postgres.engine import PostgresEngine
@@ -159,8 +161,11 @@ def test_a_schema_that_holds_something_else_is_left_alone(url: str, admin: psyco
 
 @pytest.mark.parametrize("options", [{"create": False}, {"readonly": True}])
 def test_a_store_that_does_not_exist_is_not_made(url: str, options):
-    with pytest.raises(EngineError, match="no store"):
-        PostgresEngine(url, schema="absent", **options)
+    with pytest.raises(EngineError, match="no store") as caught:
+        PostgresEngine(url, schema="nothing", **options)
+    assert "schema='nothing'" in str(caught.value.hint)
+    assert exit_code_of(caught.value) == USAGE
+    assert in_commands(str(caught.value)).endswith("load, restore and copy create a store.")
 
 
 def test_a_role_with_few_rights_suffices_and_a_missing_one_names_the_grant(

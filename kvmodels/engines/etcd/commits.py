@@ -58,7 +58,7 @@ from kvmodels.engines.shared.evaluation import evaluate, require_storable_deadli
 from kvmodels.errors import EngineError, InvalidValueError, OperationTooLargeError, StorageFullError, UnsupportedError
 
 MOST_REQUEST_BYTES: Final = 1_572_864 - 512
-"""What a server takes by default, without room for what it adds itself."""
+"""Bytes that a server accepts in a request by default, less those that it adds itself."""
 
 MOST_ENCODING: Final = 255
 
@@ -87,18 +87,22 @@ def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conf
             break
         request, earliest = _request(store, write, depends, seen)
         _require_size(store, request)
-        answer = yield from _sent(reading, request)
+        answer = yield from send_commit(reading, request)
         if answer.succeeded:
             return _committed(store, answer, earliest)
         seen = yield from _seen(reading, write.checks, depends, answer)
     raise contended(store.url)
 
 
-def _sent(reading: EtcdReading, request: TxnRequest) -> Steps[TxnResponse]:
-    """Send a transaction; find out whether one was applied that has exceeded the quota.
+def send_commit(reading: EtcdReading, request: TxnRequest) -> Steps[TxnResponse]:
+    """Send a transaction that writes the marker; find out whether one was applied that has exceeded the quota.
 
     A server answers that its space is exceeded before it carries out a transaction, or after that, if the quota was
     exceeded meanwhile. Nothing was applied if the marker is still that of the last commit that was seen before.
+
+    Raises:
+        CommitUnknownError: there was no answer, or the quota is exceeded and the store has changed.
+        StorageFullError, EngineTimeoutError, EngineError, LimitExceededError, ReadOnlyError: nothing was applied.
     """
     store = reading.store
     before = store.last_version

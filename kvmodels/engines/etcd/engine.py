@@ -86,6 +86,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
         durability: is the cluster's, whatever is given: a commit is answered once most members have stored it.
         clock: milliseconds since the epoch; None for that of this machine. For tests.
         readonly: commits raise ReadOnlyError, and the store must exist.
+        create: whether the store is made if it is absent.
         cacert: the file with the certificates of authorities for ``etcds://``; None for ``ETCDCTL_CACERT``, or those
             that gRPC brings along.
         cert: the file with the client's certificate; None for ``ETCDCTL_CERT``.
@@ -116,6 +117,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
         durability: Literal["commit", "relaxed"] = "commit",
         clock: Callable[[], int] | None = None,
         readonly: bool = False,
+        create: bool = True,
         cacert: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
@@ -132,7 +134,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
             raise unusable_after_fork(shown_url(url))
         location = location_of(url)
         options = EtcdOptions(
-            clock, readonly, busy_timeout, snapshot_max_age, max_txn_ops, allow_lossy_server, accept_restore
+            clock, readonly, busy_timeout, snapshot_max_age, max_txn_ops, allow_lossy_server, accept_restore, create
         )
         require_sensible_options(options)
         credentials = credentials_of(user, password)

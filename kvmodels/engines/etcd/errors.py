@@ -34,7 +34,7 @@ _ELSEWHERE: Final = (
     "etcdserver: rpc not supported for learner",
     "etcdserver: too many requests",
 )
-"""What a server says before it has accepted a commit, and another one may not say."""
+"""Beginnings of refusals that come before a server has accepted a commit, and that another server may not give."""
 
 _LOST_CODES: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN", "CANCELLED", "INTERNAL", "ABORTED", "DATA_LOSS")
 _OLD_TOKENS: Final = ("etcdserver: invalid auth token", "etcdserver: revision of auth store is old")
@@ -226,7 +226,7 @@ def absent(url: str) -> EngineError:
         "there is no store under this prefix",
         url=url,
         reason="absent",
-        hint="Check the prefix, the last part of the URL; a store is made when it is opened with readonly=False.",
+        hint="Check the prefix, the last part of the URL, or open it once with create=True and readonly=False.",
     )
 
 

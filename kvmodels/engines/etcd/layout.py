@@ -27,7 +27,7 @@ _OFFSET: Final = 1 << 63
 
 
 class Keys(NamedTuple):
-    """Where things lie.
+    """Keys of one store.
 
     Attributes:
         store: the record of the store.

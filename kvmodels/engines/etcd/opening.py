@@ -27,8 +27,8 @@ from kvmodels.engines.etcd.protocol.rpc_pb2 import (
 )
 from kvmodels.engines.etcd.protocol.session import EtcdAttempts
 from kvmodels.engines.etcd.settings import DEFAULT_TXN_OPS
-from kvmodels.engines.etcd.store import NO_REVISION, EtcdStore
-from kvmodels.errors import CommitUnknownError, InvalidArgumentError, OperationTooLargeError
+from kvmodels.engines.etcd.store import NO_REVISION, EtcdStore, KnownRecord
+from kvmodels.errors import CommitUnknownError, InvalidArgumentError, OperationTooLargeError, StorageFullError
 
 _WRITTEN: Final = 10
 """So often the record is written before the opening fails with the last error."""
@@ -39,21 +39,21 @@ def open_steps(store: EtcdStore) -> Steps[int | None]:
 
     Raises:
         EngineError: there is no store and none may be made, or it was restored into another cluster.
+        StorageFullError: the quota of the cluster is exceeded, and the record was not written.
         InvalidArgumentError: the servers take fewer operations than ``max_txn_ops``.
         ForeignFileError, UnsupportedError, EngineTimeoutError.
     """
     attempts = store.attempts()
+    full: StorageFullError | None = None
     for _ in range(_WRITTEN):
         answer = yield from call_read(store.session, _reading(store), attempts)
         known = store.take_record(answer.header, list(answer.responses[0].response_range.kvs))
-        if known is None:
-            if store.options.readonly:
-                raise absent(store.url)
-            record = _new_record(store, answer)
-            yield from _write(store, record, 0, attempts)
-            continue
-        if known.record.cluster_id != answer.header.cluster_id and store.options.accept_restore:
-            yield from _write(store, _new_record(store, answer), known.revision, attempts)
+        if _is_to_be_written(store, known, answer):
+            if full is not None:
+                raise full
+            full = yield from _write(
+                store, _new_record(store, answer), 0 if known is None else known.revision, attempts
+            )
             continue
         if not store.options.readonly:
             store.require_own_cluster()
@@ -63,6 +63,15 @@ def open_steps(store: EtcdStore) -> Steps[int | None]:
             yield from _require_operations(store, attempts)
         return _earliest(store, answer)
     raise absent(store.url)
+
+
+def _is_to_be_written(store: EtcdStore, known: KnownRecord | None, answer: TxnResponse) -> bool:
+    """Return whether the record is absent, or of another cluster. Raises EngineError: absent, and must not be made."""
+    if known is not None:
+        return known.record.cluster_id != answer.header.cluster_id and store.options.accept_restore
+    if store.options.readonly or not store.options.create:
+        raise absent(store.url)
+    return True
 
 
 def _reading(store: EtcdStore) -> TxnRequest:
@@ -81,8 +90,14 @@ def _new_record(store: EtcdStore, answer: TxnResponse) -> StoreRecord:
     return StoreRecord(max(base, 0 if known is None else known.record.base + 1), answer.header.cluster_id)
 
 
-def _write(store: EtcdStore, record: StoreRecord, revision: int, attempts: EtcdAttempts) -> Steps[None]:
-    """Write the record if it still has this revision; whether that was so is read afterwards."""
+def _write(
+    store: EtcdStore, record: StoreRecord, revision: int, attempts: EtcdAttempts
+) -> Steps[StorageFullError | None]:
+    """Write the record if it still has this revision; the caller reads afterwards whether that was so.
+
+    Returns:
+        The error if the quota is exceeded, which a server also says after it has written the record; else None.
+    """
     keys = store.keys
     marker = PutRequest(key=keys.marker, value=encode_clock(store.clock.now_ms()))
     if revision:
@@ -97,7 +112,10 @@ def _write(store: EtcdStore, record: StoreRecord, revision: int, attempts: EtcdA
     try:
         yield from call_commit(store.session, request, attempts)
     except CommitUnknownError:
-        return
+        return None
+    except StorageFullError as error:
+        return error
+    return None
 
 
 def _require_operations(store: EtcdStore, attempts: EtcdAttempts) -> Steps[None]:

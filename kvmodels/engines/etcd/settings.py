@@ -1,4 +1,4 @@
-"""Where a store in etcd is and how it is used: its URL, the variables of etcdctl, and the options of the engine.
+"""Location and options of a store in etcd: its URL, the variables of etcdctl, and the options of the engine.
 
 Rules of this module: passwords are options or variables of the environment, never parts of a URL, and are shown
 nowhere: not in errors, not in ``repr``.
@@ -46,6 +46,7 @@ class EtcdOptions(NamedTuple):
         max_txn_ops: operations in one list of a transaction.
         allow_lossy_server: whether releases that lose commits may be written to.
         accept_restore: whether a store may be adopted that was restored into another cluster.
+        create: whether the store is made if it is absent.
     """
 
     clock: Callable[[], int] | None
@@ -55,10 +56,11 @@ class EtcdOptions(NamedTuple):
     max_txn_ops: int
     allow_lossy_server: bool
     accept_restore: bool
+    create: bool
 
 
 class Location(NamedTuple):
-    """Where a store is.
+    """Location of a store.
 
     Attributes:
         endpoints: hosts with their ports.
@@ -266,7 +268,7 @@ def require_sensible_options(options: EtcdOptions) -> None:
             value=number,
             hint=f"Give the value of --max-txn-ops of the servers, {LEAST_TXN_OPS} or more.",
         )
-    for argument in ("readonly", "allow_lossy_server", "accept_restore"):
+    for argument in ("readonly", "allow_lossy_server", "accept_restore", "create"):
         flag: object = options._asdict()[argument]
         if not isinstance(flag, bool):
             raise InvalidArgumentError(

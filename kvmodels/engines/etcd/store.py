@@ -142,7 +142,7 @@ class EtcdStore:
 
     @property
     def is_restored(self) -> bool:
-        """Whether the last answer came from another cluster than that of the record."""
+        """True if the last answer came from another cluster than that of the record."""
         return self.known is not None and self._cluster_id not in (0, self.known.record.cluster_id)
 
     def require_own_cluster(self) -> None:

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from kvmodels.core.operations import Row, point
 from kvmodels.engines.etcd.checks import revision_compare, revision_of_row
-from kvmodels.engines.etcd.commits import clock_op, record_compare, require_own_cluster
+from kvmodels.engines.etcd.commits import clock_op, record_compare, require_own_cluster, send_commit
 from kvmodels.engines.etcd.errors import contended
 from kvmodels.engines.etcd.layout import Keys, encode_deadline, parse_deadline_key
-from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit, call_read
+from kvmodels.engines.etcd.protocol.calls import CompactedError, call_read
 from kvmodels.engines.etcd.protocol.exchange import Steps
 from kvmodels.engines.etcd.protocol.rpc_pb2 import (
     DeleteRangeRequest,
@@ -27,7 +27,7 @@ from kvmodels.engines.etcd.reads import EtcdReading, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
 
 SKEW_MS: Final = 1_000
-"""How far the clocks of two machines may differ without a row being removed before its deadline on one of them."""
+"""The largest difference between the clocks of two machines at which neither removes a row too early for the other."""
 
 
 class DueEntry(NamedTuple):
@@ -40,7 +40,7 @@ class DueEntry(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the row has this deadline; otherwise it was written again or removed."""
+        """True if the row has this deadline; otherwise it was written again or removed."""
         return self.row is not None and self.row.expire_at == self.deadline
 
 
@@ -81,7 +81,7 @@ def sweep_steps(store: EtcdStore, limit: int) -> Steps[int]:
                 return swept
             chosen = _first_rows(entries, limit - swept)
             request = _removal(store, pin, chosen)
-            answer = yield from call_commit(store.session, request, reading.attempts)
+            answer = yield from send_commit(reading, request)
             if answer.succeeded:
                 swept += sum(one.is_current for one in chosen)
                 if any(one.is_current for one in chosen):

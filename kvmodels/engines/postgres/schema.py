@@ -77,8 +77,8 @@ def _prepare(connection: PostgresConnection, schema: str, url: str, *, create: b
         raise EngineError(
             "there is no store in this schema",
             url=url,
-            reason=schema,
-            hint="Check the database and schema=, or open it once with create=True and readonly=False.",
+            reason="absent",
+            hint=f"Check the database and schema={schema!r}, or open it once with create=True and readonly=False.",
         )
     if state is None or (state.functions < FUNCTIONS and create):
         with connection.transaction():

@@ -1,4 +1,4 @@
-"""One transaction of etcd: the endpoint, the token, and what is sent again.
+"""One transaction of etcd: the endpoint, the token, and repetitions.
 
 Rules of this module: a transaction is sent again only if the server has certainly not carried it out, or if it is only
 read.
@@ -28,9 +28,25 @@ def call_read(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts)
         EngineTimeoutError: there was no answer in time.
         EngineError: the server refuses it.
     """
+    return _call(session, request, attempts, writing=False)
+
+
+def call_commit(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts) -> Steps[TxnResponse]:
+    """Send a transaction once; again only if it certainly was not carried out.
+
+    Raises:
+        CommitUnknownError: there was no answer.
+        StorageFullError: the quota is exceeded; a server also says so after it has applied a transaction.
+        EngineTimeoutError: it could not be sent in time; nothing was applied.
+        EngineError, LimitExceededError, ReadOnlyError: the server refuses it; nothing was applied.
+    """
+    return _call(session, request, attempts, writing=True)
+
+
+def _call(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts, *, writing: bool) -> Steps[TxnResponse]:
     renewed = False
     while True:
-        endpoint = yield from session.current(attempts, writing=False)
+        endpoint = yield from session.current(attempts, writing=writing)
         try:
             answer: TxnResponse = yield EtcdCall(
                 endpoint.address, TXN, request, endpoint.metadata, attempts.within(ANSWER_S)
@@ -48,38 +64,8 @@ def call_read(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts)
         if kind is FailureKind.FUTURE:
             raise FutureRevisionError
         if kind in (FailureKind.REFUSED, FailureKind.TOKEN):
-            raise refused(failure, session.url, session.prefix, writing=False)
+            raise refused(failure, session.url, session.prefix, writing=writing)
         session.failed(endpoint)
-        yield from attempts.again(session.url, reason_of(failure))
-
-
-def call_commit(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts) -> Steps[TxnResponse]:
-    """Send a transaction once; again only if it certainly was not carried out.
-
-    Raises:
-        CommitUnknownError: there was no answer.
-        EngineTimeoutError: it could not be sent in time; nothing was applied.
-        EngineError, LimitExceededError, ReadOnlyError, StorageFullError: the server refuses it; nothing was applied.
-    """
-    renewed = False
-    while True:
-        endpoint = yield from session.current(attempts, writing=True)
-        try:
-            answer: TxnResponse = yield EtcdCall(
-                endpoint.address, TXN, request, endpoint.metadata, attempts.within(ANSWER_S)
-            )
-            return answer
-        except CallFailedError as error:
-            failure = error
-        kind = kind_of(failure)
-        if kind is FailureKind.TOKEN and not renewed:
-            renewed = True
-            session.token_ended(endpoint)
-            continue
-        if kind is FailureKind.LOST:
-            session.failed(endpoint)
+        if kind is FailureKind.LOST and writing:
             raise unknown(session.url, reason_of(failure))
-        if kind is not FailureKind.ELSEWHERE:
-            raise refused(failure, session.url, session.prefix, writing=True)
-        session.failed(endpoint)
         yield from attempts.again(session.url, reason_of(failure))
