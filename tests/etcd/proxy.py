@@ -1,10 +1,11 @@
-"""A proxy of TCP connections on the loopback, which can lose what is sent and cut connections.
+"""A proxy of TCP connections on the loopback, which can lose or delay what is sent, and cut connections.
 
 It stands between a client and a node, or between two nodes.
 """
 
 from __future__ import annotations
 
+import queue
 import select
 import socket
 import threading
@@ -14,9 +15,16 @@ from contextlib import contextmanager, suppress
 from tests.etcd.server import LOOPBACK, free_port
 
 Plan = Callable[[bytes], "str | None"]
-"""Says what happens after the bytes of a client: ``lose_request``, ``lose_answer``, or nothing."""
+"""Says what happens after the bytes of a client: ``lose_request``, ``lose_answer``, ``hold_request``, or nothing."""
 
 LOOK_S = 0.05
+ANSWER_S = 120
+
+FRAME_HEAD = 9
+DATA, HEADERS = 0, 1
+END_STREAM = 1
+MESSAGE_HEAD = 5
+"""Of HTTP/2, and of gRPC in it."""
 
 
 class TcpProxy:
@@ -30,6 +38,7 @@ class TcpProxy:
         plan: is called with what a client sends.
         severed: is called with what a connection has sent first; says whether it ends. New ones are accepted, and end.
         lost: what the plan has demanded.
+        held: a request was held back, and its client has lost the connection.
     """
 
     def __init__(self, target: int, port: int | None = None) -> None:
@@ -38,6 +47,9 @@ class TcpProxy:
         self.plan: Plan = lambda data: None
         self.severed: Callable[[bytes], bool] = nothing
         self.lost: list[str] = []
+        self.held = threading.Event()
+        self._released = threading.Event()
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._listener = socket.create_server((LOOPBACK, self.port))
@@ -48,6 +60,11 @@ class TcpProxy:
     def endpoint(self) -> str:
         """Its host and port."""
         return f"{LOOPBACK}:{self.port}"
+
+    def deliver(self) -> bytes:
+        """Let the request that was held back through, and return the message that answers it."""
+        self._released.set()
+        return self._answers.get(timeout=ANSWER_S)
 
     def stop(self) -> None:
         """End every connection and the proxy."""
@@ -90,10 +107,37 @@ class TcpProxy:
                         self.lost.append(fault)
                 if fault == "lose_request":
                     return
+                if fault == "hold_request":
+                    client.close()
+                    self._hold(server, data)
+                    return
                 server.sendall(data)
                 if fault == "lose_answer":
                     server.recv(1 << 16)
                     return
+
+    def _hold(self, server: socket.socket, data: bytes) -> None:
+        self.held.set()
+        while not self._released.wait(LOOK_S):
+            if self._stopped.is_set():
+                return
+        server.settimeout(ANSWER_S)
+        server.sendall(data)
+        self._answers.put(_message_from(server))
+
+
+def _message_from(server: socket.socket) -> bytes:
+    """The message of the next response that a server of gRPC sends."""
+    message = b""
+    with server.makefile("rb") as frames:
+        while len(head := frames.read(FRAME_HEAD)) == FRAME_HEAD:
+            content = frames.read(int.from_bytes(head[:3], "big"))
+            kind, flags = head[3], head[4]
+            if kind == DATA:
+                message += content
+            elif kind == HEADERS and flags & END_STREAM:
+                break
+    return message[MESSAGE_HEAD:]
 
 
 def nothing(head: bytes) -> bool:
