@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 from kvmodels._support import suggest as spelling
@@ -164,13 +165,9 @@ def open_engine(
     scheme, path = (None, text) if isinstance(url, os.PathLike) else _split(text)
     if scheme == CONNECT:
         _refuse_unknown_options(engine_options, CONNECT)
-        reach = _connect_engine()
-        try:
+        with _hint_about_etcd(text):
+            reach = _connect_engine()
             return reach(text, limits, durability=durability, clock=clock, readonly=readonly, **engine_options)
-        except KvModelsError as error:
-            if _ETCD_PORT.match(text):
-                error.hint = f"{error.hint} {FOR_ETCD}" if error.hint else FOR_ETCD
-            raise
     if scheme == ETCD:
         _refuse_unknown_options(engine_options, ETCD)
         replicated = _etcd_engine()
@@ -235,6 +232,17 @@ def _connect_engine() -> Callable[..., Engine]:
             reason="httpx2",
             hint="Install it: pip install 'kvmodels[connect]'.",
         ) from missing
+
+
+@contextmanager
+def _hint_about_etcd(text: str) -> Generator[None]:
+    """Add to the hint of an error how URLs of etcd begin, if the URL has the port of etcd."""
+    try:
+        yield
+    except KvModelsError as error:
+        if _ETCD_PORT.match(text):
+            error.hint = f"{error.hint} {FOR_ETCD}" if error.hint else FOR_ETCD
+        raise
 
 
 def _etcd_engine() -> Callable[..., Engine]:
