@@ -60,4 +60,4 @@ class DenokvServer:
     def remove(self, name: str) -> None:
         """End a database; one that does not exist is left alone."""
         if self._process.poll() is None:
-            httpx2.delete(f"{self._address}/{name}").raise_for_status()
+            httpx2.delete(f"{self._address}/{name}", timeout=60).raise_for_status()

@@ -35,6 +35,12 @@ LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 """Below the ports that the system gives to outgoing connections, so that a server finds its own again."""
 
+WORKERS = 8
+"""Processes of a test run that have ports of their own."""
+
+_GIVEN: set[int] = set()
+"""The ports that this process has given to its servers."""
+
 HTTP_S = 10
 ELECTED_S = 60
 
@@ -320,10 +326,15 @@ def environment() -> dict[str, str]:
 
 def free_port() -> int:
     """A port of the loopback on which nothing listens."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
-        port = random.SystemRandom().choice(PORTS)
+        # No other process of this run chooses the same one before a server listens there.
+        port = random.SystemRandom().choice(PORTS[worker % WORKERS :: WORKERS])
+        if port in _GIVEN:
+            continue
         with socket.socket() as one, suppress(OSError):
             one.bind((LOOPBACK, port))
+            _GIVEN.add(port)
             return port
 
 

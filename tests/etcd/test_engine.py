@@ -100,7 +100,7 @@ class RawCluster:
             request_serializer=TxnRequest.SerializeToString,
             response_deserializer=TxnResponse.FromString,
         )
-        found: TxnResponse = call(TxnRequest(success=ops), timeout=10)
+        found: TxnResponse = call(TxnRequest(success=ops), timeout=60)
         return found
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -293,7 +293,7 @@ def test_a_commit_that_was_certainly_not_carried_out_is_sent_again(engine, calls
 
 
 def test_a_read_without_an_answer_is_sent_again_until_its_time_is_over(opened, calls):
-    engine, hasty = opened(), opened(busy_timeout=3)
+    engine, hasty = opened(), opened()
     commit(engine, put(b"k"))
     calls.lose = CallFailedError("UNAVAILABLE", "Socket closed")
     assert keys(engine, EVERYTHING) == [b"k"]
@@ -302,6 +302,7 @@ def test_a_read_without_an_answer_is_sent_again_until_its_time_is_over(opened, c
         raise CallFailedError("UNAVAILABLE", "Socket closed")
 
     calls.fail = fail
+    hasty._store.options = hasty._store.options._replace(busy_timeout=0.5)
     with pytest.raises(EngineTimeoutError):
         hasty.read([EVERYTHING])
 

@@ -140,7 +140,7 @@ def test_limits_follow_the_operations_of_a_transaction():
 
 def test_a_cluster_that_is_not_there_is_a_timeout_that_says_why():
     with pytest.raises(EngineTimeoutError) as caught:
-        open_kv(NOWHERE, busy_timeout=2, user="root", password=SECRET)
+        open_kv(NOWHERE, busy_timeout=5, user="root", password=SECRET)
     assert "refused" in str(caught.value.reason)
     assert SECRET not in str(caught.value)
 

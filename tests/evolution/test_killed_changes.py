@@ -52,6 +52,7 @@ migrated = Story(applied(Touched), RECORDS // SIZE)
 changed = Story(applied(NewAccount), 3 * RECORDS // SIZE)
 
 
+@pytest.mark.servers
 @KILLS
 def test_a_build_of_every_kind_of_index_that_is_killed_again_and_again_beside_writers_is_exact(tmp_path, kills):
     path, rng = tmp_path / "app.db", random.Random(7)
@@ -71,6 +72,7 @@ def test_a_build_of_every_kind_of_index_that_is_killed_again_and_again_beside_wr
         answers_are_right(db[Resident])
 
 
+@pytest.mark.servers
 @KILLS
 def test_a_migration_that_is_killed_again_and_again_beside_writers_rewrites_every_record_once(tmp_path, kills):
     path = tmp_path / "app.db"

@@ -179,7 +179,7 @@ def real_signals(path: Path, count: int, seed: int) -> None:
         signal_after = moments.uniform(0, 0.003)
         asyncio.run(asyncio.sleep(signal_after))
         writer.send_signal(signal.SIGINT)
-    with closing(sqlite3.connect(path, timeout=5, isolation_level=None)) as other:
+    with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.rollback()
     # Not communicate() for this: it does not see what readline() has read ahead.

@@ -89,7 +89,7 @@ def until(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize("world", ["async", "sync"])
 def test_a_client_resumes_without_a_gap_after_changes_that_it_missed(lamps: Database, url: str, world: str):
     db = (AsyncDatabase if world == "async" else Database)(url, models=[Lamp], change_log=3600)
-    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url) as client:
+    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
         lamps[Lamp].create(id=1)
         with events(client, f"/{world}") as stream:
             assert stream.records(2) == [("reset", None, None), ("changed", 1, record())]
@@ -108,7 +108,7 @@ def test_a_client_resumes_without_a_gap_after_changes_that_it_missed(lamps: Data
 def test_a_position_counts_once_everything_before_it_was_sent(lamps: Database, url: str):
     lamps[Lamp].bulk_create([Lamp(id=number) for number in range(3)])
     db = AsyncDatabase(url, models=[Lamp], change_log=3600)
-    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url) as client:
+    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
         with events(client, "/async") as stream:
             stream.records(3)
             assert stream.position is None
@@ -128,7 +128,7 @@ def test_what_a_client_may_see_is_shown_to_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fastapi.routing, "_PING_INTERVAL", 0.01)
     db = Database("memory://shown", models=[Lamp], change_log=60)
     app = service(AsyncDatabase("memory://shown", models=[Lamp], change_log=60))
-    with db, ServedApplication(app) as served, httpx2.Client(base_url=served.url) as client:
+    with db, ServedApplication(app) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
         with events(client, "/shown") as stream:
             stream.records(1)
             until(lambda: next(stream).id is not None)
@@ -150,7 +150,7 @@ def test_a_client_that_is_gone_leaves_nothing_that_waits(world: str):
     with ServedApplication(service(db)) as served:
         before = served.tasks()
         threads = threading.active_count()
-        with httpx2.Client(base_url=served.url) as client, events(client, f"/{world}") as stream:
+        with httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client, events(client, f"/{world}") as stream:
             stream.records(1)
             until(lambda: shutdown._open)
             assert served.tasks() > before
@@ -176,7 +176,7 @@ def test_a_stream_ends_when_the_server_is_told_to_stop(tmp_path: Path, world: st
             assert process.stderr is not None
             line = next(line for line in process.stderr if "running on" in line)
             address = next(word for word in line.split() if word.startswith("http:"))
-            with httpx2.Client(base_url=address) as client, events(client, f"/{world}") as stream:
+            with httpx2.Client(base_url=address, timeout=LONGEST_S) as client, events(client, f"/{world}") as stream:
                 stream.records(1)
                 process.send_signal(signal.SIGTERM)
                 assert [event.event for event in stream if event.data] == []

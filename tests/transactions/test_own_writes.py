@@ -316,7 +316,7 @@ class OwnWrites(RuleBasedStateMachine):
 
 
 def test_a_transaction_answers_as_a_database_to_which_the_same_was_written():
-    run_state_machine_as_test(OwnWrites, settings=settings(max_examples=10, stateful_step_count=20))
+    run_state_machine_as_test(OwnWrites, settings=settings(max_examples=6, stateful_step_count=20))
 
 
 @pytest.mark.soak

@@ -354,7 +354,7 @@ def equals_python(examples: int) -> None:
 
 
 def test_every_filter_of_stored_documents_equals_python():
-    equals_python(400)
+    equals_python(200)
 
 
 @pytest.mark.soak
