@@ -154,7 +154,7 @@ def unknown_command(line: str) -> bool:
             return not (REPOSITORY / module.replace(".", "/")).with_suffix(".py").is_file()
         case [".venv/bin/python", script]:
             return not (REPOSITORY / script).is_file()
-        case ["uvicorn", "tracker:app"]:  # the file of the tutorial
+        case ["uvicorn", "app:app"]:  # the file of the tutorial
             return False
         case [".venv/bin/uvicorn", application]:
             return not (REPOSITORY / application.partition(":")[0].replace(".", "/")).with_suffix(".py").is_file()
