@@ -331,7 +331,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         created: M = await self._runner.run("insert", flow)
         return created
 
-    async def insert(self, obj: M = NO_OBJECT, *, expire_in: float | timedelta | Keep | None = KEEP, **_: Never) -> M:
+    async def insert(
+        self, /, obj: M = NO_OBJECT, *, expire_in: float | timedelta | Keep | None = KEEP, **_: Never
+    ) -> M:
         """Store an object as a new record: one commit, without a read unless the key or a unique value is taken.
 
         Args:
@@ -358,6 +360,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
     async def save(
         self,
+        /,
         obj: M = NO_OBJECT,
         *,
         force: bool = False,

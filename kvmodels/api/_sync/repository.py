@@ -326,7 +326,7 @@ class Repository(QuerySet[M], Generic[M]):
         created: M = self._runner.run("insert", flow)
         return created
 
-    def insert(self, obj: M = NO_OBJECT, *, expire_in: float | timedelta | Keep | None = KEEP, **_: Never) -> M:
+    def insert(self, /, obj: M = NO_OBJECT, *, expire_in: float | timedelta | Keep | None = KEEP, **_: Never) -> M:
         """Store an object as a new record: one commit, without a read unless the key or a unique value is taken.
 
         Args:
@@ -353,6 +353,7 @@ class Repository(QuerySet[M], Generic[M]):
 
     def save(
         self,
+        /,
         obj: M = NO_OBJECT,
         *,
         force: bool = False,
