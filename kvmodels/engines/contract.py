@@ -433,18 +433,15 @@ class KeyWatcher(Protocol):
 
 
 class PointReader(Protocol):
-    """Reads one row without the lists of a ``ReadResult``."""
+    """Reads one row without the lists of a ``ReadResult``, and waits for nothing."""
 
-    def row_at_key(
-        self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False, /
-    ) -> Sequence[Any] | None:
+    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None, /) -> Sequence[Any] | None:
         """Return the row of a key, or with a guard the row that follows from it.
 
         Args:
             key: of the row.
             guard: must hold in the state that is read.
             follow: a ``PredictedFollow``, whose guess names the second row.
-            at_once: whether the engine may wait for nothing.
 
         Returns:
             A row or its plain tuple; ``()`` if a read of the key alone finds no row; None if only ``read`` can tell.

@@ -97,7 +97,7 @@ async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float]
         return await _run_one(engine, one.one_request(), sleep)
     if not may_read():
         await asyncio.sleep(0)
-    found: T = read_one_row(reader, one, at_once=True)
+    found: T = read_one_row(reader, one)
     return await _run_one(engine, one.one_request(guessed=True), sleep) if found is AGAIN else found
 
 

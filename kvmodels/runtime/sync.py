@@ -105,15 +105,12 @@ def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
     return again if isinstance(found, GuardFailed) else lookup.answer(found, key, given)
 
 
-def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = False) -> T:
-    """Look up a record by its row alone; return AGAIN if an ordinary read must decide.
-
-    The lookup has a ``load``. With ``at_once``, the engine must not wait for anything.
-    """
+def read_one_row(reader: PointReader, one: OneLookup[T]) -> T:
+    """Look up a record by its row alone; return AGAIN if an ordinary read must decide. The lookup has a ``load``."""
     lookup, key, given = one
     follow, load = lookup.follow, lookup.load
     again: T = AGAIN
-    row = reader.row_at_key(key, lookup.guard, follow, at_once)
+    row = reader.row_at_key(key, lookup.guard, follow)
     if not row:
         return again if row is None else lookup.absent(given)
     assert load is not None
@@ -210,5 +207,5 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
 def _row_alone(engine: Engine, key: bytes) -> ReadResult | None:
     """Read one row with the prepared statement of the next lookup; None if an ordinary read must decide."""
     reader = engine.capabilities.point_reader if switches.fast_kinds else None
-    row: Any = None if reader is None else reader.row_at_key(key, None, None, False)
+    row: Any = None if reader is None else reader.row_at_key(key, None, None)
     return None if row is None else ReadResult([[row_of(row)] if row else []], [], b"")

@@ -254,18 +254,15 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"1b", first), put(b"b" + suffix, b"behind", second))
     held, follow = Guard(b"guard", stamp), guessing(asking((point(b"b" + suffix),)), (b"", 1, suffix))
-    for at_home in (True, False):  # the thread that has committed last reads where it wrote
-        if not at_home:
-            store_of(file).committer = 0
-        plain = file.read((point(b"a"),))
-        assert isinstance(plain, ReadResult)
-        assert in_a_list(file.row_at_key(b"a", None, None)) == plain.ranges[0]
-        assert file.row_at_key(b"nothing", None, None) == ()
-        both = file.read((point(b"a"),), held, follow=follow)
-        assert isinstance(both, ReadResult)
-        short = in_a_list(file.row_at_key(b"a", held, follow))
-        assert short == (both.followed[0] if first is None and second is None else None)
-        assert (short or []) in ([], both.followed[0])
+    plain = file.read((point(b"a"),))
+    assert isinstance(plain, ReadResult)
+    assert in_a_list(file.row_at_key(b"a", None, None)) == plain.ranges[0]
+    assert file.row_at_key(b"nothing", None, None) == ()
+    both = file.read((point(b"a"),), held, follow=follow)
+    assert isinstance(both, ReadResult)
+    short = in_a_list(file.row_at_key(b"a", held, follow))
+    assert short == (both.followed[0] if first is None and second is None else None)
+    assert (short or []) in ([], both.followed[0])
 
 
 @pytest.mark.parametrize("size", [2, 32], ids=["small", "large"])
@@ -347,20 +344,6 @@ def rows_of(engine: MemoryEngine, key: bytes) -> list[Row]:
     return result.ranges[0]
 
 
-def test_a_look_that_may_not_wait_does_not_ask_where_others_write(file: SqliteEngine):
-    commit(file, put(b"a", b"1"))
-    file.count([ReadRange(b"a", b"b")])  # opens a connection that only reads
-    asked: list[str] = []
-    writer = store_of(file).writer
-    assert writer is not None
-    writer.set_trace_callback(asked.append)
-    found = file.row_at_key(b"a", None, None)
-    assert len(asked) == 1
-    assert file.row_at_key(b"a", None, None, at_once=True) == found
-    assert len(asked) == 1
-    writer.set_trace_callback(None)
-
-
 def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read(file: SqliteEngine):
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"1b"), put(b"b", b"behind"))
@@ -379,7 +362,7 @@ def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read(file: S
 
 
 def beside_each_statement(file: SqliteEngine, stamp: bytes) -> tuple[bytes, ...] | None:
-    """What a lookup sees while somebody gives guard, slot and record their next values before each statement."""
+    """Return the answer to a lookup while guard, slot and record change before each statement."""
     connections = store_of(file).open_readers()
     rounds: list[int] = []
 
@@ -406,8 +389,7 @@ def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
 
 
 def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
-    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: PredictedFollow, at_once: bool) -> tuple[Any, ...]:
-        assert not at_once
+    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: PredictedFollow) -> tuple[Any, ...]:
         connection = store.borrow()
         (value, *_), *_ = connection.execute(sqlite_statements.POINT, (key,)).fetchall()
         behind = follow.guess[0] + value[follow.guess[1] :]

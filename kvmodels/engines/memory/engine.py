@@ -220,13 +220,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
             followed = [] if follow is None else store.scan_all(follow(found), now)
             return ReadResult(found, followed, stamp)
 
-    def row_at_key(
-        self,
-        key: bytes,
-        guard: Guard | None,
-        follow: Follow | None,
-        at_once: bool = False,  # noqa: ARG002 - as every engine that has it; nobody is waited for
-    ) -> Row | tuple[()] | None:
+    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> Row | tuple[()] | None:
         """Return the row of a key, or with a guard the row that follows from it; None where ``read`` must decide.
 
         Without the lock, and without a result around it: O(1). ``()``: there is no row, which is said of a key alone.

@@ -26,7 +26,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Final, Protocol
 
 from kvmodels._support import switches
@@ -214,17 +213,6 @@ class Group:
                 return member
             members.pop()
         return None
-
-    def ahead(self) -> list[AtomicWrite | Removal]:
-        """The operations that the group will probably have: its first member's, and those that wait."""
-        first = self.members[0]
-        ahead = [first.write]
-        if self._queue and not first.alone:
-            for member in islice(self._queue.copy(), MOST_MEMBERS - 1):
-                if member.alone:
-                    break
-                ahead.append(member.write)
-        return ahead
 
     def run(self, transaction: GroupTransaction) -> bool:
         """Carry out the first member and those that wait, inside the transaction of the engine.

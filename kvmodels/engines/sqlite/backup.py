@@ -21,7 +21,7 @@ from kvmodels.engines.sqlite.file import translated
 from kvmodels.errors import EngineError
 
 SHARED_FILE_MODE = 0o666
-"""What the operating system gives a new file, less the mask of the process."""
+"""The permissions of a new file, without the mask of the process."""
 
 BATCH_ROWS = 500
 

@@ -14,7 +14,6 @@ import stat
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from queue import Empty
-from threading import get_ident
 from typing import Any, Literal
 
 from kvmodels.core.operations import (
@@ -130,7 +129,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             traits,
             submitting=self,
             at_once=self,
-            point_reader=self,
+            point_reader=None if given == PRIVATE_MEMORY else self,
             turn_readers=self,
             remover=self,
             write_reserver=self,
@@ -154,9 +153,8 @@ class SqliteEngine(FileEngine[SqliteStore]):
         if store is not None and len(ranges) == 1 and store.closed_reason is None:
             start, end, limit, _, _ = ranges[0]
             if end is None and limit is None:
-                read = _point if guard is None else _point_at_once
                 try:
-                    found = read(store, start, guard, follow, None if include_expired else store.clock)
+                    found = _point(store, start, guard, follow, None if include_expired else store.clock)
                 except sqlite3.Error:
                     found = None  # read again below, where it may be waited for
                 if found is not None:
@@ -173,20 +171,18 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """
         return self.check_open().commit(removal)
 
-    def row_at_key(
-        self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False
-    ) -> PlainRow | tuple[()] | None:
+    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
         """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
 
         One statement, of nothing but the row. ``()``: there is no row, which is said of a key alone. None is no answer:
         the file is busy, the guard does not hold, ``follow`` is no ``PredictedFollow``, there is no row where it
-        expects one, the row has a deadline; ``read`` tells these apart. With ``at_once`` it waits for nobody.
+        expects one, the row has a deadline; ``read`` tells these apart.
         """
         store = self._store
         if store is None or store.closed_reason is not None:
             return None
         try:
-            return _row_at_key(store, key, guard, follow, at_once)
+            return _row_at_key(store, key, guard, follow)
         except sqlite3.Error:
             return None
 
@@ -211,7 +207,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             if len(ranges) == 1:
                 start, end, limit, _, _ = ranges[0]
                 if end is None and limit is None:
-                    found = _point_at_once(store, start, guard, small, None if include_expired else store.clock)
+                    found = _point(store, start, guard, small, None if include_expired else store.clock)
                     if found is not None:
                         return found
             return store.reading_at_once(
@@ -311,20 +307,9 @@ def _point(
 ) -> ReadResult | None:
     """Read one key, and the key that follows from it, by an idle connection of a file; None: read it with ``reading``.
 
-    What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it. What
-    SQLite raises is raised as it is: the caller reads again with backoff, and is told what is wrong.
+    What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it. It waits
+    for nothing. What SQLite raises is raised as it is: the caller reads again with backoff, and is told what is wrong.
     """
-    if store.path == MEMORY_PATH:
-        return None
-    if guard is None and follow is None and store.committer == get_ident() and not store.write_lock.locked():
-        return _point_where_it_was_written(store, key, clock)
-    return _point_at_once(store, key, guard, follow, clock)
-
-
-def _point_at_once(
-    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
-) -> ReadResult | None:
-    """Do the same always by an idle connection, which waits for nothing. What SQLite raises is raised as it is."""
     if store.path == MEMORY_PATH:
         return None
     try:
@@ -342,17 +327,11 @@ def _point_at_once(
 
 
 def _row_at_key(
-    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool
+    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None
 ) -> PlainRow | tuple[()] | None:
     """Return what ``SqliteEngine.row_at_key`` returns. What SQLite raises is raised as it is."""
     if guard is None and follow is None:
         statement = statements.AT_KEY
-        if store.committer == get_ident() and not at_once and not store.write_lock.locked():
-            with store.write_lock:  # as in _point_where_it_was_written
-                if store.writer is None:
-                    return None
-                here = store.writer.execute(statement, (bytearray(key),)).fetchone()
-            return _plain_row(here, key, store.clock)
     elif guard is None or not isinstance(follow, PredictedFollow):
         return None
     else:
@@ -396,23 +375,6 @@ def _plain_row(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) ->
         if expire_at <= max(clock.now_ms(), high_water):
             return ()
     return key, value, encoding, version, expire_at
-
-
-def _point_where_it_was_written(store: SqliteStore, key: bytes, clock: EngineClock | None) -> ReadResult | None:
-    """Read one key by the writing connection, for the thread that has committed last while no thread writes.
-
-    A commit makes the pages that other connections keep in memory stale, all of them; a thread that reads, writes
-    and reads again would fetch them again each time. Where several threads write, most reads are those of others.
-    Between the look at the lock and the "with" another thread may come, whose commit is waited for then.
-    """
-    with store.write_lock:
-        writer = store.writer
-        if writer is None:
-            return None
-        try:
-            return statements.read_point(writer, key, clock)
-        except sqlite3.Error:
-            return None  # the caller reads again with backoff, and is told what is wrong
 
 
 def _read(

@@ -118,7 +118,7 @@ often is copied four times as often, which is a tenth to a fifth of the time of 
 waits for the disk twice. 4,062 pages fit in the first part of the index of the log, so a read asks there once."""
 
 WRITERS_CACHE_KIB = 1_000
-"""What the writing connection keeps of the file, half of SQLite's 2,000. Batches, updates and the reads of the
+"""The page cache of the writing connection, half of SQLite's 2,000. Batches, updates and the reads of the
 thread that writes take the same time with both, within 2 %, at 20,000 records in 8 MB; what it does not keep is in the
 cache of the operating system. Readers, which scan, have a larger one."""
 
@@ -174,11 +174,11 @@ DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
 """Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
 
 LMDB_DATA = "data.mdb"
-"""What a folder of LMDB holds; a name here because that engine cannot be imported without its package."""
+"""The name of the data file in a folder of LMDB; here because that engine cannot be imported without its package."""
 
 READY_STATE = "SELECT clock, (SELECT x FROM kv WHERE x IS NOT NULL ORDER BY x LIMIT 1) FROM meta WHERE id = 0"
-"""What an opening asks for besides the names of the schema. With those it was one statement, which SQLite needs 5 us
-more to compile than both."""
+"""The state that an opening reads besides the names of the schema. One statement for both takes SQLite 5 us more to
+compile than two."""
 
 
 class Ready(NamedTuple):

@@ -64,7 +64,7 @@ PREDICTED_ROW = (
     " ON behind.k = CAST({} AS BLOB)"
     " WHERE kv.k = ? AND guard.k = X'{}' AND guard.s = {} AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
 )
-"""What ``PREDICTED_POINT`` finds behind, if the guard holds, all three rows are there and none has a deadline.
+"""The result of ``PREDICTED_POINT`` if the guard holds, all three rows are there and none has a deadline.
 
 A cross join is walked from its left side, whatever ANALYZE has found. Without the counter, the slot and a suffix, each
 of which costs as much as a twentieth of the statement, and outer joins, which cost a tenth. What stays the same from
@@ -334,29 +334,20 @@ def _holds(connection: sqlite3.Connection, check: Check, now: int) -> bool:
 
 def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
     """Return the rows after the mutations, applied in order; nothing is written. Raises InvalidValueError."""
-    changes = plain_rows(mutations, version)
-    if changes is None:
-        return _evaluate_all(connection, mutations, version, now)
-    return of_plain_rows(version, changes)
-
-
-def plain_rows(mutations: Sequence[Mutation], version: int) -> dict[bytes, StoredRow | None] | None:
-    """The rows that mutations leave, by key, None for one that is removed; None where that takes a look at the store.
-
-    What is set for ever or removed needs no such look: all that most operations hold.
-    """
     changes: dict[bytes, StoredRow | None] = {}
     for mutation in mutations:
         if type(mutation) is Set:
             key, value, encoding, expire_at, versionstamped = mutation
             if expire_at is not None or versionstamped:
-                return None
+                break
             changes[key] = (key, value, encoding, version)
         elif type(mutation) is Delete:
             changes[mutation[0]] = None
         else:
-            return None
-    return changes
+            break
+    else:
+        return _evaluated(version, changes, [row for row in changes.values() if row is not None], [], None)
+    return _evaluate_all(connection, mutations, version, now)
 
 
 def evaluate_removal(
@@ -409,16 +400,6 @@ def _evaluated(
         upserts.sort(key=_key_of)
         deletions.sort()
     return _new(Evaluated, (version, upserts, timed, deletions, earliest))
-
-
-def of_plain_rows(version: int, rows: Mapping[bytes, StoredRow | None]) -> Evaluated:
-    """Return the result of ``plain_rows``, ready to be stored."""
-    return _evaluated(version, rows, [row for row in rows.values() if row is not None], [], None)
-
-
-def write_rows(connection: sqlite3.Connection, rows: Mapping[bytes, StoredRow | None]) -> None:
-    """Store what ``plain_rows`` gave, of one operation or of several, with at most two statements."""
-    write(connection, of_plain_rows(0, rows))
 
 
 def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:

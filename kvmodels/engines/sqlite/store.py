@@ -13,7 +13,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import get_ident
 from typing import TypeVar
 
 from kvmodels._support.turns import Turns
@@ -51,7 +50,7 @@ from kvmodels.engines.sqlite.file import (
     with_backoff,
 )
 from kvmodels.engines.sqlite.uncontended import UncontendedWriter
-from kvmodels.engines.sqlite.write_transactions import SqliteTransaction, group_transaction
+from kvmodels.engines.sqlite.write_transactions import SqliteTransaction
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
 
 T = TypeVar("T")
@@ -79,7 +78,6 @@ class SqliteStore:
         self.closed_reason: str | None = None
         self.background, self.turns = StoreBackground(self), Turns()
         self._refused = False
-        self.committer = 0
         self.raised = False
         self._due: DueRemovals | None = None
         self._opening = threading.Lock()
@@ -291,7 +289,7 @@ class SqliteStore:
 
     def _carry_out(self, group: Group) -> None:
         def work(connection: sqlite3.Connection) -> SqliteTransaction:
-            transaction = group_transaction(connection, self.clock, group.ahead())
+            transaction = SqliteTransaction(connection, self.clock)
             if group.run(transaction):
                 transaction.finish()
             else:
@@ -359,8 +357,6 @@ class SqliteStore:
                     self.raised = True
                     if group is not None:
                         group.committed = True
-                    if self.committer != get_ident():
-                        self.committer = get_ident()
             except BaseException as error:
                 # Also for an interrupt: a connection left inside a write transaction would block every process.
                 # Nothing that takes an interrupt may come before the rollback, because a second one would hit it.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
-from threading import get_ident
 from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Removal, Set
@@ -32,7 +31,7 @@ RAISE: Final = "UPDATE meta SET version = ?, clock = ? WHERE id = 0 AND version 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 Written: TypeAlias = tuple[int, int | None, Check | None]
-"""What a transaction has written: its version, its first deadline, and a check that still holds."""
+"""The result of a transaction: its version, its first deadline, and a check that still holds."""
 
 
 class UncontendedStore(Protocol):
@@ -45,7 +44,6 @@ class UncontendedStore(Protocol):
     writer: Connection | None
     closed_reason: str | None
     raised: bool
-    committer: int
 
     @property
     def snapshots(self) -> Mapping[int, Any]:
@@ -99,8 +97,6 @@ class UncontendedWriter:
                 connection.execute("COMMIT")
                 commit.outcome = committed
                 self._known = version, check
-                if store.committer != get_ident():
-                    store.committer = get_ident()
             except BaseException as error:
                 # As in SqliteStore: nothing that takes an interrupt may come before the rollback.
                 open_still = connection.in_transaction
