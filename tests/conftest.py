@@ -47,7 +47,7 @@ LONGEST_LINE = 500
 MANY_OPERATIONS = {"max-txn-ops": str(ETCD_OPERATIONS)}
 
 OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES, *ETCD_NAMES}
-"""What a parameter may be that means another engine than the one in memory."""
+"""Parameters that mean another engine than the one in memory."""
 
 _SHARED = settings(
     # A shared machine may pause us anywhere; a deadline would be a timing assertion.
@@ -77,11 +77,21 @@ def _store_limits(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs all tests without fast kinds."""
+    parser.addoption(
+        "--without-fast-kinds",
+        action="store_true",
+        help="use only the general code, and leave out the tests that are marked with fast_kinds",
+    )
+
+
 @pytest.fixture(autouse=True)
 def _fast_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In the second run of a module of ``tests/general_suites.py``: only the general code is used."""
+    """Use only the general code with ``--without-fast-kinds``, and in the second run of ``tests/general_suites.py``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(switches, "fast_kinds", getattr(request, "param", True))
+        without: bool = request.config.getoption("--without-fast-kinds")
+        patch.setattr(switches, "fast_kinds", getattr(request, "param", not without))
         yield
 
 
@@ -134,7 +144,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of some modules once more with small limits, without fast kinds, or on servers."""
     module, test = metafunc.module.__name__, metafunc.function.__name__
-    if module in general_suites.SUITES:
+    if module in general_suites.SUITES and not metafunc.config.getoption("--without-fast-kinds"):
         _run_twice(metafunc, "_fast_kinds", {"fast": True, "general": False}, module in general_suites.IN_THE_SOAK)
     limits = FEW if test in limited_suites.ON_FEW else limited_suites.SUITES.get(module)
     if limits is not None and test not in limited_suites.ONCE:
@@ -157,9 +167,12 @@ def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object],
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out further runs on engines that are files or servers already, and those that are further in two ways."""
     items[:] = [item for item in items if not _is_superfluous(getattr(item, "callspec", None))]
+    if config.getoption("--without-fast-kinds"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("fast_kinds")])
+        items[:] = [item for item in items if not item.get_closest_marker("fast_kinds")]
 
 
 def _is_superfluous(callspec: Any) -> bool:

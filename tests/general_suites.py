@@ -1,4 +1,8 @@
-"""Which test modules run a second time without fast kinds (``kvmodels._support.switches``)."""
+"""Which test modules run a second time without fast kinds (``kvmodels._support.switches``), and which tests need them.
+
+``pytest tests --without-fast-kinds`` runs everything without fast kinds, but for the tests that are marked with
+``fast_kinds``: their subject is a fast kind, or the requests that it saves.
+"""
 
 from __future__ import annotations
 
@@ -18,3 +22,23 @@ SUITES = frozenset(
 
 IN_THE_SOAK = frozenset({"tests.query.test_brute_force"})
 """Whose second run is left to the soak."""
+
+ABOUT_FAST_KINDS = {
+    "tests.bulk.test_direct_batches": 2,
+    "tests.docs.test_costs": 1,
+    "tests.docs.test_index_costs": 1,
+    "tests.interleaving.test_rules": 1,
+    "tests.query.test_aggregate": 1,
+    "tests.query.test_direct_lookups": 2,
+    "tests.query.test_getters": 2,
+    "tests.query.test_guesses": 5,
+    "tests.query.test_known_ranges": 3,
+    "tests.query.test_late_fields_sets": 1,
+    "tests.query.test_making": 3,
+    "tests.query.test_plan_cache": 1,
+    "tests.query.test_removals_in_commits": 6,
+    "tests.query.test_round_trips": 1,
+    "tests.query.test_what_is_read": 3,
+    "tests.unit.maintenance.test_plain_writes": 7,
+}
+"""How often each module uses the mark."""

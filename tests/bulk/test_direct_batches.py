@@ -86,7 +86,7 @@ def told(error: Exception) -> Any:
 
 
 def story(model: type[KvModel], present: list[Any], given: list[Any], size: int | None) -> Any:
-    """What a bulk write ended with and told on its way, what became of the objects, and what is stored."""
+    """Return the outcome of a bulk write, its progress, the state of the objects, and the stored rows."""
     engine = MemoryEngine(clock=lambda: NOW)
     db = Database.from_engine(engine, DatabaseCore((model,)))
     for one in made(model, present):
@@ -152,6 +152,7 @@ def test_an_error_of_a_validator_names_its_record_in_a_batch():
     assert any("position 1" in note for note in error.value.__notes__)
 
 
+@pytest.mark.fast_kinds
 def test_a_defect_of_the_batch_is_raised_and_not_worked_around(monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object) -> Any:
         raise RuntimeError("defect")
@@ -287,6 +288,7 @@ def test_a_batch_is_one_commit_with_a_check_for_each_record_and_slot():
     assert (len(write.checks), len(write.mutations)) == (1 + 3 + 3, 3 + 3 + 3 * 3)
 
 
+@pytest.mark.fast_kinds
 def test_objects_that_were_stored_and_functions_of_the_user_go_the_full_way(monkeypatch: pytest.MonkeyPatch):
     class Careful(KvModel, collection="careful"):
         id: PrimaryKey[int]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from kvmodels import Count, Database, Indexed, KvModel, Max, PrimaryKey, Unique
 from kvmodels.api._sync.repository import Repository
 from kvmodels.api.core import DatabaseCore
@@ -107,6 +109,7 @@ def cost_rows() -> list[str]:
     return [f"| `{name}` | " + " | ".join(map(str, cost_of(call))) + " |" for name, call in CALLS.items()]
 
 
+@pytest.mark.fast_kinds
 def test_the_page_shows_what_each_call_costs():
     shown = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `users.")]
     assert shown == cost_rows(), "\n".join(cost_rows())

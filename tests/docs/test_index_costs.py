@@ -14,6 +14,7 @@ def row(page: Page, call: str) -> str:
     return f"| `{call}` | " + " | ".join(map(str, page.cost(call))) + " |"
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_of_a_kind_shows_what_calls_cost(kind):
     page = Page(kind)

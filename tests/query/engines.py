@@ -17,7 +17,7 @@ from tests.passing_engine import PassingEngine
 
 @dataclass
 class Meter:
-    """What was read since ``reset``."""
+    """The reads since ``reset``."""
 
     reads: int = 0
     rows: int = 0

@@ -97,7 +97,7 @@ CONDITIONS: dict[str, Tree] = {
     "true": Is("k", "exact", True),
     "late": Neg(Is("w", "range", (EARLY, TIMES[2], "[)"))),
 }
-"""What the partial indexes of the family hold, by a name."""
+"""The conditions of the partial indexes of the family, by name."""
 
 STRONGER: dict[str, tuple[Tree, ...]] = {
     "positive": (Is("m", "exact", 2), Is("m", "gt", 1), Is("m", "in", (1, 3, LARGE))),
@@ -144,7 +144,7 @@ class Declaration(NamedTuple):
 
     @property
     def index_names(self) -> tuple[str, ...]:
-        """What the indexes of ``specs`` are called."""
+        """Return the names of the indexes of ``specs``."""
         return tuple(spec.columns[0] if spec.computed else f"i{at}" for at, spec in enumerate(self.specs))
 
     @property
@@ -231,7 +231,7 @@ def model_of(declaration: Declaration) -> type[KvModel]:
 
 
 class Names:
-    """What names mean for the records of one member; see ``tests.query.oracle.Reader``."""
+    """The meaning of names for the records of one member; see ``tests.query.oracle.Reader``."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._folds = {"b": FOLDS[declaration.fold_b], "t": FOLDS[declaration.fold_t]}

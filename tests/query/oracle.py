@@ -1,4 +1,4 @@
-"""What queries mean, in plain Python over lists; nothing of the package is used but the objects.
+"""The meaning of queries, in plain Python over lists; nothing of the package is used but the objects.
 
 A filter with ``&``, ``|`` and ``~`` is a tree of ``Is``, ``Both``, ``Either`` and ``Neg``. What a name means for a
 record, folded and nested values included, is told by a ``Reader``.
@@ -91,14 +91,14 @@ Tree: TypeAlias = Is | Both | Either | Neg
 
 
 class Reader(Protocol):
-    """What names of a model mean."""
+    """The meaning of the names of a model."""
 
     def value(self, record: Any, name: str) -> Any:
         """The value to compare, folded if the field is; a list, a set or None for a field with several values."""
         ...
 
     def fold(self, name: str) -> Callable[[Any], Any]:
-        """What is done to operands before they are compared."""
+        """Return the operands in the form in which they are compared."""
         ...
 
     def many(self, name: str) -> bool:

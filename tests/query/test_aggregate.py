@@ -434,6 +434,7 @@ def test_groups_by_other_orders(store: tuple[Any, WatchedEngine]):
     assert list(pairs[0]) == ["kind", "country", "count"]
 
 
+@pytest.mark.fast_kinds
 def test_an_index_that_is_named_is_the_only_source(store: tuple[Any, WatchedEngine]):
     sales, engine = store
     engine.meter.reset()

@@ -215,7 +215,7 @@ def walked_back(query: Any, size: int, pages: list[list[Any]]) -> list[list[Any]
 
 
 def what_is_read_agrees(engine: WatchedEngine, query: Any) -> None:
-    """What ``explain(analyze=True)`` tells is what the engine has counted."""
+    """The figures of ``explain(analyze=True)`` are those that the engine has counted."""
     engine.meter.reset()
     analysis = query.explain(analyze=True).analysis
     assert analysis.batches == engine.meter.reads
@@ -238,7 +238,7 @@ def fields_agree(member: Member, query: Any, expected: list[Any], counts: Counte
 
 
 def counters_agree(member: Member) -> None:
-    """What aggregate indexes count, group by group, is what Python counts."""
+    """The counts of aggregate indexes are those of Python, group by group."""
     for spec in member.declaration.specs:
         if spec.kind != "aggregate" or spec.where is not None or set(spec.names) & set(MANY):
             continue

@@ -82,6 +82,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.fast_kinds
 @given(
     st.lists(st.builds(dict, **FIELDS), max_size=12),
     st.sampled_from(NAMED).flatmap(lambda fields: st.builds(dict, **{field: FIELDS[field] for field in fields})),
@@ -166,6 +167,7 @@ def at_once(context: Any, db: Database, lookups: dict[str, Any]) -> Any:
     return done.value.value
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize(
     ("ask", "rows"),
     [

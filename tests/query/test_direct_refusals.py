@@ -29,7 +29,7 @@ class City(KvModel, collection="cities"):
 
 
 class LaterCity(KvModel, collection="cities"):
-    """What the next release declares."""
+    """The declaration of the next release."""
 
     id: PrimaryKey[int]
     code: Unique[str]

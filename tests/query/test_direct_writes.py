@@ -100,7 +100,7 @@ def mutated(fields: dict[str, Any]) -> Callable[[KvModel], None]:
 
 
 def foreign(db: Database, number: int, change: dict[str, Any] | None) -> Any:
-    """What another program may put under the key of a record."""
+    """Return a row that another program may put under the key of a record."""
     key = ("people", number)
     stored = db.kv.get(key).value
     if change is None or not isinstance(stored, dict):
@@ -144,7 +144,7 @@ def outcome(db: Database, step: tuple[str, Any, Any], model: type[Any]) -> Any:
 def story(
     steps: list[tuple[str, Any, Any]], engine: Engine | None = None, model: type[Any] = Person
 ) -> tuple[list[Any], list[Row]]:
-    """What each step ended with, and what is stored at last."""
+    """Return the outcome of each step, and the stored rows at the end."""
     engine = engine or MemoryEngine(clock=lambda: NOW)
     db = Database.from_engine(engine, DatabaseCore((model,)))
     begun = [("create", number, {"email": email, "name": "x"}) for number, email in enumerate(("a", None, "b"))]

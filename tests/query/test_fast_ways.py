@@ -162,7 +162,7 @@ def found_again(records: Any, step: Step, run: Run) -> Any:
 
 
 def written_and_counted(records: Any, step: Step, run: Run) -> Any:
-    """What was written just now is counted, in a transaction too."""
+    """Count records that were written just before, in a transaction too."""
     before = [run(records.all().count()), run(records.filter(x=step.fields.get("x", "d")).exists())]
     written = outcome(records, step.as_verb("remove" if step.number % 3 == 0 else "save new"), run)
     queries = (records.all(), records.filter(x=step.fields.get("x", "d")))
@@ -272,7 +272,7 @@ def spoil(db: Database, step: Step) -> str:
 
 
 def told(found: Any) -> Any:
-    """What can be compared of a result, with all that an object remembers, or of an error, with all that it says."""
+    """Return the comparable parts of a result, with the state of objects, or of an error, with its attributes."""
     if isinstance(found, Exception):
         said = {name: repr(getattr(found, name)) for name in getattr(found, "attributes", ()) if name != "elapsed_s"}
         return type(found), str(found) if "elapsed_s" not in str(found) else "", said, getattr(found, "__notes__", None)

@@ -58,7 +58,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 
 def outcome(get: Callable[[], Any]) -> object:
-    """What a call gives: the object with its state, or the error."""
+    """Return the result of a call: the object with its state, or the error."""
     try:
         found = get()
     except Exception as error:  # noqa: BLE001 - whatever it is, both have to raise it
@@ -124,6 +124,7 @@ def test_what_is_damaged_or_gone_is_told_as_the_flow_tells_it(db: Database):
         both(db, Guest, badge=-number)
 
 
+@pytest.mark.fast_kinds
 def test_a_guess_that_leads_elsewhere_is_told_as_the_flow_tells_it(db: Database):
     assert db[Guest].get(email="300@x.org").id == 300
     context, schema = db[Guest]._runner.context, db[Guest]._runner.schema
@@ -162,6 +163,7 @@ def test_what_is_kept_ends_with_its_header(engine: str, tmp_path: Path):
         assert db[Guest].get(301).id == 301
 
 
+@pytest.mark.fast_kinds
 def test_a_record_that_is_plainly_there_takes_one_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with Database(str(tmp_path / "g.db"), models=[Guest]) as db:
         for number in (300, 301):

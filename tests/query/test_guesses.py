@@ -92,6 +92,7 @@ def test_a_guess_that_leads_to_a_damaged_record_is_not_what_is_reported(db: Data
         db[Person].get(email="255@x.org")
 
 
+@pytest.mark.fast_kinds
 def test_an_answer_that_took_every_guess_for_the_owner_would_miss_records(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ):
@@ -121,6 +122,7 @@ def test_what_a_slot_is_like_is_learned_from_its_owner():
     assert follow([[Row(b"s", b"v", 0, b"", None)]]) == [ReadRange(b"k")]
 
 
+@pytest.mark.fast_kinds
 def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
     with Database(str(tmp_path / "g.db"), models=[Person]) as db:
         for number in (1, 2, 300, 400, 500):
@@ -171,6 +173,7 @@ def misses_of(db: Database, numbers: Sequence[int]) -> int:
     return missed
 
 
+@pytest.mark.fast_kinds
 def test_numbers_of_several_lengths_are_guessed_once_they_are_known(db: Database):
     numbers = [number for number in IDS if number not in (1, 2, 127, 2**32)]
     order = random.Random(1)
@@ -183,6 +186,7 @@ def test_numbers_of_several_lengths_are_guessed_once_they_are_known(db: Database
     assert misses_of(db, [65_536, 2**31, 65_536, 100_000, 2**31, 100_000]) == 2
 
 
+@pytest.mark.fast_kinds
 def test_a_guess_that_comes_true_again_takes_the_place_of_another_one_for_its_length(db: Database):
     misses_of(db, [256] * 3)
     likely = guesses_of(db, Person, email="1@x.org")
@@ -192,6 +196,7 @@ def test_a_guess_that_comes_true_again_takes_the_place_of_another_one_for_its_le
     assert (likely.guess, likely.others) == (usual, {})
 
 
+@pytest.mark.fast_kinds
 def test_keys_of_many_lengths_are_guessed_by_the_last_one_that_was_learned(db: Database):
     names = ["x" * length for length in range(33, 60)]
     for name in ("short", *names):

@@ -139,6 +139,7 @@ def outcome(db: Database, flow: AnyFlow[Any]) -> Any:
         return type(error), str(error)
 
 
+@pytest.mark.fast_kinds
 def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, WatchedEngine]):
     db, engine = store
     runner: Any = db[Jar]._runner
@@ -166,6 +167,7 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
     assert short["counts"] > 400
 
 
+@pytest.mark.fast_kinds
 def test_a_prepared_plan_is_the_one_that_planning_again_gives(store: tuple[Database, WatchedEngine]):
     runner: Any = store[0][Jar]._runner
     store[0][Jar].first()
@@ -220,6 +222,7 @@ def test_orders_are_remembered_and_wrong_ones_refused_each_time(store: tuple[Dat
             jars.order_by(3)  # type: ignore[arg-type] # what a caller without a checker may pass
 
 
+@pytest.mark.fast_kinds
 def test_the_first_results_are_one_read_and_a_number_is_one_count(store: tuple[Database, WatchedEngine]):
     db, engine = store
     red = db[Jar].filter(color="red")
@@ -315,7 +318,7 @@ def test_a_transaction_is_planned_and_sees_its_own_writes():
 
 
 class Can(KvModel, collection="cans"):
-    """What the plan decides by an operand, and what counters tell."""
+    """The plan decides by an operand, or reads counters."""
 
     id: PrimaryKey[int]
     kind: str

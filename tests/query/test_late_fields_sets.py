@@ -154,6 +154,7 @@ def has_its_set(one: object) -> bool:
     return True
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("model", MODELS)
 def test_whatever_asks_for_the_fields_set_of_an_object_finds_it(model: type[Any]):
     with filled(model) as db:

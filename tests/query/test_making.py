@@ -194,7 +194,7 @@ def changed(document: dict[str, Any], damage: str) -> dict[str, Any]:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call gives, with what its objects remember; or its error with all that it says."""
+    """Return the result of a call with the state of its objects, or its error with all attributes."""
     try:
         found = call()
     except KvModelsError as error:
@@ -253,6 +253,7 @@ def listed(asked: Any) -> list[Any]:
     return [outcome(asked.to_list), outcome(lambda: asked.page(size=3).items)]
 
 
+@pytest.mark.fast_kinds
 def test_the_short_ways_are_taken():
     with Database("memory://", models=[*MAKERS]) as db:
         for model, make in MAKERS.items():
@@ -263,6 +264,7 @@ def test_the_short_ways_are_taken():
             assert isinstance(lookup.get(context, schema, (), {"email": one.email}), OneLookup)
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_many_rows_at_once_are_what_each_of_them_is(engine, damage, url_of):
@@ -343,6 +345,7 @@ class TypeAdapterOfDefects:
     validate_python = broken
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("place", DEFECTS)
 def test_a_defect_of_a_loader_is_raised_and_does_not_merely_make_it_slow(place, monkeypatch):
     class Jug(KvModel, collection="jugs"):

@@ -62,7 +62,7 @@ FIELD_OF = {
 
 
 def rank(value: Any) -> Any:
-    """What Python compares; the scope of an address, which it leaves out, comes after the address."""
+    """Return the value that Python compares; the scope of an address, which it leaves out, comes after the address."""
     return (int(value), value.scope_id or "") if isinstance(value, IPv6Address) else value
 
 

@@ -22,7 +22,7 @@ from tests.query.shelves import ORDERS, Book, books, filters
 
 
 def live_of(db: Database, model: type[KvModel]) -> LiveCollection:
-    """What the database knows of a collection now."""
+    """Return the present state of a collection in the database."""
     runner = db[model]._runner
 
     def flow() -> Any:
@@ -113,6 +113,7 @@ def test_what_a_decision_depends_on_is_part_of_the_shape(live: LiveCollection):
     assert plan_query(asked(live, Q(year=1) | Q(year=2, rating=2)), live).combine == "merge"
 
 
+@pytest.mark.fast_kinds
 def test_refusals_are_not_remembered_and_decisions_are_bounded(live: LiveCollection):
     live.compiled.plans.clear()
     for _ in range(3):

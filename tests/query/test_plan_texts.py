@@ -1,4 +1,4 @@
-"""What plans tell people: eight shapes of queries word for word, as text and as the tree that rich draws."""
+"""Texts of plans: eight shapes of queries word for word, as text and as the tree that rich draws."""
 
 from __future__ import annotations
 

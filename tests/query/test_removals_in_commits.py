@@ -79,6 +79,7 @@ def test_both_ways_tell_and_store_the_same(steps: list[tuple[str, Any, Any]]):
         assert told() == short
 
 
+@pytest.mark.fast_kinds
 def test_a_removal_is_one_commit_without_a_read(monkeypatch: pytest.MonkeyPatch):
     engine, db = watched()
     monkeypatch.setattr(engine, "read", None)  # nobody may ask for it
@@ -86,6 +87,7 @@ def test_a_removal_is_one_commit_without_a_read(monkeypatch: pytest.MonkeyPatch)
     assert [type(outcome) for outcome in engine.outcomes] == [Committed]
 
 
+@pytest.mark.fast_kinds
 def test_what_somebody_else_has_written_meanwhile_is_no_conflict():
     engine, db = watched(attempts=1)
     engine.rivals = [lambda: db[Place].patch(1, name="two")]
@@ -136,6 +138,7 @@ def nothing_goes_that_has_entries_which_the_program_does_not_know() -> None:
     assert db[Place].get(1).name == "one"
 
 
+@pytest.mark.fast_kinds
 def test_nothing_goes_that_has_entries_which_the_program_does_not_know():
     nothing_goes_that_has_entries_which_the_program_does_not_know()
 
@@ -152,6 +155,7 @@ def test_a_removal_that_does_not_check_the_header_is_convicted(monkeypatch: pyte
         nothing_goes_that_has_entries_which_the_program_does_not_know()
 
 
+@pytest.mark.fast_kinds
 def test_an_attempt_that_met_another_header_counts():
     engine, db = watched(attempts=1)
     engine.rivals = [another_collection(engine)]
@@ -165,6 +169,7 @@ def test_an_attempt_that_met_another_header_counts():
     assert db.check().ok
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize(
     ("limit", "sizes"),
     [
@@ -198,6 +203,7 @@ def test_an_operation_over_a_limit_is_refused_as_the_full_way_refuses_it(
     assert short[-1] == (True, 1)
 
 
+@pytest.mark.fast_kinds
 def test_a_large_record_is_read_before():
     engine, db = watched()
     db[Place].create(id=2, name="two", text="x" * simple.LARGEST_AWAITED)

@@ -1,4 +1,4 @@
-"""What no index answers is tested on records, whatever its operands are, and a plan tells it from what is read."""
+"""Conditions that no index answers are tested on records, whatever their operands are, and plans show them apart."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def reads(db):
     return found
 
 
+@pytest.mark.fast_kinds
 def test_a_page_of_three_values_is_one_read_that_says_what_follows(db):
     db[Account].filter(city="Bonn").first()
     reads(db)

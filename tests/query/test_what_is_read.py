@@ -29,6 +29,7 @@ def stores() -> list[tuple[Database, WatchedEngine]]:
 Ask = Callable[[Any], Any]
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize(
     ("ask", "reads", "rows", "followed"),
     [
@@ -68,6 +69,7 @@ def test_what_is_read_does_not_depend_on_the_size_of_the_collection(
     assert found[0] == found[1] or "last" in str(ask) or rows == 1
 
 
+@pytest.mark.fast_kinds
 def test_a_later_page_reads_as_much_as_the_first(stores: list[tuple[Database, WatchedEngine]]):
     for db, engine in stores:
         asked = db[Person].filter(color="red")
@@ -78,6 +80,7 @@ def test_a_later_page_reads_as_much_as_the_first(stores: list[tuple[Database, Wa
             assert engine.meter == Meter(reads=1, rows=21, followed=21, bytes=engine.meter.bytes)
 
 
+@pytest.mark.fast_kinds
 def test_count_is_one_request_that_reads_no_row(stores: list[tuple[Database, WatchedEngine]]):
     db, engine = stores[1]
     for asked, number in (

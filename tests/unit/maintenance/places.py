@@ -50,7 +50,7 @@ def watched(*models: Any) -> tuple[RecordingEngine, Database]:
 
 
 def keys(write: AtomicWrite, kind: type[Any] | None = None) -> set[str]:
-    """What the mutations of a write concern: the first part of each key, of a counter what it counts."""
+    """Return the subjects of the mutations of a write: the first part of each key, of a counter the counted values."""
     found = set()
     for mutation in write.mutations:
         if kind is None or isinstance(mutation, kind):

@@ -1,4 +1,4 @@
-"""What a check of entries computes, and what it says that it has not compared."""
+"""A check of entries reports differences, and lists the parts that it has not compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiler adds to the counters of aggregate indexes: folded over a commit, exact, and never checked."""
+"""The compiler adds to the counters of aggregate indexes: folded over a commit, exact, and never checked."""
 
 from __future__ import annotations
 

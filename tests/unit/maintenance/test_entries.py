@@ -1,4 +1,4 @@
-"""What the compiler writes for covering, multi-valued and partial entries, and what it leaves alone."""
+"""The compiler writes covering, multi-valued and partial entries only if they differ."""
 
 from __future__ import annotations
 

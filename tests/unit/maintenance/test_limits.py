@@ -1,4 +1,4 @@
-"""What one operation cannot take is refused before anything is written, by an error that names limit and index."""
+"""A write beyond a limit is refused before anything is written, by an error that names limit and index."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ TOO_LARGE: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "value": ({"words": many(70, 950)}, "max_value_bytes", None),
     "group": ({"groups": ["x" * 2_100]}, "max_key_bytes", "pages.per_group"),
 }
-"""What is stored, and the limit that it is over, with the index that is to blame."""
+"""Writes with the limit that each exceeds, and the index that causes it."""
 
 WRITES: dict[str, Callable[[Any, dict[str, Any]], object]] = {
     "create": lambda pages, values: pages.create(id=2, **values),

@@ -138,6 +138,7 @@ def slots(at: Place, document: Any, pk: bytes) -> list[bytes]:
     return [check.key for check in found.checks[2:]]
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize(("model", "objects"), [(Member, members), (Badge, badges), (Setting, settings_)])
 def test_a_change_compiles_to_the_same_operation(model: type[KvModel], objects: st.SearchStrategy[Any]):
     at = place(model)
@@ -155,6 +156,7 @@ def test_a_change_compiles_to_the_same_operation(model: type[KvModel], objects: 
     compare()
 
 
+@pytest.mark.fast_kinds
 @seed(20261121)
 @given(st.lists(st.tuples(st.none() | members, st.none() | members), max_size=6), st.booleans())
 def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[tuple[Any, Any]], read: bool):
@@ -186,6 +188,7 @@ def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[t
         assert sorted(short.write.mutations) == sorted(full.write.mutations)
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize(("model", "objects"), [(Member, members), (Badge, badges), (Setting, settings_)])
 def test_inserts_compile_by_columns_to_the_same_operation(model: type[KvModel], objects: st.SearchStrategy[Any]):
     at = place(model)
@@ -219,6 +222,7 @@ def test_inserts_compile_by_columns_to_the_same_operation(model: type[KvModel], 
     compare()
 
 
+@pytest.mark.fast_kinds
 def test_what_an_index_or_a_key_cannot_hold_is_not_compiled_by_columns():
     at = place(Member)
     codec = at.db._core.context.codec
@@ -232,6 +236,7 @@ def test_what_an_index_or_a_key_cannot_hold_is_not_compiled_by_columns():
         assert compiler.packed_keys([document, {**document, "id": key}]) is None
 
 
+@pytest.mark.fast_kinds
 def test_the_document_of_another_record_is_left_to_the_compiler():
     at = place(Member)
     document = at.live.schema.prepare(Member(id=1, email="a", city="b")).document
@@ -240,6 +245,7 @@ def test_the_document_of_another_record_is_left_to_the_compiler():
     assert removed(at, other, {**document, "id": 2}) is not None
 
 
+@pytest.mark.fast_kinds
 def test_only_equal_texts_and_integers_are_taken_for_unchanged():
     at = place(Member)
     pk = at.live.layout.pack((1,))
@@ -250,6 +256,7 @@ def test_only_equal_texts_and_integers_are_taken_for_unchanged():
         assert replaced(at, pk, document, wrong) is None
 
 
+@pytest.mark.fast_kinds
 def test_what_an_index_cannot_hold_is_left_to_the_compiler():
     at = place(Member)
     pk = at.live.layout.pack((1,))
