@@ -1,1 +1,1 @@
-"""What kvmodels costs, beside hand-written code on the same stores and beside other libraries: ``make bench``."""
+"""The cost of kvmodels, compared with hand-written code on the same stores and with other libraries: ``make bench``."""

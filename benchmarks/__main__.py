@@ -51,7 +51,7 @@ def part_of_a_name(text: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command understands."""
+    """Return the parser of the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks", description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
         "part",
@@ -90,7 +90,7 @@ def arguments(said: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def parts_of(given: argparse.Namespace) -> Sequence[str]:
-    """What is to be done."""
+    """Return the parts to run."""
     said = [given.part] if isinstance(given.part, str) else given.part
     return [*dict.fromkeys(part for word in said for part in (USUAL if word == "usual" else (word,)))]
 

@@ -1,4 +1,4 @@
-"""What kvmodels is meant to reach, and whether a run has reached it.
+"""The aims of kvmodels, and whether a run has reached them.
 
 Rules of this module: an aim is judged on the median of the paired ratios; every row that misses is listed with its
 figure, none is left out.
@@ -51,7 +51,7 @@ class Finding:
     reached: bool
     remark: str = ""
     words: str = "{}"
-    """What the ratio is a ratio of, and which way round."""
+    """The two sides of the ratio, in order."""
 
     @property
     def has_aim(self) -> bool:

@@ -66,7 +66,7 @@ class Account(KvModel, collection="accounts"):
 
 
 class Outcome(NamedTuple):
-    """What a crowd has done: transfers that were stored, transfers that were given up, runs of the function."""
+    """The results of concurrent writers: transfers stored, transfers given up, runs of the function."""
 
     done: int
     given_up: int
@@ -170,7 +170,7 @@ async def set_up(db: AsyncDatabase) -> None:
 
 
 def balance_of(url: str, durability: Durability) -> int:
-    """What the second account has."""
+    """Return the balance of the second account."""
     with Database(url, models=[Account], durability=durability) as db:
         return db[Account].get(2).balance
 
@@ -241,7 +241,7 @@ def floor_set_up(path: str, durability: Durability) -> None:
 
 
 def floor_balance(path: str, durability: Durability) -> int:
-    """What the second account has."""
+    """Return the balance of the second account."""
     with closing(connected(path, durability)) as connection:
         balance: int = connection.execute("SELECT balance FROM accounts WHERE id = 2").fetchone()[0]
     return balance

@@ -1,4 +1,4 @@
-"""What an operation costs as a store grows: the same rows at 10,000, 100,000 and 1,000,000 records.
+"""The cost of an operation as a store grows: the same rows at 10,000, 100,000 and 1,000,000 records.
 
 Rules of this module: the stores of all sizes are filled first and then take turns, row by row; a part deletes what it
 has inserted, so they keep their size.

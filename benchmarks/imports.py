@@ -46,7 +46,7 @@ BESIDE_PYDANTIC: Mapping[str, tuple[str, str]] = {
         f"{PYDANTIC}\nclass User(BaseModel):\n id: int\n email: str\n name: str",
     ),
 }
-"""What else is compared: both packages load their names when they are asked for, and pydantic much of itself with the
+"""Further comparisons: both packages load their names when they are asked for, and pydantic much of itself with the
 first model, so neither the bare import nor that of the names is all that a program waits for."""
 EVERYTHING: Mapping[str, str] = {
     **IMPORTS,
@@ -60,7 +60,7 @@ TIMED = "from time import perf_counter as clock; start = clock()\n{statement}\np
 
 
 def needed_by(columns: Iterable[Column]) -> dict[str, str]:
-    """What some columns import, and always kvmodels and pydantic, which are compared."""
+    """Return the imports of some columns, and always of kvmodels and pydantic, which are compared."""
     libraries = {imported_by(column) for column in columns} | {"kvmodels", "pydantic"}
     return {name: statement for name, statement in EVERYTHING.items() if name.partition(",")[0] in libraries}
 

@@ -1,4 +1,4 @@
-"""What the operating system says about a process and a folder, and how the cores are kept awake.
+"""Memory and disk space as the operating system reports them, and a load that keeps the cores awake.
 
 Rules of this module: no figure is judged or rounded here.
 """
@@ -89,7 +89,7 @@ def give_back() -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """What the files of a store take on disk: blocks, not lengths, because some stores make sparse files."""
+    """Return the bytes on disk of the files of a store: blocks, not lengths, because some stores make sparse files."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 

@@ -16,7 +16,7 @@ from benchmarks.rows import ROWS, Row
 from benchmarks.table import number
 
 ENGINE, DURABILITY = "sqlite", "commit"
-"""What a program gets that chooses nothing."""
+"""The settings of a program that chooses nothing."""
 IN_CHART = ("get", "get_by_email", "list_colour", "page", "insert", "update_indexed")
 LISTS = ("list_colour", "page", "scan")
 SINGLE_WRITES = ("insert", "update_plain", "update_indexed", "update_unique", "delete")

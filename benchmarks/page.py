@@ -111,7 +111,7 @@ def concurrency(results: Results) -> str:
 
 
 def microseconds(results: Results, size: str, row: Row, column: Column) -> Spread | None:
-    """What one operation costs in a store of one size."""
+    """The cost of one operation in a store of one size."""
     return spread([cost * 1e6 for cost in costs(results.growth[size].get(row.name, {}).get(column.name, []))])
 
 
@@ -210,7 +210,7 @@ def introduction(results: Results) -> str:
 
 
 def method(results: Results) -> str:
-    """What is measured, how, on which machine, and when."""
+    """Return the description of the measurement: subject, method, machine and date."""
     return METHOD.read_text("utf-8").format(
         records=results.records,
         rounds=results.rounds,

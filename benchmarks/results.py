@@ -40,14 +40,14 @@ DISTRIBUTIONS = (
 
 @dataclass(slots=True)
 class Results:
-    """What has been measured; each part in a run of its own, or all in one."""
+    """All measurements; each part from a run of its own, or all from one."""
 
     machine: dict[str, str] = field(default_factory=dict)
     records: int = 0
     rounds: int = 0
     figures: Figures = field(default_factory=dict)
     imports: dict[str, list[float]] = field(default_factory=dict)
-    """What is imported, and the milliseconds of each fresh process."""
+    """The imported names, and the milliseconds of each fresh process."""
     concurrency: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
     """Column, ``one`` or ``many`` tasks, round: seconds and commits."""
     growth: dict[str, dict[str, dict[str, list[Sample | None]]]] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def imported_by(column: Column) -> str:
 
 
 def machine(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
-    """What the figures depend on."""
+    """Return the conditions of the figures."""
     found = {
         "processor": processor(),
         "cores": str(os.cpu_count()),

@@ -52,7 +52,7 @@ class Plan:
 
 
 class Asked(Protocol):
-    """What answers requests about a column: its process."""
+    """The process that answers requests about a column."""
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send a request and wait for its answer."""

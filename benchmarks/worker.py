@@ -33,7 +33,7 @@ keeps all that was ever read, and where it is kept a row measures how the alloca
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What one row took, and what its calls returned."""
+    """The time of one row, and the results of its calls."""
 
     seconds: float
     results: list[Any]
@@ -87,7 +87,7 @@ class Store(Protocol):
         ...
 
     def fields(self, obj: Any) -> User:
-        """What an object holds."""
+        """Return the values of an object."""
         ...
 
     def together(self, call: str, keys: Sequence[int], names: Sequence[str]) -> float:
@@ -193,7 +193,7 @@ class AsyncStore:
 
 
 def lines_of(row: str, results: Sequence[Any], fields: Callable[[Any], User]) -> list[str]:
-    """What the calls of a read returned, a line for each object or number."""
+    """Return the results of the calls of a read, a line for each object or number."""
     if row in ("get", "get_by_email"):
         return [line(fields(obj)) for obj in results]
     if row in ("list_colour", "page", "scan"):
@@ -291,7 +291,7 @@ class Worker:
         return {"seconds": took, "done": done}
 
     def age(self, key: int) -> dict[str, Any]:
-        """What the increments have come to."""
+        """Return the sum of the increments."""
         return {"age": self.store.fields(self.store.call("get", key)).age}
 
     def verify(self, taken: Sequence[Any], colours: Sequence[str], emails: Sequence[str]) -> dict[str, Any]:
@@ -330,7 +330,7 @@ class Worker:
         return {"seconds": timing.seconds, "done": len(timing.results)}
 
     def got(self, keys: Sequence[int]) -> dict[str, Any]:
-        """What commits of one key each have left."""
+        """Return the keys left by commits of one key each."""
         return {"digest": digest(str(self.store.call("got", key)) for key in keys)}
 
     def memory(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _user(number: int, chance: random.Random) -> User:
 
 
 def line(user: User) -> str:
-    """What the digest sees of an object."""
+    """Return the values of an object that enter the digest."""
     return "\x1f".join(map(str, user))
 
 
@@ -145,7 +145,7 @@ def digest_of_set(users: Iterable[User]) -> str:
 
 
 class Truth:
-    """What a store must hold, as plain Python: kept beside a column while its rows are run."""
+    """The expected content of a store as plain Python, updated beside a column while its rows are run."""
 
     def __init__(self, users: Sequence[User]) -> None:
         self._users = {user.id: user for user in users}

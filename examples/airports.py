@@ -49,7 +49,7 @@ CONTESTED = ("LSZH", "EGLL", "KJFK", "RJTT")
 ROWS_EACH = 6
 """A record and its entries in five indexes; an airport without an IATA code has an entry under None."""
 INTERRUPTED = 130
-"""What a shell reports for a program that Ctrl-C has ended."""
+"""The exit status that a shell reports for a program that Ctrl-C has ended."""
 
 
 class Airport(KvModel, collection="airports"):

@@ -70,7 +70,7 @@ class Seat(KvModel, collection="seats"):
 
 
 class Event(KvModel, collection="events", discriminator="kind"):
-    """What happens in the house: several classes of records in one collection."""
+    """Events in a house: several classes of records in one collection."""
 
     id: PrimaryKey[int]
     title: Indexed[str]

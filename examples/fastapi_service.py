@@ -30,7 +30,7 @@ from kvmodels.ext.fastapi import AsyncRepo, Lookups, Paging, Precondition, add_e
 
 
 class User(KvModel, collection="users"):
-    """What is stored, and what the service answers with."""
+    """The stored user, which is also the answer of the service."""
 
     id: PrimaryKey[ULID] = Field(default_factory=ULID)
     email: Unique[str] = Field(pattern="@")
@@ -39,11 +39,11 @@ class User(KvModel, collection="users"):
 
 
 class NewUser(Creation[User], extra="forbid"):
-    """What a client sends to create a user."""
+    """The body of a request to create a user."""
 
 
 class UserPatch(Partial[User]):
-    """What a client may change: fields that it does not send stay as they are."""
+    """Changes of a user: fields that the client does not send stay as they are."""
 
 
 Users = AsyncRepo[User]

@@ -166,7 +166,7 @@ def load(places: Repository[Place], count: int = COUNT, seed: int = SEED) -> Non
 
 
 def tell(places: Repository[Place]) -> Iterator[str]:
-    """What a map would ask, each with its answer and its plan."""
+    """Return the questions of a map, each with its answer and its plan."""
     largest = places.filter(country="AA").order_by("-population")[:5]
     yield "the largest places of a country, from the entries alone"
     yield f"  {list(largest.values_list('name', 'population'))}"

@@ -226,7 +226,7 @@ def break_rules(albums: Repository[Album], loans: Repository[Loan], first: Album
 
 
 def titles(albums: list[Album]) -> list[str]:
-    """What most steps print."""
+    """Return the text that most steps print."""
     return [album.title for album in albums]
 
 
@@ -304,7 +304,7 @@ def read_in_pieces(albums: Repository[Album]) -> None:
 
 
 def show_plans(albums: Repository[Album]) -> None:
-    """What a query will read, and what it has read."""
+    """Show the plan of a query, and its reads."""
     chapter("Plans")
     print(albums.filter(genre=Genre.JAZZ).order_by("-released")[:1].explain())
     print(albums.filter(Album.genre.in_([Genre.JAZZ, Genre.FOLK])).order_by("-released").explain(analyze=True))
@@ -312,7 +312,7 @@ def show_plans(albums: Repository[Album]) -> None:
 
 
 def meet_refusals(albums: Repository[Album]) -> None:
-    """What no index serves, and the two ways to have it all the same."""
+    """Show a query that no index serves, and two ways to run it."""
     chapter("What is refused when reading")
     old = albums.filter(released__lt=1900)
     try:

@@ -57,7 +57,7 @@ class Tally(KvModel, collection="tallies"):
 
 @dataclass
 class Ledger:
-    """What the store has answered to one writer.
+    """The answers of the store to one writer.
 
     Attributes:
         made, refused, unknown: numbers of orders.

@@ -36,7 +36,7 @@ PROGRESS = ("header", "build", "drop", "migration", "bulk")
 
 
 class Story(NamedTuple):
-    """What is done to a store.
+    """A kind of write to a store.
 
     Attributes:
         work: carries everything out, or the rest of it; calls its second argument after each batch.
@@ -48,7 +48,7 @@ class Story(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What became of the processes.
+    """The end of the processes.
 
     Attributes:
         places: how far the work was each time one was killed; see ``place``.

@@ -56,7 +56,7 @@ LACKS = {
 
 
 LACKING: dict[str, Any] = {"clock": None, "value_encodings": frozenset({1, 2, 3, 4})}
-"""What a trait is without its capability, where that is not false; 4 is the number of msgpack."""
+"""The value of a trait without its capability, where that is not false; 4 is the number of msgpack."""
 
 
 class RefusedRequestError(AssertionError):

@@ -248,7 +248,7 @@ class _Audit:
                     self._want(spec, index, record, primary_key)
 
     def _computed(self, spec: CollectionSpec, record: Entry, primary_key: tuple[Any, ...]) -> None:
-        """What the record stores of functions of its fields, against what they give."""
+        """Compare the stored values of functions with those of the record's fields."""
         stored = record.value.get("$kv", {}).get("c", {})
         for name, column in spec.computed.items():
             if column.stored_as not in stored:

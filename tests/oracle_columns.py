@@ -79,7 +79,7 @@ def _decimal_part(value: Decimal) -> bytes:
 
 
 def stored_form(value: Any) -> Any:
-    """What a document stores of a Python value of a column."""
+    """Return the stored form of a Python value of a column."""
     if isinstance(value, Enum):
         return stored_form(value.value)
     if isinstance(value, timedelta):

@@ -1,4 +1,4 @@
-"""What a model declares, as plain test data for the oracle: read from annotations and ``Meta``, never from a schema.
+"""The declaration of a model as plain data for the oracle: read from annotations and ``Meta``, never from a schema.
 
 Conditions of partial indexes are evaluated here on stored documents, with neither the parser of filters nor the spans
 of packed parts of the library.
@@ -78,7 +78,7 @@ class CollectionSpec:
 
 
 def values_at(document: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
-    """What is found by walking a path through nested maps, None where the way ends early.
+    """Return the values along a path through nested maps, None where the path ends early.
 
     Behind a list, or in one, None is no value: there is none, unless the list itself is None.
     """
@@ -100,7 +100,7 @@ def _spread(held: Any) -> list[Any]:
 
 
 class _Shape(NamedTuple):
-    """What an annotation says of a column: its type, whether it may be None or several, and a model to walk into."""
+    """The column of an annotation: its type, whether it may be None or several, and a nested model."""
 
     kind: str | None
     nullable: bool = False

@@ -46,7 +46,7 @@ def section(text: str, title: str) -> str | None:
 
 
 def incomplete(name: str, function: Callable[..., Any]) -> list[str]:
-    """What the docstring of a facade's method leaves out."""
+    """Return the parts that the docstring of a facade's method lacks."""
     text = inspect.getdoc(function) or ""
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.name not in {"self", "cls"}]

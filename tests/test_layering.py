@@ -128,7 +128,7 @@ def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def direction_violations(here: tuple[str, ...], tree: ast.AST) -> list[str]:
-    """What the module with the dotted path ``here``, below the package, imports against the rules."""
+    """Return the imports of the module with the dotted path ``here``, below the package, that break the rules."""
     top = here[0]
     rank = rank_of(top)
     if rank is None:
@@ -196,7 +196,7 @@ def deferred_imports(tree: ast.AST) -> list[str]:
 
 
 def imports_for_checkers(tree: ast.AST) -> dict[str, list[str]]:
-    """What is imported below ``if TYPE_CHECKING``: names by module."""
+    """Return the imports below ``if TYPE_CHECKING``: names by module."""
     found: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:

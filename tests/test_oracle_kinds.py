@@ -89,7 +89,7 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "word": {("ada", *PK): b"", ("lovelace", *PK): b""},
     "birthday": {("lynx/02-29",): [*PK]},
 }
-"""What the record with every value has in every index, written down by hand; ``shown`` holds copies of it."""
+"""The entries of the record with every value in every index, written by hand; ``shown`` holds copies of it."""
 
 BARE_HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "name": {("bo", "east", 2): b""},

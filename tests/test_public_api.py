@@ -1,4 +1,4 @@
-"""What `import kvmodels` offers, pinned: a name comes or goes only together with this list."""
+"""The names of `import kvmodels`, pinned: a name is added or removed only together with this list."""
 
 from __future__ import annotations
 

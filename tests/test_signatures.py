@@ -39,7 +39,7 @@ def plain(annotation: Any) -> str:
 
 
 def returned(function: Callable[..., Any]) -> str:
-    """What a caller holds in the end: an awaited coroutine's result, an iterator's kind and items."""
+    """Return the result type of a call: of an awaited coroutine its result, of an iterator its kind and items."""
     text = plain(inspect.signature(function).return_annotation)
     return re.sub(r"^Awaited\[(.*)\]$", r"\1", text)
 

@@ -14,6 +14,7 @@ WORDS = re.compile(
     r"\b(nobody|somebody|anew|for ever|goes? on|went on|dear|company|tells? (?:what|which|where|how|whether))\b",
     re.IGNORECASE,
 )
+DOCSTRINGS = re.compile(r'^ *r?"""(\S.*?)(?:"""|$)', re.MULTILINE)
 OPENINGS = re.compile(r"(What|That of|The ones? (?:that|which|of)|Whatever)\b", re.IGNORECASE)
 
 
@@ -33,6 +34,11 @@ def riddles_of_docstrings(tree: ast.AST) -> list[str]:
     return found
 
 
+def riddle_openings(source: str) -> list[str]:
+    """Return the first lines of docstrings, those of constants included, that describe by a riddle."""
+    return [first for first in DOCSTRINGS.findall(source) if OPENINGS.match(first)]
+
+
 def riddles_of_page(text: str) -> list[str]:
     """Return the riddles of a page outside of its code."""
     return riddles(re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL))
@@ -45,6 +51,12 @@ def pages() -> list[Path]:
 
 def test_first_lines_of_docstrings_are_no_riddles():
     found = {shown(path): texts for path in python_files() if (texts := riddles_of_docstrings(parse(path)))}
+    assert not found
+
+
+def test_no_docstring_of_the_repository_opens_with_a_riddle():
+    paths = python_files(*(REPOSITORY / folder for folder in ("kvmodels", "benchmarks", "tests", "tools", "examples")))
+    found = {shown(path): texts for path in paths if (texts := riddle_openings(path.read_text("utf-8")))}
     assert not found
 
 
@@ -71,6 +83,12 @@ def test_the_check_of_first_lines_notices(line):
 def test_the_check_of_first_lines_lets_plain_ones_pass():
     assert riddles_of_docstrings(sample('def f():\n    """Return the packed primary key of a document."""')) == []
     assert riddles_of_docstrings(sample('"""Key ranges.\n\nWhat follows is nobody\'s first line."""')) == []
+
+
+@pytest.mark.parametrize("line", ["What a reader takes.", "Whatever is left.", "The one that waits."])
+def test_the_check_of_openings_reads_constants_too(line):
+    assert riddle_openings(f'LIMIT = 3\n"""{line}"""') == riddle_openings(f'LIMIT = 3\n"""{line}\n\nMore."""') == [line]
+    assert riddle_openings(f'LIMIT = 3\n"""The limit. {line}"""') == []
 
 
 def test_the_check_of_pages_reads_prose_and_no_code():

@@ -31,7 +31,7 @@ ANSWER_S = 60
 
 
 async def _caught(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """What a coroutine returns, or what it raises: an interrupt would end the loop."""
+    """Return the result of a coroutine, or raise its error: an interrupt would end the loop."""
     try:
         return await coroutine, None
     except BaseException as error:  # noqa: BLE001 - raised in the thread of the caller

@@ -70,7 +70,7 @@ class Specimen(KvModel, collection="specimens"):
 
 
 class Account(KvModel, collection="accounts"):
-    """What most tests need: a key, a unique value, a plain index, a counter."""
+    """A model with the indexes of most tests: a key, a unique value, a plain index, a counter."""
 
     id: PrimaryKey[int]
     email: Unique[str | None] = Field(default=None)

@@ -32,7 +32,7 @@ class Habitat(BaseModel):
 
 
 class Meal(BaseModel):
-    """What somebody gets."""
+    """A present that a person gets."""
 
     food: str
     grams: int = 0
@@ -44,7 +44,7 @@ def initial(name: str) -> str:
 
 
 def words(name: str) -> list[str]:
-    """What a name consists of; a word may be there twice."""
+    """The words of a name; a word may be there twice."""
     return name.casefold().split()
 
 

@@ -1,4 +1,4 @@
-"""What the hand-written floors share: the pydantic model, its msgpack form, and the keys of the rows.
+"""Shared code of the hand-written floors: the pydantic model, its msgpack form, and the keys of the rows.
 
 Rules of this module: as little work as an experienced programmer would do by hand, and no less: every read
 validates, every write validates and packs.
@@ -70,7 +70,7 @@ def email_key(email: str) -> bytes:
 
 
 def colour_prefix(colour: str) -> bytes:
-    """What the index rows of a colour begin with."""
+    """Return the prefix of the index rows of a colour."""
     return b"c" + colour.encode() + b"\0"
 
 

@@ -38,7 +38,7 @@ def row_of(user: User) -> Row:
 
 
 def add_a_year(user: User) -> None:
-    """What the contended update does."""
+    """Make the contended update."""
     user.age += 1
 
 
@@ -151,7 +151,7 @@ class KvModelsAsyncSession:
         return await self.database.kv.set(("tasks", key), text)
 
     async def got(self, key: int) -> object:
-        """What ``put`` has put there."""
+        """Return the object that ``put`` has stored."""
         return (await self.database.kv.get(("tasks", key))).value
 
     def fields(self, obj: User) -> Row:

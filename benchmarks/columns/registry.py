@@ -38,7 +38,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """What the tables say."""
+        """Return the name in the tables."""
         return f"{self.family}, {self.engine}"
 
     @property

@@ -1,4 +1,4 @@
-"""What a column must be able to do, synchronously and asynchronously.
+"""The operations of a column, synchronous and asynchronous.
 
 Rules of this module: types only. A session is an open store; every method that writes is one transaction of its own,
 and ``insert_many`` is one for the batch that it is given. What a method returns is what the library hands its users:
@@ -74,7 +74,7 @@ class Session(Protocol):
         ...
 
     def fields(self, obj: Any) -> User:
-        """What an object holds."""
+        """Return the values of an object."""
         ...
 
     def beside(self) -> AbstractContextManager[Self]:

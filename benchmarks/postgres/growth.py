@@ -1,4 +1,4 @@
-"""What get and page cost with 10,000 and 1,000,000 records, and writes beside a snapshot that is 20,000 commits old.
+"""The cost of get and page with 10,000 and 1,000,000 records, and of writes beside a snapshot 20,000 commits old.
 
 Rules of this module: the sizes take turns, with the same number of calls in each turn, and the median of the rounds is
 shown. The snapshot is a transaction that has read and stays open.

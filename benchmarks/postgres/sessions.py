@@ -19,7 +19,7 @@ CREATE TABLE people (id int8 PRIMARY KEY, email text NOT NULL UNIQUE, city text 
     visits int4 NOT NULL);
 CREATE INDEX ON people (city, id);
 """
-"""What one would make by hand; SQLModel and Django use the same tables."""
+"""Tables as a program would make them by hand; SQLModel and Django use the same ones."""
 
 Operation = Callable[[int], Any]
 """One call with a number. An asynchronous side returns an awaitable."""

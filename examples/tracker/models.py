@@ -1,4 +1,4 @@
-"""What the tracker stores, and the bodies of its requests."""
+"""The records of the tracker, and the bodies of its requests."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from kvmodels.limits import Limits
 CommitFault = Literal[
     "lose_answer", "lose_request", "repeat", "land_before_next", "land_after_next", "hold", "delay", "refuse"
 ]
-"""What can happen to a commit:
+"""The faults of a commit:
 
 - ``lose_answer``: it is applied, and CommitUnknownError raised.
 - ``lose_request``: it never arrives, and CommitUnknownError is raised.
@@ -43,7 +43,7 @@ CommitFault = Literal[
 """
 
 ReadFault = Literal["refuse", "delay"]
-"""What can happen to a read: EngineError, or ``delay()`` first."""
+"""The faults of a read: EngineError, or ``delay()`` first."""
 
 CommitPlan = Callable[[AtomicWrite], CommitFault | None] | Iterable[CommitFault | None]
 ReadPlan = Callable[[Sequence[ReadRange]], ReadFault | None] | Iterable[ReadFault | None]

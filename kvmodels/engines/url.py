@@ -77,7 +77,7 @@ OPTIONS = {
         "user",
     ),
 }
-"""What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
+"""The options of each engine besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
 ENGINES = {
     MEMORY: "the engine in memory",

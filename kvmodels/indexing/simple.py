@@ -41,7 +41,7 @@ _LARGEST: Final = 1 << 63
 """Every column of integers holds one of a smaller magnitude."""
 
 UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
-"""What packing raises for a document that an index cannot hold."""
+"""Errors of packing a document that an index cannot hold."""
 
 _Entries = list[tuple[bytes, bool]]
 """The key that a document has in each index, in their order, and whether it is a slot; an empty key for nothing."""

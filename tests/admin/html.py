@@ -8,7 +8,7 @@ VOID = frozenset({"meta", "link", "input", "img", "br", "hr"})
 
 
 class ParsedPage(HTMLParser):
-    """What a browser would send and show."""
+    """The fields of a page, as a browser would send and show them."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""What a process uses is what is in memory, without what its allocators keep free."""
+"""The memory of a process is its memory in use, without the free memory of its allocators."""
 
 from __future__ import annotations
 

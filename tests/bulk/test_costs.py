@@ -1,4 +1,4 @@
-"""What bulk writes ask of an engine: by batches, never by records."""
+"""Bulk writes make requests by batches, never by records."""
 
 from __future__ import annotations
 

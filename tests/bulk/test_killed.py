@@ -68,7 +68,7 @@ def create(db: Database, tell: Tell | None = None) -> Any:
 
 
 def update(db: Database, tell: Tell | None = None) -> Any:
-    """What was not done is loaded as it was."""
+    """Records that were not reached are as they were loaded."""
     loaded = db[Part].to_list()
     for part in loaded:
         part.shelf += 10

@@ -57,7 +57,7 @@ def test_a_refusal_is_an_error_after_which_it_goes_on(name: str):
 
 
 def result_notes(error: Exception) -> list[str]:
-    """What was added to an error."""
+    """Return the notes of an error."""
     return list(getattr(error, "__notes__", ()))
 
 

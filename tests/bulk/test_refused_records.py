@@ -32,7 +32,7 @@ from kvmodels.errors import KeyTooLargeError, OperationTooLargeError
 
 
 class VetoError(Exception):
-    """What hooks of these tests raise."""
+    """The error of hooks in these tests."""
 
 
 class Part(KvModel, collection="parts"):

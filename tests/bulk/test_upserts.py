@@ -42,7 +42,7 @@ def accounts_db(**options: Any) -> Database:
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What calls return or raise that are made by threads at one moment."""
+    """Return the results or errors of calls that threads make at one moment."""
     barrier = threading.Barrier(len(calls))
     results: list[Any] = [None] * len(calls)
 

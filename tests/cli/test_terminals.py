@@ -75,7 +75,7 @@ STAMP = re.compile(r'"versionstamp": "\w+"')
 
 
 class Spoken(NamedTuple):
-    """What a command printed."""
+    """Return the output of a command."""
 
     code: int
     text: str

@@ -59,7 +59,7 @@ _SUMS: dict[int, Any] = {MutationType.SUM: "sum", MutationType.MIN: "min", Mutat
 
 
 class Request(NamedTuple):
-    """What the server received."""
+    """The requests that the server received."""
 
     path: str
     headers: Mapping[str, str]
@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the server answers; without a status it closes the connection, after ``parts`` as well."""
+    """An answer of the server; without a status it closes the connection, after ``parts`` as well."""
 
     status: int | None
     body: bytes = b""

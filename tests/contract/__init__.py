@@ -1,1 +1,1 @@
-"""What every engine must do, whatever it stores in."""
+"""The contract of every engine, whatever it stores in."""

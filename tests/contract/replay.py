@@ -52,7 +52,7 @@ class Journal(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the replay found; ``violations`` is empty for an engine that keeps its promises."""
+    """The findings of the replay; ``violations`` is empty for an engine that keeps its promises."""
 
     commits: int
     reads: int

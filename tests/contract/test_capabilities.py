@@ -1,4 +1,4 @@
-"""What an engine declares, it has; what it does not declare, nobody asks for."""
+"""An engine has the capabilities that it declares, and no others are used."""
 
 from __future__ import annotations
 

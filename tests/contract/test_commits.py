@@ -232,7 +232,7 @@ def test_many_commits_keep_values_of_one_megabyte(engine):
 
 
 def reversed_value(stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
-    """What is stored, backwards; it refuses an odd number of bytes."""
+    """Return the stored value backwards; refuse an odd number of bytes."""
     if stored is not None and len(stored[0]) % 2:
         raise InvalidValueError("odd")
     return (b"", 3) if stored is None else (stored[0][::-1], stored[1])

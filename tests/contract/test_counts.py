@@ -33,7 +33,7 @@ def numbers(engine: Engine, *ranges: ReadRange) -> list[int]:
 
 
 def read_as_counted(source, ranges) -> Counted:
-    """What a count has to say: the lengths of what is read."""
+    """Return the expected counts: the lengths of the ranges that are read."""
     found = source.read(ranges)
     assert isinstance(found, ReadResult)
     return Counted([len(rows) for rows in found.ranges], found.versionstamp)

@@ -1,4 +1,4 @@
-"""What a store holds but for versionstamps, in a form that tells every type apart, and something to put into one."""
+"""The content of a store without versionstamps, in a form that distinguishes every type; content to fill a store."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_backups_of_a_store_that_another_process_writes_are_exact_for_models(tmp
 
 
 def test_a_killed_backup_leaves_no_file_under_its_name(tmp_path):
-    """What it leaves has another name, and the store is as it was."""
+    """A failed backup leaves a file of another name, and the store is unchanged."""
     path = tmp_path / "store.db"
     with open_kv(path, durability="relaxed") as kv:
         for number in range(40):

@@ -35,7 +35,7 @@ class Zoo:
         return self.db.kv.unsafe()
 
     def faults(self) -> list[Fault]:
-        """What the oracle says."""
+        """Return the findings of the oracle."""
         return audit(read_engine(self.db._engine), [SPEC])
 
     def add(self, **values: Any) -> None:
@@ -88,7 +88,7 @@ class House:
         return KINDS_SPEC[self.model].name
 
     def faults(self) -> list[Fault]:
-        """What the oracle says."""
+        """Return the findings of the oracle."""
         return audit(read_engine(self.db._engine), [KINDS_SPEC[self.model]])
 
     def entries(self, index: str, pk: tuple[str, int] | None = None) -> list[Entry]:
@@ -105,7 +105,7 @@ class House:
 
 
 def _owners(entry: Entry) -> set[str]:
-    """What in an entry may be a primary key: the end of its key, its value, or the first part of it."""
+    """Return the parts of an entry that may be a primary key: the end of its key, its value, or its first part."""
     value = entry.value
     return {repr(entry.key[-2:]), repr(value), repr(value[0]) if isinstance(value, list) and value else ""}
 

@@ -1,4 +1,4 @@
-"""What no repair may touch unasked: keys of somebody else under our prefixes, and records that cannot be read."""
+"""A repair leaves keys of others under our prefixes, and unreadable records, unless it is asked to remove them."""
 
 from __future__ import annotations
 

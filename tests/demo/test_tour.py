@@ -18,7 +18,7 @@ from tests.source_tree import REPOSITORY
 MODULES = {"tour": tour, "changes": changes}
 SOURCES = {name: REPOSITORY / "examples" / f"{name}.py" for name in MODULES}
 EXTRAS = ("airportsdata", "fastapi", "hypothesis", "lmdb", "rich", "starlette", "uvicorn", "v8serialize")
-"""What an installation without extras does not have."""
+"""Packages that an installation without extras lacks."""
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:

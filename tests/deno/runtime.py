@@ -45,7 +45,7 @@ def put(file: Path, encoded: Sequence[tuple[bytes, int]]) -> None:
 
 
 def stored_again(file: Path) -> list[tuple[bytes, int]]:
-    """What Deno wrote, in the order of the numbers."""
+    """Return the output of Deno, in the order of the numbers."""
     connection = sqlite3.connect(file)
     rows = connection.execute(
         "SELECT v, v_encoding FROM kv WHERE k >= ? AND k < ? ORDER BY k",

@@ -1,4 +1,4 @@
-"""What is dumped in the format of Deno, the real Deno imports; and what it exports is loaded here as equal values."""
+"""The real Deno imports a dump in its format, and its exports are loaded here as equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codec v8 writes, the real Deno reads; and what Deno makes of it is read here again."""
+"""The real Deno reads values of the codec v8, and this library reads those of Deno."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Page:
         return COST.findall(self.text)
 
     def cost(self, call: str) -> Cost:
-        """What a call takes, on a store with the records of the page."""
+        """Return the cost of a call, on a store with the records of the page."""
         engine = MeasuredEngine(MemoryEngine())
         with Database.from_engine(engine, DatabaseCore([self.model])) as db:
             db[self.model].bulk_create([one.model_copy(deep=True) for one in self.objects])

@@ -21,7 +21,7 @@ from tests.passing_engine import PassingEngine
 
 
 class Cost(NamedTuple):
-    """What a call asked of the engine: reads and counts, the rows that they returned, commits with what they hold."""
+    """The requests of a call to the engine: reads and counts, the rows they returned, commits with their content."""
 
     reads: int = 0
     rows: int = 0

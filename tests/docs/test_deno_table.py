@@ -18,7 +18,7 @@ CALLS = [
     *("limit", "reverse", "cursor", "batchSize", "consistency", "expireIn", "keysIfUndelivered", "backoffSchedule"),
     *("raw", "delay"),
 ]
-"""What the reference of Deno KV lists: functions, methods of Kv and AtomicOperation, types, options."""
+"""The reference of Deno KV: functions, methods of Kv and AtomicOperation, types, options."""
 
 
 def rows() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What the pages for newcomers quote from other libraries is code: it compiles, and Deno's runs in Deno."""
+"""Quotations of other libraries on the pages for newcomers are code: it compiles, and Deno's runs in Deno."""
 
 from __future__ import annotations
 

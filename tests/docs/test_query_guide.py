@@ -23,7 +23,7 @@ NAMES: dict[str, Any] = {}
 
 
 def names() -> dict[str, Any]:
-    """What the first block of the page defines; run once."""
+    """The names that the first block of the page defines; run once."""
     if not NAMES:
         module = sys.modules.setdefault("query_guide", ModuleType("query_guide"))
         exec(blocks_of(PAGE)[0].text, vars(module))

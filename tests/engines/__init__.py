@@ -1,1 +1,1 @@
-"""What one engine does by itself: files, faults of disks and systems, interrupts."""
+"""Particulars of each engine: files, faults of disks and systems, interrupts."""

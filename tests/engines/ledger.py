@@ -17,11 +17,11 @@ from kvmodels.errors import EngineError, EngineTimeoutError, InvalidValueError, 
 
 
 class FatalError(Exception):
-    """What the library of this store raises."""
+    """The error that the library of this store raises."""
 
 
 class State(NamedTuple):
-    """What is stored: the value of each key with the version that wrote it, and the last version."""
+    """Return the stored state: the value of each key with the version that wrote it, and the last version."""
 
     rows: dict[bytes, tuple[bytes | int, int]]
     version: int

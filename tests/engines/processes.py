@@ -27,7 +27,7 @@ def start(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str
 
 
 def finish(process: subprocess.Popen[str], given: str = "") -> str:
-    """What the process printed; it must end well."""
+    """Return the output of the process, which must end well."""
     output, errors = process.communicate(given, timeout=120)
     assert process.returncode == 0, errors
     return output

@@ -1,4 +1,4 @@
-"""What is stored in an LMDB folder, byte by byte: a later release must read it, or refuse its format."""
+"""The bytes of an LMDB folder: a later release must read them, or refuse their format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory engine does by itself: names, sharing, and what snapshots cost."""
+"""Particulars of the memory engine: names, sharing, and the cost of snapshots."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def some_writes(chance: random.Random, now: int) -> tuple[Mutation, ...]:
 
 
 def numbers_of(counted: Counted | GuardFailed) -> list[int]:
-    """What was counted without a guard."""
+    """Return the counts without a guard."""
     assert isinstance(counted, Counted)
     return counted.numbers
 

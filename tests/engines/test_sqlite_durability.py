@@ -1,4 +1,4 @@
-"""What survives: killed writers, reopening, and which of SQLite's settings the promise stands on."""
+"""Commits survive killed writers and reopening, and the promise rests on these settings of SQLite."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Story:
         commit(self.engine, put(GUARDS[0]), put(GUARDS[1]))
 
     def elsewhere(self, *changes: str) -> None:
-        """What another process commits; it raises the counter."""
+        """Make a commit of another process, which raises the counter."""
         with closing(sqlite3.connect(self.engine.check_open().path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             for change in changes:
@@ -510,7 +510,7 @@ def test_a_file_that_stays_busy_is_not_waited_for_longer_than_allowed(tmp_path: 
 
 
 def interrupted_at(number: int, engine: SqliteEngine, write: AtomicWrite) -> tuple[Any, list[str] | None]:
-    """What a commit gives that is interrupted before the line of this number of the short way, and the notes."""
+    """Return the outcome of a commit that is interrupted before the line with this number, and the notes."""
     left = [number]
     codes = {
         UncontendedWriter.carry_out.__code__,

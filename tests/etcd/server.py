@@ -74,7 +74,7 @@ class Tls(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What a node tells of itself."""
+    """The output of a node."""
 
     member: int
     leader: int
@@ -201,7 +201,7 @@ class EtcdNode(KeptProcess):
         return False
 
     def status(self) -> Status:
-        """What it tells of itself, by the JSON gateway."""
+        """Return the status of the node from the JSON gateway."""
         told = self.ask("maintenance/status")
         header = told["header"]
         return Status(
@@ -217,7 +217,7 @@ class EtcdNode(KeptProcess):
         return self._request("POST", f"/v3/{method}", body)
 
     def ctl(self, *arguments: str, token: str = "") -> str:
-        """What ``etcdctl`` prints."""
+        """Return the output of ``etcdctl``."""
         given = [f"--endpoints={'https' if self.tls else 'http'}://{self.endpoint}"]
         if self.tls:
             given += [

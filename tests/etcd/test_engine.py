@@ -1,4 +1,4 @@
-"""What is particular to the engine on etcd: revisions, compactions, clocks of clients, endpoints, lost answers."""
+"""Particulars of the engine on etcd: revisions, compactions, clocks of clients, endpoints, lost answers."""
 
 from __future__ import annotations
 

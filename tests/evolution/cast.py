@@ -214,7 +214,7 @@ class Actor:
             time.sleep(0.002)
 
     def stopped(self, *, told: bool) -> dict[str, int]:
-        """What it has met; ``told``: it goes on until it is told to stop, else it is to be stopped by an error."""
+        """Return the errors that it has met; ``told``: it runs until it is stopped, else an error stops it."""
         if not told:
             self.awaited(ROUNDS_UNTIL_REFUSED)
         self._stop.set()

@@ -37,7 +37,7 @@ def entries_before_the_header() -> None:
 
 
 def unknown_fields_are_not_carried() -> None:
-    """What a release does not know is not in the records that it writes."""
+    """A release leaves fields that it does not know out of the records that it writes."""
     right = RecordCodec._reconciled
 
     def reconciled(self: Any, document: Any, key: Any) -> Any:

@@ -175,7 +175,7 @@ def _branch(rng: random.Random) -> Branch | None:
 
 
 def values(rng: random.Random, n: int) -> dict[str, Any]:
-    """What the n-th record may hold; unique values are mostly those of n."""
+    """Return the values of the n-th record; unique values are mostly those of n."""
     return {
         "handle": rng.choice([f"{n}", f"{n}A", f"{n}a", f"{n}", "Shared", "sHARED"]),
         "text": rng.choice(["", "x", "xa-b", "a-a", "b-", "q", "q", "bad"]),

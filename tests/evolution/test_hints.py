@@ -1,4 +1,4 @@
-"""What errors between releases tell people to do leads on, when it is done."""
+"""The hints of errors between releases lead to success when they are followed."""
 
 from __future__ import annotations
 

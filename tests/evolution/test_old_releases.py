@@ -1,4 +1,4 @@
-"""What an old release is told, and kept from, when a newer one has added or dropped an index."""
+"""An old release gets typed errors after a newer one has added or dropped an index."""
 
 from __future__ import annotations
 

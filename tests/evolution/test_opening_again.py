@@ -1,4 +1,4 @@
-"""What a process remembers of an opening, against joining the header anew."""
+"""A process that remembers an opening has the same state as one that reads the header again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `db.plan()` says of each difference between models and store, and that `db.apply()` does exactly that."""
+"""`db.plan()` lists each difference between models and store, and `db.apply()` does exactly that."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Later(ResidentFields, collection="residents"):
 
 
 def upgraded(values: dict[str, Any]) -> dict[str, Any]:
-    """What ``older`` makes of somebody, by objects instead of what is stored."""
+    """Return the result of ``older`` for a person, by objects instead of stored documents."""
     habitat = Habitat(zone="wood") if values["habitat"] is None else None
     return {
         **values,

@@ -64,7 +64,7 @@ class Expiring:
         return self.db._engine.sweep(limit)
 
     def require_whole(self) -> None:
-        """What is visible is whole, for the oracle and for db.check; every entry has the deadline of its record."""
+        """Visible records are whole, for the oracle and for db.check; every entry has the deadline of its record."""
         assert audit(read_engine(self.db._engine), [spec_of(User), spec_of(Session)]) == []
         assert self.db.check().ok
 

@@ -46,7 +46,7 @@ class Task(KvModel, collection="tasks"):
 
 
 class Shape(KvModel, collection="shapes", discriminator="kind"):
-    """What all of them have."""
+    """The fields of all classes."""
 
     id: PrimaryKey[int]
     kind: str

@@ -65,7 +65,7 @@ INDEXES: dict[type[KvModel], tuple[str, ...]] = {
 
 
 def test_one_line_of_each_kind_spelled_out():
-    """What a reader of another language has to know, without running anything of the library."""
+    """A reader in another language needs this, and runs nothing of the library."""
     rows = {row["parts"]: row for row in golden("4_built_with_violations")}
     slot = rows["('users_by_email', 'ada@x.org')"]
     assert (slot["encoding"], bytes.fromhex(slot["value"])) == (4, b"\x91\x01")

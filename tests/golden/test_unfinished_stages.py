@@ -65,7 +65,7 @@ UNFINISHED = (
 
 
 def kept(rows: list[dict[str, Any]]) -> list[tuple[str, str, int | None]]:
-    """What is stored, without tokens and versionstamps: whoever goes on is another process."""
+    """Return the stored rows without tokens and versionstamps, because another process continues the work."""
     return [(row["parts"], row["value"], row["expire_at"]) for row in rows if "'token'" not in row["parts"]]
 
 

@@ -1,4 +1,4 @@
-"""What schema versions and migrations add to format 1 is a promise too: their bytes, and files read for ever."""
+"""Schema versions and migrations are part of the promise of format 1: their bytes, and files that stay readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transactions, bulk writes, time fields and classes of one collection store in format 1 is a promise too.
+"""Rows of transactions, bulk writes, time fields and classes of one collection are promised by format 1 too.
 
 Of a bulk write the promise is that any later version goes on with it: from its place, or if that cannot be read any
 more from the last primary key. So the text of a place and of an error may change, and nothing else.
@@ -81,7 +81,7 @@ def test_every_new_kind_of_row_is_in_the_documentation():
 
 
 def test_what_is_stored_spelled_out():
-    """What a reader of another language has to know, without running anything of the library."""
+    """A reader in another language needs this, and runs nothing of the library."""
     moment = "2023-11-14T22:13:20+00:00"
     assert value("1_records", "tasks", 4) == {
         "id": 4,

@@ -24,7 +24,7 @@ from tests.passing_engine import PassingEngine
 
 
 class Reads(NamedTuple):
-    """What one call read."""
+    """The reads of one call."""
 
     calls: int
     ranges: int

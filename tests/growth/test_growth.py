@@ -1,4 +1,4 @@
-"""What a get, a filter, a page and a write read does not depend on how many records there are."""
+"""The reads of a get, a filter, a page and a write do not depend on the number of records."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_hooks_after_a_write_run_once_when_its_answer_is_lost(fault: Any):
 
 
 class Strict(KvModel, collection="strict"):
-    """What its hook does is validated, and stored as any other value."""
+    """Changes by its hook are validated, and stored as any other value."""
 
     id: PrimaryKey[int]
     n: int = Field(default=0, ge=0)

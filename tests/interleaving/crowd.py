@@ -381,7 +381,7 @@ class Crowd:
 
 
 class Tally:
-    """What many runs add up to."""
+    """The sums of many runs."""
 
     def __init__(self) -> None:
         self.runs = 0

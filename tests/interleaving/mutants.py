@@ -29,7 +29,7 @@ FENCES = encode_key(("__kvmodels__", "fence"))
 
 
 class Mutant(NamedTuple):
-    """What is taken away, and how. Where no tokens are kept, a judge cannot count by them."""
+    """A rule that is taken away, and how. Where no tokens are kept, a judge cannot count by them."""
 
     name: str
     lost: str

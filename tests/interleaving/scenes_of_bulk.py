@@ -66,7 +66,7 @@ def loaded(test: Interleaving, ada: Process) -> list[OldPerson]:
 
 
 def two_processes_store_one_list(test: Interleaving) -> Judge:
-    """What Ada has stored since is no error of Bob, who begins with what he has loaded before: it is done."""
+    """A record that Ada has stored since is no error of Bob, who begins with the loaded one: it is done."""
     ada, bob = prepare(test, "a", "b")
     for name, process in (("ada", ada), ("bob", bob)):
         people = loaded(test, process)

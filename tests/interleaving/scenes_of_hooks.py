@@ -23,7 +23,7 @@ class Counted(KvModel, collection="people"):
 
 
 def hits_of(test: Interleaving, expected: int) -> Iterator[str]:
-    """What the hooks have counted."""
+    """The counts of the hooks."""
     found = records_of(test.engine)["a"]["hits"]
     if found != expected:
         yield f"{found} hits were counted instead of {expected}"

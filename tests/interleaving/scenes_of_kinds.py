@@ -19,7 +19,7 @@ OLD_SPEC = spec_of(OldMember)
 
 
 def other_label(team: str, zone: str) -> str:
-    """What the next release makes of the same fields, under the same version: its author forgot to count it up."""
+    """A function of the next release with other values under the same version, which its author forgot to raise."""
     return f"{team} of {zone}"
 
 

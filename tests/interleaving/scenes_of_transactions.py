@@ -112,7 +112,7 @@ def two_take_from_what_both_have_seen_in_copies(test: Interleaving) -> Judge:
 
 
 def one_reads_unchecked_beside_another_task(test: Interleaving) -> Judge:
-    """What a task reads in its block goes unchecked; Ada's other task is not in it, and nor is what it reads."""
+    """Reads of a task inside the block are checked; those of Ada's other task, which is not in it, are not."""
 
     async def left(tx: AsyncTransaction) -> int:
         task, block = copy_context(), tx.unchecked()

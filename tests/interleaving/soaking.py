@@ -21,7 +21,7 @@ Crowd = Callable[[int, FaultRates], tuple[list[str], History]]
 
 
 class Wrong(NamedTuple):
-    """What is wrong in some crowds by seed, and the different schedules."""
+    """Return the faults of some crowds by seed, and the different schedules."""
 
     by_seed: dict[int, list[str]]
     schedules: set[bytes]

@@ -30,14 +30,14 @@ two tasks that share a transaction.
 
 
 def explained(tally: Tally, kind: type[Crowd] = Crowd) -> str:
-    """What went wrong, and how to see it."""
+    """Return the fault, and the command that shows it."""
     return "\n".join(
         f"seed {seed}: {faults}\n  python -m {kind.__module__} {seed}" for seed, faults in tally.faults.items()
     )
 
 
 def nothing_is_wrong(runs: int, kind: type[Crowd] = Crowd) -> Tally:
-    """What so many crowds did, each of them in another order."""
+    """Return the sums of so many crowds, each of them in another order."""
     tally = run_seeds(range(runs), kind)
     print(f"seeds 0 to {runs - 1}: {tally}")
     assert not tally.faults, explained(tally, kind)

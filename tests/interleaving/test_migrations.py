@@ -89,7 +89,7 @@ def records_of(test: Interleaving) -> dict[str, dict[str, Any]]:
 
 
 async def found(process: Process, model: Any, nick: str) -> str:
-    """What a lookup by a unique value ends with."""
+    """Return the outcome of a lookup by a unique value."""
     try:
         return str((await process[model].get(nick=nick)).id)
     except IndexNotReadyError:
@@ -125,7 +125,7 @@ def an_old_writer_inserts_behind_the_scan(test: Interleaving) -> Judge:
 
 
 def entries_move_with_the_record(test: Interleaving) -> Judge:
-    """What is removed are the entries of the stored form, which the upgrade does not give."""
+    """Entries of the stored form, which the upgrade does not give, are removed."""
     prepared(test, "a")
     test.add("migrate", migrating(test.process(Member)))
     return lambda history: iter(())

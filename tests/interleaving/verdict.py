@@ -52,7 +52,7 @@ class Deed:
 
 
 def store_faults(engine: MemoryEngine, spec: Any = SPEC) -> list[str]:
-    """What the oracle finds wrong, as text."""
+    """Return the findings of the oracle, as text."""
     return [str(fault) for fault in audit(read_engine(engine), [spec])]
 
 
@@ -62,7 +62,7 @@ def records_of(engine: MemoryEngine) -> dict[str, dict[str, Any]]:
 
 
 def history_faults(history: History, deeds: list[Deed], *, tokens: bool) -> list[str]:
-    """What the history contradicts itself in."""
+    """Return the contradictions of the history."""
     applied = _applied(history.landings)
     found = [fault for deed in deeds for fault in _deed_faults(deed, applied if tokens else None)]
     found += _replaced(history.landings, deeds)
@@ -104,7 +104,7 @@ def _deed_faults(deed: Deed, applied: Mapping[str, int] | None) -> Iterator[str]
 
 
 def outcome_faults(history: History, answers: Mapping[str, bool]) -> Iterator[str]:
-    """What ``outcome`` said of operations whose clients were stopped, against what was applied in the end."""
+    """Compare ``outcome`` for operations of stopped clients with the writes that were applied in the end."""
     applied = _applied(history.landings)
     for token, answer in answers.items():
         if (applied.get(token, 0) > 0) != answer:

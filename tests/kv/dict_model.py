@@ -1,4 +1,4 @@
-"""What the key-value API promises, as a plain dict: the reference of the stateful test.
+"""The promises of the key-value API as a plain dict: the reference of the stateful test.
 
 Nothing here is taken from the library but how a key is ordered (its packed bytes) and when two values are the same
 (their encodings are).
@@ -100,7 +100,7 @@ class DictModel:
 
 
 def combined(change: Change, present: Any, absent: bool) -> Any:
-    """What a sum, min or max leaves behind."""
+    """Return the result of a sum, min or max."""
     operand = change.value
     if isinstance(operand, KvU64):
         if absent:

@@ -1,4 +1,4 @@
-"""What goes wrong in the key-value stores that people know, and does not here (research: kv_peers)."""
+"""Failures of well-known key-value stores that do not occur here."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def main(path: str, resource: str, number: str, rounds: str) -> None:
     with open_kv(path, durability="relaxed") as kv, open_kv(resource, durability="relaxed") as protected:
 
         def admit(token: int) -> int | None:
-            """What the protected resource holds; None when a later holder was seen."""
+            """Return the content of the protected resource; None when a later holder was seen."""
             while True:
                 seen = protected.get(("token",))
                 if (seen.value or 0) > token:

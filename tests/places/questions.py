@@ -1,4 +1,4 @@
-"""What is asked of the places: each question as a query and as a filter, a sort and a slice over plain dictionaries."""
+"""Questions about places: each as a query, and as a filter, a sort and a slice over plain dictionaries."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def write(*mutations) -> AtomicWrite:
 
 
 class Requests:
-    """What the proxy has seen, and the faults that are left, by the name of the function that is called."""
+    """The calls that the proxy has seen, and the faults that are left, by the name of the function that is called."""
 
     def __init__(self, **plans: list[Fault]) -> None:
         self.seen: list[bytes] = []

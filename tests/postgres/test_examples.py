@@ -18,7 +18,7 @@ pytestmark = pytest.mark.servers
 
 
 def run(name: str, *arguments: str, **environment: str) -> str:
-    """What a program prints."""
+    """Return the output of a program."""
     done = subprocess.run(
         [sys.executable, f"examples/{name}.py", *arguments],
         cwd=REPOSITORY,

@@ -1,4 +1,4 @@
-"""What a get and a page cost the server in a store of 1,000,000 records, in buffers that it looks at."""
+"""Buffers that the server reads for a get and for a page in a store of 1,000,000 records."""
 
 from __future__ import annotations
 

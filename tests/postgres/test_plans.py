@@ -64,7 +64,7 @@ REPORTING = {
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the server has told of its plans."""
+    """The plans that the server has reported."""
     told: list[dict[str, Any]] = []
 
     def notice(_: object):
@@ -117,7 +117,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def faults(told: list[dict[str, Any]]) -> list[str]:
-    """What is not read through an index, is sorted, or is more than was asked for."""
+    """Return the reads without an index, the sorts, and the rows beyond those that were asked for."""
     found: list[str] = []
     for one in told:
         for node in nodes(one["Plan"]):

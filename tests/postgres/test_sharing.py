@@ -1,4 +1,4 @@
-"""What shares a server: snapshots beside many commits, forked processes, programs of two releases, several stores."""
+"""Users of one server: snapshots beside many commits, forked processes, programs of two releases, several stores."""
 
 from __future__ import annotations
 

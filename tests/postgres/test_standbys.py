@@ -1,4 +1,4 @@
-"""What a standby that does not keep up loses, and how programs of the lost future meet the new history."""
+"""A standby that lags loses commits, and programs of the lost history meet the new one."""
 
 from __future__ import annotations
 

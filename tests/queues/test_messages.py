@@ -1,4 +1,4 @@
-"""What a message goes through: taken under a lease, kept, acknowledged, put back, given up; the clock moves by hand."""
+"""The life of a message: taken under a lease, kept, acknowledged, put back, given up; the clock moves by hand."""
 
 from __future__ import annotations
 

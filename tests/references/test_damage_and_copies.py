@@ -1,4 +1,4 @@
-"""What other programs do to foreign keys is reported; a dump carries them, and is refused where one has no target."""
+"""Changes of foreign keys by other programs are reported; a dump carries keys, and is refused if one has no target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newcomer does by mistake and is told about."""
+"""Mistakes of newcomers lead to errors that name the remedy."""
 
 from __future__ import annotations
 

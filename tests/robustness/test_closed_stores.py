@@ -112,7 +112,7 @@ async def test_a_database_that_was_closed_is_not_opened_again(url):
 
 
 def in_a_forked_child(work: Callable[[], Any]) -> Any:
-    """What a function answers in a child of this process, as JSON."""
+    """Return the answer of a function in a child of this process, as JSON."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What an engine lacks is refused before anything is written, or done in another way; a test engine for each trait."""
+"""A call without its trait is refused before it writes, or done in another way; a test engine for each trait."""
 
 from __future__ import annotations
 

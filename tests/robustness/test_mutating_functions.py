@@ -1,4 +1,4 @@
-"""What ``mutate`` says of functions that do not change an object as they should."""
+"""Errors of ``mutate`` for functions that do not change an object as they should."""
 
 from __future__ import annotations
 

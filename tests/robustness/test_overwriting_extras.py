@@ -53,7 +53,7 @@ WRITES: dict[str, Callable[[Any], object]] = {
 
 
 def forge(member: Member) -> Member:
-    """What ``model_validate`` makes of forged input, in an object that exists."""
+    """Return the object that ``model_validate`` makes of forged input."""
     assert member.__pydantic_extra__ is not None
     member.__pydantic_extra__["role"] = "admin"
     return member

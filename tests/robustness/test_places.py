@@ -53,7 +53,7 @@ def folder() -> Iterator[Path]:
 
 
 def opened_by_another_user(*stores: tuple[str, dict[str, Any]]) -> list[list[str]]:
-    """What opening and writing each of the stores says to a user without rights."""
+    """Return the errors of opening and writing each of the stores as a user without rights."""
     found: list[list[str]] = json.loads(run(OPEN_AS_ANOTHER_USER, json.dumps(stores)))
     return found
 

@@ -73,7 +73,7 @@ VALID: dict[str, Any] = {
     "changes": {},
     "fields": "shelf",
 }
-"""What the other arguments of a call are; None if they are not named here."""
+"""Return the other arguments of a call; None if they are not named here."""
 
 NOT_CALLED = {
     "close", "listen",  # what follows would find nothing open, or a thread would run

@@ -10,7 +10,7 @@ from tests.serve.serving import TOKEN, deno, running
 from tests.source_tree import REPOSITORY
 
 PROGRAMS = {"guides/share-with-deno.md": ['[ "settings", "theme" ] { dark: true }\n']}
-"""What the programs of each page print."""
+"""The output of the programs of each page."""
 
 
 async def test_the_programs_of_the_guides_print_what_they_promise(tmp_path):

@@ -65,7 +65,7 @@ class BoatPatch(Partial[Boat], exclude=("id", "owner")):
 
 
 class NewBoat(Creation[Boat], exclude=("owner",)):
-    """What a client sends."""
+    """The body that a client sends."""
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def initial(name: str) -> str:
 
 
 class Shape(KvModel, collection="shapes", discriminator="kind"):
-    """What all have in common; it has no records of its own."""
+    """The common fields; this class has no records of its own."""
 
     park: PrimaryKey[str]
     number: PrimaryKey[int]

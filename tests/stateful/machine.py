@@ -62,7 +62,7 @@ class Abort(Exception):
 
 
 def outcome(call: Callable[[], Any], expected: type[E]) -> tuple[Any, E | None]:
-    """What a call returned, or the expected error that it raised."""
+    """Return the result of a call, or the expected error that it raised."""
     try:
         return call(), None
     except expected as error:
@@ -136,7 +136,7 @@ class Writes(RuleBasedStateMachine):
         return None
 
     def deadline(self, lifetime: Any, held: Held | None) -> int | None:
-        """What the deadline becomes: a new one, none, or the one that it was."""
+        """Return the deadline after a write: a new one, none, or the one before."""
         if lifetime is not KEEP:
             self.did("deadline cleared" if lifetime is None else "deadline changed")
             return self.things.deadline(lifetime)

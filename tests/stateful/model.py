@@ -1,4 +1,4 @@
-"""What the repository should do, as a dict: records with a version and a deadline, and who holds which unique value."""
+"""The expected repository as a dict: records with a version and a deadline, and the owners of unique values."""
 
 from __future__ import annotations
 

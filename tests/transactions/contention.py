@@ -21,7 +21,7 @@ PATIENT = RetryPolicy(deadline_s=PATIENCE_S)
 
 
 class Crowded(NamedTuple):
-    """What became of the calls: how many were stored, which errors the others met, and how often functions ran."""
+    """The outcome of the calls: how many were stored, the errors of the others, and how often functions ran."""
 
     done: int
     errors: list[BaseException]

@@ -1,4 +1,4 @@
-"""What the tests of transactions store: every kind of index, aggregates, a lifetime, a second collection."""
+"""Models for the tests of transactions: every kind of index, aggregates, a lifetime, a second collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commit of a transaction checks: all that was read, nothing that was not, and guards for the rest."""
+"""The commit of a transaction checks all that was read, nothing that was not, and guards for the rest."""
 
 from __future__ import annotations
 

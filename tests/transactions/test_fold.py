@@ -26,7 +26,7 @@ def emails(db: Database) -> dict[int, str | None]:
 
 
 def totals(db: Database) -> dict[str, Any]:
-    """What the counters say."""
+    """Return the values of the counters."""
     return db[Member].filter(team="red").aggregate(Count(), Sum("score"))
 
 

@@ -1,4 +1,4 @@
-"""What objects of the caller know: nothing before the commit, their version after it, what they knew when it fails."""
+"""The state of the caller's objects: none before the commit, their version after it, the old state after a failure."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def raw_rows(engine: MemoryEngine) -> list[Row]:
 
 @dataclass
 class Model:
-    """What is expected, computed from the beginning each time."""
+    """Return the expected rows, computed from the beginning each time."""
 
     base: dict[bytes, Row]
     puts: list[tuple[bytes, Layer]] = field(default_factory=list)
@@ -127,7 +127,7 @@ everything = st.builds(point, st.sampled_from([*ENTRIES, *COUNTERS, *RAW])) | ra
 
 
 def stored_range(base: dict[bytes, Row], wanted: ReadRange, now_ms: int | None) -> list[Row]:
-    """What a snapshot answers."""
+    """Return the answer of a snapshot."""
     end = wanted.start + b"\x00" if wanted.end is None else wanted.end
     found = [
         row

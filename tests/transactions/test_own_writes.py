@@ -61,7 +61,7 @@ def pages(query: Any) -> list[Any]:
 
 
 def answers(store: Store) -> dict[str, Any]:
-    """What a store says when it is asked in every way that it knows."""
+    """Return the answers of a store to every kind of question."""
     repository = store[Member]
     said: dict[str, Any] = {
         "all": members(repository.all()),

@@ -1,4 +1,4 @@
-"""What only a guard prevents: two transactions that each rest on what the query of the other did not find."""
+"""Anomalies that only a guard prevents: each of two transactions relies on a query that the other one changes."""
 
 from __future__ import annotations
 

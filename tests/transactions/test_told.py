@@ -1,4 +1,4 @@
-"""What a transaction says when it is used wrongly, and what it counts: one commit is one change."""
+"""Errors of a transaction that is used wrongly; one commit is one change."""
 
 from __future__ import annotations
 

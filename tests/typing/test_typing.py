@@ -1,4 +1,4 @@
-"""What type checkers say about declarations and queries: nothing of what is right, and the named code of each mistake.
+"""Type checkers accept correct declarations and queries, and report each mistake with the named code.
 
 The files are in ``typing_tests``. Every line of a ``must_fail`` file that a checker reports ends in the codes of both,
 ``# mypy: arg-type / pyright: reportArgumentType``; they are compared line by line and code by code, so that neither a

@@ -20,7 +20,7 @@ SIZE = 2
 
 
 class Connection:
-    """What the pool knows of a connection."""
+    """The state of a connection in the pool."""
 
     permit = None
     closed = False

@@ -87,7 +87,7 @@ def notes(error: BaseException) -> list[str]:
 
 
 async def test_a_thousand_tasks_wait_for_their_commits_without_a_thread_each(engine, transactions: list[int]):
-    """What they gain is not measured here but counted: one fsync for a transaction."""
+    """The gain is not measured but counted: one fsync for a transaction."""
     before = threading.active_count()
     most = 0
 

@@ -120,7 +120,7 @@ OBJECTS: tuple[Callable[[Any], Any], ...] = (
 
 
 def outcome(act: Callable[..., Any], *arguments: Any) -> object:
-    """What a call answers, or its error, without the names of the two sets of classes."""
+    """Return the answer of a call, or its error, without the names of the two sets of classes."""
     try:
         answer = act(*arguments)
     except (TypeError, ValueError, AttributeError) as error:

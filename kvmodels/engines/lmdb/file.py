@@ -100,7 +100,7 @@ WRITER_LOCK = "writer.lock"
 OURS = frozenset({DATA, LOCKS, WRITER_LOCK})
 
 LARGEST_KEY = 511
-"""What LMDB takes unless it was built with another number; a file must open wherever it is carried to."""
+"""The maximum key size of LMDB unless it was built with another; a file must open wherever it is carried to."""
 
 MOST_READERS = 1_022
 """Reads and snapshots open at one time, in all processes; LMDB's default is 126."""

@@ -18,7 +18,7 @@ from typing import Final
 from kvmodels.errors import EngineError, KvModelsError
 
 START_FAILURES: Final = (RuntimeError, MemoryError)
-"""What starting a thread raises, or handing a call to an executor that needs another thread."""
+"""Errors of starting a thread, or of handing a call to an executor that needs another thread."""
 
 _REASON: Final = "no thread"
 

@@ -22,7 +22,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
 AdminAction = Literal["view", "create", "edit", "delete", "operate"]
-"""What a user may do with the records of a model; ``"operate"`` is for schema changes, repairs and index builds."""
+"""The rights of a user on the records of a model; ``"operate"`` is for schema changes, repairs and index builds."""
 
 _WRITES: Final = frozenset({"create", "edit", "delete", "operate"})
 

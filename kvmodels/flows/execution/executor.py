@@ -71,7 +71,7 @@ NOT_PREPARED: Final = object()
 """Kept for the shapes of queries that must be planned."""
 
 Wanted = Literal["rows", "hits", "objects"]
-"""What a batch holds: the number of rows; the records that match; or, wherever possible, their objects."""
+"""The content of a batch: the number of rows; the records that match; or, wherever possible, their objects."""
 
 
 def plan_of(context: Context, query: Query) -> Flow[QueryPlan]:

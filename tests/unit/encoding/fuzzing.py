@@ -43,7 +43,7 @@ def values(source: random.Random) -> list[Any]:
 
 
 def valid_encodings(codec: Codec, source: random.Random) -> list[bytes]:
-    """What the codec writes; for v8, what Deno wrote as well."""
+    """Return the output of the codec; for v8, also that of Deno."""
     encoded = [codec.encode(value)[0] for value in values(source)]
     if isinstance(codec, V8Codec):
         encoded += [codec.encode(value)[0] for value in (KvMap({"a": {1: 2}}), KvArray([1], {"x": [2]}))]

@@ -1,4 +1,4 @@
-"""What is encoded many at once has the bytes, and the errors, of what is encoded one by one."""
+"""Values that are encoded together have the same bytes and errors as values that are encoded one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = [STR, INT, BOOL, FLOAT, NUMBER, nullable(STR), descending(INT)]
 
 
 def ended(call: Callable[[], Any]) -> Any:
-    """What a call gave or raised."""
+    """Return the result or the error of a call."""
     try:
         return call()
     except KvModelsError as error:

@@ -1,4 +1,4 @@
-"""Whatever bytes a store holds, reading them gives a value or a DecodeError, in 256 MiB of address space."""
+"""Reading any bytes of a store gives a value or a DecodeError, in 256 MiB of address space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a codec stored it reads again, with its types, its sharing and its cycles: for both codecs."""
+"""A codec reads the values that it stored, with their types, sharing and cycles: for both codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the codec v8 does: the bytes of Deno, marks that JavaScript does not see, and what JavaScript lacks."""
+"""Particulars of the codec v8: bytes of Deno, marks that JavaScript does not see, types that JavaScript lacks."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ places = st.builds(
 
 
 class Column(NamedTuple):
-    """What a name stands for, in plain Python: the value or values of an object, and their operands."""
+    """The meaning of a name in plain Python: the value or values of an object, and their operands."""
 
     value: Callable[[Place], Any]
     operands: st.SearchStrategy[Any]
@@ -233,7 +233,7 @@ def expression(tree: Any) -> Any:
 
 
 def holds(tree: Any, place: Place) -> bool | None:
-    """What a tree says of a place; None if it says nothing, as ``Q()``."""
+    """Return the condition of a tree on a place; None if there is none, as for ``Q()``."""
     if isinstance(tree, Leaf):
         return leaf_holds(tree, place)
     said = [answer for part in tree.parts if (answer := holds(part, place)) is not None]
@@ -302,7 +302,7 @@ def compared(column: Column, value: Any, lookup: str, operand: Any) -> bool:
 
 
 def has_no_order(value: Any) -> bool:
-    """What a column cannot hold and its field can."""
+    """Values that a field can hold and its column cannot."""
     if isinstance(value, float):
         return isnan(value)
     return isinstance(value, datetime) and value.tzinfo is None

@@ -1,4 +1,4 @@
-"""What is written comes back as it was, or is refused before it is written: values that a text would change."""
+"""Values that their text would change come back as they were written, or are refused before the write."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Diary(KvModel, collection="changed_diaries"):
 
 
 def exact(value: Any) -> Any:
-    """What a value is and ``==`` does not see; a time zone counts as its offset."""
+    """Return the parts of a value that ``==`` does not compare; a time zone counts as its offset."""
     if isinstance(value, (datetime, time)):
         offset = value.utcoffset()
         return type(value), value.isoformat(), value.fold if offset is None else None

@@ -1,4 +1,4 @@
-"""What indexes of every kind may declare, and which error a wrong declaration gives when the class is created."""
+"""Declarations of indexes of every kind, and the error of each wrong one when the class is created."""
 
 from __future__ import annotations
 

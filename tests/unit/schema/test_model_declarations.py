@@ -1,4 +1,4 @@
-"""What a model class may declare, and which error a wrong declaration gives when the class is created."""
+"""Declarations of model classes, and the error of each wrong one when the class is created."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

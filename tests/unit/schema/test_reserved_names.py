@@ -15,7 +15,7 @@ from kvmodels.schema.declare.on_write import VERB_KEYWORDS
 from tests.facades import facade_classes, public_methods
 
 FIELDS = {"fields", "changes", "lookups"}
-"""What verbs call their keywords that are names of fields."""
+"""Keywords of methods that are names of fields."""
 
 OTHERS = {"named", "_", "__"}
 """Keywords that are no names of fields: names of results, and arguments of methods that only raise."""
