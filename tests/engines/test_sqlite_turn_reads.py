@@ -206,6 +206,7 @@ async def test_changes_by_tasks_and_by_the_loop_itself_are_all_kept(tmp_path: Pa
             assert sum(account.balance for account in synchronous[Account].all()) == 72
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.usefixtures("at_once")
 async def test_what_another_process_changes_in_the_same_turn_is_not_overwritten(tmp_path: Path):
     path = tmp_path / "accounts.db"

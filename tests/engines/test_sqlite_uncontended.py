@@ -296,6 +296,7 @@ STORIES = (
 )
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("mutant", STORIES, ids=lambda mutant: str(mutant.__name__))
 def test_the_stories_convict(mutant: Mutant, tmp_path: Path):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(AssertionError):
@@ -401,6 +402,7 @@ def test_rule(rule: Callable[[SqliteEngine, Clock], None], engine: SqliteEngine,
     rule(engine, clock)
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("mutant", RULES, ids=lambda mutant: str(mutant.__name__))
 def test_a_mutant_is_convicted(mutant: Mutant, engine: SqliteEngine, clock: Clock):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(AssertionError):
@@ -437,6 +439,7 @@ def noting(
     return begun
 
 
+@pytest.mark.fast_kinds
 def test_what_the_last_commit_has_left_is_not_asked_again(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
     check = guarded(engine)
     commit(engine, put(b"row", b"ab"), put(b"a"))
@@ -560,6 +563,7 @@ def interrupted_everywhere(engine: SqliteEngine) -> int:
     raise AssertionError("it has no end")
 
 
+@pytest.mark.fast_kinds
 def test_an_interrupt_before_any_line_leaves_it_whole_or_absent_and_says_which(engine: SqliteEngine):
     applied = interrupted_everywhere(engine)
     print(f"{applied} applied")
@@ -669,6 +673,7 @@ COMPANY: dict[Mutant, Callable[[Ledger], None]] = {
 }
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("rule", COMPANY.values(), ids=lambda rule: str(rule.__name__))
 def test_rule_beside_others(rule: Callable[[Ledger], None]):
     rule(Ledger())

@@ -98,6 +98,7 @@ def test_an_exploration_needs_seeds(seeds):
         explore_races(story(buy), seeds=seeds)
 
 
+@pytest.mark.fast_kinds
 def test_a_history_tells_what_was_read():
     async def story(process):
         items = process[Item]
