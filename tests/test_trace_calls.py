@@ -27,6 +27,7 @@ def db(tmp_path):
         yield opened
 
 
+@pytest.mark.fast_kinds
 def test_no_call_passes_through_more_files_than_its_bound(db: Database):
     found: dict[str, tuple[int, int]] = {}
     for name, call in calls(db).items():
