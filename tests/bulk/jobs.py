@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import pytest
+
 from kvmodels import Database, F
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.api.core import DatabaseCore
@@ -23,6 +25,7 @@ from kvmodels.flows.bulk.options_and_results import BulkResult
 from kvmodels.flows.retry_policy import DEFAULT_RETRY
 from tests.bulk.models import Thing
 from tests.passing_engine import PassingEngine
+from tests.worlds import in_test_servers
 
 Fate = Literal["before", "after"]
 
@@ -104,6 +107,11 @@ JOBS: dict[str, Job] = {
     "delete, walked": Job(lambda qs: qs.filter(kind="a"), "delete"),
     "delete, collected": Job(lambda qs: qs.filter(n__gte=1)[1:], "delete"),
 }
+
+_FEW = ("update, walked", "update, a slice collected", "delete, collected")
+
+A_FEW_JOBS = pytest.mark.parametrize("name", [*_FEW, *in_test_servers(*(name for name in JOBS if name not in _FEW))])
+"""For tests that stop a job at each of its requests: `make test` has one of each way to find and to write records."""
 
 
 def opened(engine: Engine) -> Database:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kvmodels import Database, F
 from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.memory.engine import MemoryEngine
-from tests.bulk.jobs import JOBS
+from tests.bulk.jobs import A_FEW_JOBS, JOBS
 from tests.bulk.models import Thing, filled, things
 from tests.docs.measured_engine import MeasuredEngine
 
@@ -44,7 +42,7 @@ def test_P7_no_verb_asks_for_each_record_by_itself():
     assert costs == {((1, 0), (0, 1), (2, 1), (3, 1), (2, 1), (2, 1))}
 
 
-@pytest.mark.parametrize("name", JOBS)
+@A_FEW_JOBS
 def test_a_resumable_write_adds_a_few_requests(name: str):
     plain, counting = measured(400)
     JOBS[name].run(plain, None)

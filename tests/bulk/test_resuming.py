@@ -8,7 +8,7 @@ from kvmodels import Database, F, Field, Indexed, InvalidArgumentError, KeyTooLa
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.bulk.options_and_results import BulkProgress
-from tests.bulk.jobs import JOBS, DyingEngine, Fate, Killed, opened, state
+from tests.bulk.jobs import A_FEW_JOBS, JOBS, DyingEngine, Fate, Killed, opened, state
 from tests.bulk.models import Thing, filled, memory
 
 COUNT = 12
@@ -20,7 +20,7 @@ def small_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("fate", ["before", "after"])
-@pytest.mark.parametrize("name", JOBS)
+@A_FEW_JOBS
 @pytest.mark.usefixtures("small_chunks")
 def test_a_process_that_dies_at_any_request_is_gone_on_for(name: str, fate: Fate):
     job = JOBS[name]

@@ -93,7 +93,7 @@ def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
     engine.close()
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS, *in_test_servers("etcd34", "etcd34x3")])
+@pytest.mark.parametrize("engine", ["sqlite", *in_test_servers("lmdb", *SERVER_NAMES, "etcd34", "etcd34x3")])
 def test_replay_in_four_processes(engine: str, url_of: Callable[..., str]):
     threads = 2 if engine in SERVER_NAMES else 1
     options = {} if engine in ETCD_NAMES else server_options(engine)

@@ -249,6 +249,7 @@ def test_backups_of_a_store_that_another_process_writes_are_exact_for_models(tmp
             db[Account].create(id=-1, email="after")
 
 
+@pytest.mark.servers
 def test_a_killed_backup_leaves_no_file_under_its_name(tmp_path):
     """A failed backup leaves a file of another name, and the store is unchanged."""
     path = tmp_path / "store.db"

@@ -116,7 +116,9 @@ def test_a_load_that_is_killed_at_any_time_leaves_nothing_half_or_all_and_the_st
             assert contents(kv) == whole
 
 
-@pytest.mark.parametrize("fault", ["lose_answer", "lose_request", "refuse", "land_after_next", "hold"])
+@pytest.mark.parametrize(
+    "fault", ["hold", *in_test_servers("lose_answer", "lose_request", "refuse", "land_after_next")]
+)
 def test_a_load_whose_answers_get_lost_leaves_all_or_nothing_or_says_that_it_was_cut_off(fault):
     with open_kv() as kv:
         fill(kv, {(number,): "x" for number in range(2_500)})

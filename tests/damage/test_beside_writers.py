@@ -18,6 +18,7 @@ from kvmodels.errors import IntegrityError, KvModelsError, SchemaError
 from kvmodels.flows.retry_policy import RetryPolicy
 from tests.damage.stores import SPEC, Zoo
 from tests.oracle import audit, read_engine
+from tests.worlds import in_test_servers
 from tests.zoo import Animal
 
 WRITERS = 3
@@ -78,7 +79,7 @@ def sound(zoo: Zoo) -> None:
     assert audit(read_engine(zoo.db._engine), [SPEC]) == []
 
 
-@pytest.mark.parametrize("repair", [False, True, "all"])
+@pytest.mark.parametrize("repair", ["all", *in_test_servers(False, True)])
 def test_a_check_beside_writers_finds_nothing(zoo, request, repair):
     engine = request.node.callspec.params["zoo"]
     reports = []

@@ -42,6 +42,7 @@ def test_the_source_has_the_figures_that_the_demo_is_known_for():
     assert sum(not row["iata"] for row in rows.values()) == 20_414
 
 
+@pytest.mark.servers
 def test_the_demo_ends_well_and_a_second_run_opens_the_file_again(tmp_path, source):
     for run in (1, 2):
         demo, output = demo_on(tmp_path / "airports.db", source)

@@ -99,6 +99,7 @@ async def test_the_asynchronous_store_loads_the_same(file: Path):
         assert (await kv.get(("hits",))).value == KvU64(7)
 
 
+@pytest.mark.servers
 def test_the_command_recognises_the_file(file: Path, tmp_path: Path):
     def load(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "kvmodels", "load", str(file), "--format", "deno", "-d", "loaded.db", *words]

@@ -127,6 +127,7 @@ def test_deno_computes_with_the_ints_of_a_document(file: Path):
     assert CODEC.decode_document(*row) == documents[0]
 
 
+@pytest.mark.servers
 def test_deno_reads_generated_values_and_what_it_stores_is_read_again(file: Path):
     # One start of Deno for all of them, so they are collected first.
     collected: list[tuple[bytes, int]] = []

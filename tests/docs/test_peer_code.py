@@ -36,6 +36,7 @@ def test_quoted_python_compiles(name):
         compile(task, f"<{name}>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+@pytest.mark.servers
 def test_quoted_typescript_runs_in_deno(tmp_path):
     script = tmp_path / "quoted.ts"
     script.write_text("\n".join(quoted("deno")), "utf-8")

@@ -156,6 +156,7 @@ def unique_with_duplicates(path: Path | str, seed: int, *, records: int, writers
         assert db.check().ok
 
 
+@pytest.mark.servers
 def test_review_24_an_index_and_copies_are_built_beside_writers_by_builders_that_are_killed(tmp_path):
     plan_and_copies(tmp_path / "app.db", 7, records=300, writers=2, kills=3)
 

@@ -145,7 +145,7 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
     runner: Any = db[Jar]._runner
     context, short = runner.context, {"reads": 0, "counts": 0}
     db[Jar].first()
-    for seed in range(2_000):
+    for seed in range(1_000):
         query = query_of(runner.schema, Random(seed))
         for ask, planned in (
             (queries.fetch, scan.planned_fetch),
@@ -163,8 +163,8 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(switches, "fast_kinds", seed % 4 > 0)
                 assert found == outcome(db, planned(context, query)), (seed, query)
-    assert short["reads"] > 100
-    assert short["counts"] > 400
+    assert short["reads"] > 50
+    assert short["counts"] > 200
 
 
 @pytest.mark.fast_kinds

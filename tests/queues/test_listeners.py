@@ -247,6 +247,7 @@ async def test_a_lease_is_renewed_while_a_task_runs(url):
                 places.update([entry.key async for entry in kv.list(("__kvmodels__", "queue"))])
                 await asyncio.sleep(0.01)
             go_on.set()
+            await until(lambda: kv.count(("__kvmodels__", "queue")))
         assert await kv.count(("__kvmodels__", "queue")) == 0
 
 

@@ -73,6 +73,7 @@ def share_and_kill(url, tmp_path, messages, kills, seed):
     assert [worker.returncode for worker in workers] == [0, 0, 0]
 
 
+@pytest.mark.servers
 @ENGINES
 def test_with_killed_processes_every_message_is_handled_at_least_once(engine, url_of, tmp_path):
     share_and_kill(url_of(engine), tmp_path, messages=120, kills=4, seed=4)

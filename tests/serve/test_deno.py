@@ -17,6 +17,7 @@ from tests.serve.serving import TOKEN, deno, running
 HERE = Path(__file__).parent
 
 
+@pytest.mark.servers
 async def test_deno_finds_on_served_stores_what_it_finds_on_its_own(tmp_path):
     access = [AccessToken(TOKEN)]
     with open_kv(codec="v8") as memory, open_kv(f"lmdb:///{tmp_path}/kv.lmdb", codec="v8") as lmdb:

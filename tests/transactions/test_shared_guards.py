@@ -27,6 +27,7 @@ from kvmodels import (
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.keys import decode_key
 from tests.passing_engine import RecordingEngine
+from tests.worlds import in_test_servers
 
 GUARD = ("__kvmodels__", "guard", "team", 1)
 SHARE = ("__kvmodels__", "share", "team", 1)
@@ -243,7 +244,7 @@ def creators_beside_removals(db: Database, creators: int, removals: int) -> None
     assert db.check().ok
 
 
-@ENGINES
+@pytest.mark.parametrize("engine", ["sqlite", *in_test_servers("memory", "lmdb")])
 def test_a_thousand_creators_beside_two_hundred_removals_leave_no_orphan(url_of, engine):
     with opened(url_of(engine)) as db:
         creators_beside_removals(db, 1_000, 200)
