@@ -8,16 +8,16 @@ import random
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
 
 from kvmodels import AsyncDatabase, Database
 from kvmodels.core.operations import VACANT, Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
-from kvmodels.engines.postgres import commits, connection
-from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, PLANNER
+from kvmodels.engines.postgres import commits
+from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, PostgresConnection
 from kvmodels.engines.postgres.engine import PostgresEngine
-from kvmodels.engines.postgres.native import link
 from kvmodels.engines.postgres.packing import PackedWrite
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.errors import (
@@ -257,32 +257,24 @@ def test_all_connections_are_terminated_under_writers(databases: Databases):
     engine.close()
 
 
-class TerminatingPlanner(str):
-    """Settings of a new connection, of which the first ones end it as an administrator does."""
-
-    def __new__(cls, times: int):
-        made = super().__new__(cls, PLANNER)
-        made.left = times
-        return made
-
-    left: int
-
-    def format(self, *args: object, **names: object) -> str:
-        if not self.left:
-            return super().format(*args, **names)
-        self.left -= 1
-        return "SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())"
-
-
 @pytest.fixture(params=["sync", "native"])
 def get_on_new_connection(request: pytest.FixtureRequest, databases: Databases, monkeypatch: pytest.MonkeyPatch):
-    """Return what a get returns on a new connection that is ended so many times before it is ready."""
-    modules = {"sync": connection, "native": link}
+    """Return what a get returns if the first connections are ended while they are opened."""
+    kind: Any = PostgresConnection if request.param == "sync" else psycopg.AsyncConnection
+    opened = kind.connect
 
     def call(times: int) -> object:
+        left = [times]
+
+        def connect(*args: object, **options: object) -> object:
+            if not left[0]:
+                return opened(*args, **options)
+            left[0] -= 1
+            raise psycopg.OperationalError("FATAL:  terminating connection due to administrator command")
+
         with Database(databases.url()) as db:
             db.kv.set(("k",), 1)
-        monkeypatch.setattr(modules[request.param], "PLANNER", TerminatingPlanner(times))
+        monkeypatch.setattr(kind, "connect", connect)
         if request.param == "sync":
             with Database(databases.url()) as db:
                 return db.kv.get(("k",)).value
@@ -296,7 +288,7 @@ def get_on_new_connection(request: pytest.FixtureRequest, databases: Databases, 
     return call
 
 
-def test_a_connection_that_is_terminated_while_it_is_set_up_is_replaced(get_on_new_connection):
+def test_a_connection_that_is_terminated_while_it_is_opened_is_replaced(get_on_new_connection):
     assert get_on_new_connection(CONNECT_ATTEMPTS - 1) == 1
 
 

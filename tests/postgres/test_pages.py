@@ -1,4 +1,4 @@
-"""Pages of index entries with their records: the same answers with and without the function of the server."""
+"""Pages of index entries with their records, which the server reads in one call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 from kvmodels.core.operations import Guard, GuardFailed, ReadRange, ReadResult, SuffixFollow, row_of, to_versionstamp
-from kvmodels.engines.postgres.connection import PLANNER, connect
 from kvmodels.engines.postgres.engine import PostgresEngine
 from tests.contract.shorthand import commit, put
 from tests.postgres.databases import Databases
@@ -33,7 +32,6 @@ CREATE FUNCTION evil.int8send(int8) RETURNS bytea LANGUAGE sql IMMUTABLE AS 'SEL
 @pytest.fixture(params=[True, False], ids=["prepared", "unprepared"])
 def engine(databases: Databases, request: pytest.FixtureRequest) -> Iterator[PostgresEngine]:
     opened = PostgresEngine(databases.url(), clock=lambda: 10, prepare=request.param)
-    assert (opened.check_open().texts.pages is not None) == request.param
     yield opened
     opened.close()
 
@@ -94,14 +92,3 @@ def test_operators_of_a_tenant_in_the_search_path_are_not_used(databases: Databa
     found = engine.read([ReadRange(b"e", b"f", 2)], Guard(b"absent", None), follow=RECORDS)
     assert records(found) == ([b"e1", b"e2"], [(b"r1", b"1", None), (b"r2", b"2", 99)])
     engine.close()
-
-
-def test_a_session_that_a_proxy_lends_keeps_its_settings(databases: Databases):
-    connection = connect(databases.url(), databases.url(), prepare=True, backoff=60.0)
-    assert connection.planned
-    assert connection.execute("SHOW plan_cache_mode").fetchone() == ("force_generic_plan",)
-    connection.close()
-    with psycopg.connect(databases.url(), autocommit=True) as lent:
-        # A proxy tells its client the number of a process that the server has not.
-        assert lent.execute(PLANNER.format(pid=lent.info.backend_pid + 1).encode()).fetchone() is None
-        assert lent.execute("SHOW plan_cache_mode").fetchone() == ("auto",)

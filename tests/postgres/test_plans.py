@@ -94,7 +94,6 @@ def url(request: pytest.FixtureRequest, databases_on) -> str:
 @pytest.fixture
 def engine(url: str, plans: list[dict[str, Any]]) -> Iterator[PostgresEngine]:
     opened = PostgresEngine(url, clock=lambda: 10)
-    opened.read([ReadRange(b"e", b"f", 1)])  # the connection is set up
     plans.clear()
     yield opened
     opened.close()
@@ -177,19 +176,12 @@ def test_a_read_goes_through_an_index(engine: PostgresEngine, plans: list[dict[s
 def test_a_page_without_prepared_statements_goes_through_an_index(
     url: str, plans: list[dict[str, Any]], *, reverse: bool
 ):
-    """It is read by a function, because its sessions have no settings of the planner."""
     engine = PostgresEngine(url, clock=lambda: 10, prepare=False)
     plans.clear()
     engine.read([ReadRange(b"e", b"f", 20, reverse=reverse)], follow=SuffixFollow(b"r", 1))
     engine.close()
     assert any("read_1" in one["Query Text"] for one in plans)
     assert faults(plans) == []
-
-
-def test_a_page_is_read_without_a_function(engine: PostgresEngine, plans: list[dict[str, Any]]):
-    engine.read([ReadRange(b"e", b"f", 20)], follow=SuffixFollow(b"r", 1))
-    (plan,) = plans
-    assert "read_1" not in plan["Query Text"]
 
 
 def test_a_read_of_a_snapshot_goes_through_an_index(engine: PostgresEngine, plans: list[dict[str, Any]]):

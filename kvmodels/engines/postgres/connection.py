@@ -125,27 +125,8 @@ def int8(number: int) -> Int8:
     return Int8(number.to_bytes(8, "big", signed=True))
 
 
-PLANNER: Final = (
-    "SELECT "
-    + ", ".join(
-        f"pg_catalog.set_config('{name}', '{value}', false)"
-        for name, value in (
-            ("plan_cache_mode", "force_generic_plan"),
-            ("jit", "off"),
-            ("enable_seqscan", "off"),
-            ("enable_bitmapscan", "off"),
-        )
-    )
-    + " WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {pid}"
-)
-"""Sets up the planner for prepared statements, as the functions of a store do it for their own: no call plans.
-
-A proxy that lends sessions shows the number of no backend, so nothing is left behind in a session of others.
-"""
-
-
 CONNECT_ATTEMPTS: Final = 5
-"""How often a connection is opened that an administrator ends each time before it is ready."""
+"""How often a connection is opened that an administrator ends each time while it is opened."""
 
 TRUE: Final = Boolean(b"\1")
 FALSE: Final = Boolean(b"\0")
@@ -196,13 +177,11 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
 
     Attributes:
         backoff: seconds that one call may take.
-        planned: whether the session has the settings of ``PLANNER``.
         warned: whether the server has sent a warning since this was last set to false.
         permit: of the pool, while the connection is in use.
     """
 
     backoff: float = 60.0
-    planned: bool = False
     warned: bool = False
     permit: ConnectionPermit | None = None
 
@@ -272,7 +251,7 @@ def _notice(connection: PostgresConnection) -> Callable[[psycopg.errors.Diagnost
 
 
 def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> PostgresConnection:
-    """Return a new connection. One that an administrator ends while it is set up is replaced.
+    """Return a new connection. One that an administrator ends while it is opened is replaced.
 
     Raises:
         EngineError, EngineTimeoutError: without libpq's message, which may contain a password.
@@ -294,9 +273,6 @@ def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> Postgr
 
 def _opened(conninfo: str, *, prepare: bool) -> PostgresConnection:
     connection = PostgresConnection.connect(conninfo, autocommit=True, prepare_threshold=0 if prepare else None)
-    if prepare:
-        settings = PLANNER.format(pid=connection.info.backend_pid).encode()
-        connection.planned = connection.execute(settings, prepare=False).fetchone() is not None
     adapters = connection.adapters
     adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
     adapters.register_dumper(Int8Array, _Int8ArrayDumper)

@@ -2,17 +2,14 @@
 
 Rules of this module: a call is one statement and so one snapshot, its guard included. What a Python function asks for
 after it has seen rows is read by a second call, whose answer counts only if the state is still the same; otherwise
-both are repeated in a snapshot. A page of index entries with their records is a statement without a function in
-sessions that have the settings of the planner, because a function costs the server a quarter more. Generators yield the
-calls and are sent the rows, so that connections of threads and of event loops share them.
+both are repeated in a snapshot. Generators yield the calls and are sent the rows, so that connections of threads and of
+event loops share them.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.core.operations import (
@@ -48,7 +45,6 @@ _NOT_FOLLOWED: Final = -2
 
 _NONE: Final = int8(NONE)
 _NO_FOLLOW: Final = (int8(0), byteas(()), int8s(()), byteas(()), int8s(()))
-_PAGE_STATE: Final = struct.Struct("!qqq")
 _REVERSE, _KEYS_ONLY, _POINT = 1, 2, 4
 
 _READ: Final = "SELECT part, k, v, e, s, d FROM {schema}.read_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
@@ -72,34 +68,15 @@ class Statements(NamedTuple):
     state: bytes
     due: bytes
     sizes: bytes
-    pages: PageStatements | None
 
 
-class PageStatements(NamedTuple):
-    """The statements that read a range of entries with the record of each, forward and in reverse order."""
-
-    forward: bytes
-    backward: bytes
-
-
-def statements(schema: str, *, planned: bool) -> Statements:
-    """Return the statements for a schema, whose name is quoted.
-
-    Args:
-        schema: its name.
-        planned: whether the sessions have the settings of the planner that statements without a function need.
-    """
+def statements(schema: str) -> Statements:
+    """Return the statements for a schema, whose name is quoted."""
     read, number, changes, state, due = (
         text.format(schema=schema).encode() for text in (_READ, _COUNT, _CHANGES, _STATE, _DUE)
     )
     sizes = _SIZES.format(schema=schema.replace("'", "''")).encode()  # a name inside of a literal
-    pages = PageStatements(_page(schema, "ASC"), _page(schema, "DESC")) if planned else None
-    return Statements(read, number, changes, state, due, sizes, pages)
-
-
-def _page(schema: str, direction: str) -> bytes:
-    text = files("kvmodels.engines.postgres").joinpath("sql", "page.sql").read_text("utf-8")
-    return text.replace("SCHEMA.", f"{schema}.").replace("DIRECTION", direction).encode()
+    return Statements(read, number, changes, state, due, sizes)
 
 
 class Times(NamedTuple):
@@ -175,10 +152,6 @@ def read_once(
     hiding: bool,
 ) -> Calls[ReadAnswer]:
     """Read ranges, and what follows if the server can carry that out, in one call."""
-    if texts.pages is not None and hiding and isinstance(follow, SuffixFollow) and len(ranges) == 1:
-        one = ranges[0]
-        if one.end is not None and one.limit is not None:
-            return (yield from _read_page(texts.pages, one, times, guard=guard, follow=follow))
     pushed = _pushed_follow(ranges, follow)
     shapes = [_POINT if one.end is None else one.reverse * _REVERSE + one.keys_only * _KEYS_ONLY for one in ranges]
     parameters = (
@@ -200,8 +173,7 @@ def read_once(
         return ReadAnswer(state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen)), unfollowed=False)
     stamp = to_versionstamp(version)
     if pushed is not None and isinstance(follow, SuffixFollow):
-        rows = [(*row[1:], b"") for row in answer[1:]]
-        return ReadAnswer(state, ReadResult(*_followed_rows(rows, follow), stamp), unfollowed=False)
+        return ReadAnswer(state, ReadResult(*_followed_rows(answer[1:], follow), stamp), unfollowed=False)
     if pushed is not None and isinstance(follow, MultiRangeFollow):
         return ReadAnswer(state, ReadResult(*_rows_of_ranges(answer[1:], follow), stamp), unfollowed=False)
     plain = isinstance(follow, NoFollow)
@@ -212,38 +184,6 @@ def read_once(
             follow.misses = 0
             return ReadAnswer(state, ReadResult(found, [predicted], stamp), unfollowed=False)
     return ReadAnswer(state, ReadResult(found, [], stamp), unfollowed=follow is not None and not plain)
-
-
-def _read_page(
-    texts: PageStatements, one: ReadRange, times: Times, *, guard: Guard | None, follow: SuffixFollow
-) -> Calls[ReadAnswer]:
-    """Read a range of entries and the row behind each in one call."""
-    guard_key, guarded = _guard(guard)
-    given = _NONE if times.given == NONE else int8(times.given)
-    parameters = (
-        guard_key,
-        given,
-        given,
-        int8(times.mark),
-        guarded,
-        guarded,
-        one.start,
-        cast("bytes", one.end),
-        int8(cast("int", one.limit)),
-        follow.prefix,
-        int8(follow.start + 1),
-    )
-    answer = yield Call(texts.backward if one.reverse else texts.forward, parameters, is_small((one,)))
-    first = answer[0]
-    version, present, seen = _PAGE_STATE.unpack(first[5])
-    state = StateSeen(version, present)
-    if first[0] is None:
-        if guard is not None and seen != version_of(guard.versionstamp):
-            failed = GuardFailed(None if seen == ABSENT else to_versionstamp(seen))
-            return ReadAnswer(state, failed, unfollowed=False)
-        answer = []
-    found = ReadResult(*_followed_rows(answer, follow), to_versionstamp(state.version))
-    return ReadAnswer(state, found, unfollowed=False)
 
 
 def _row(row: tuple[Any, ...]) -> Row:
@@ -263,24 +203,18 @@ def _parts(answer: list[tuple[Any, ...]], ranges: Sequence[ReadRange], *, plain:
     return found
 
 
-def _followed_rows(rows: list[tuple[Any, ...]], suffix: SuffixFollow) -> tuple[list[list[Row]], list[list[Row]]]:
-    """Return the entries of a range as plain tuples that begin with their key, and the rows behind them.
-
-    Args:
-        rows: each has the key of an entry, the value, encoding, version and deadline of the row behind it, and a
-            state, which is ignored.
-        suffix: what follows.
-    """
+def _followed_rows(answer: list[tuple[Any, ...]], suffix: SuffixFollow) -> tuple[list[list[Row]], list[list[Row]]]:
+    """Return the entries of a range as plain tuples of their key, and the record of each entry."""
     prefix, cut = suffix.prefix, suffix.start
-    entries = [cast("list[Row]", rows)]
-    if ABSENT not in [row[3] for row in rows]:
+    entries = [[cast("Row", (row[1],)) for row in answer]]
+    if ABSENT not in [row[4] for row in answer]:
         joined: list[PlainRow] = [
             (prefix + key[cut:], value, encoding, version, expire_at)
-            for key, value, encoding, version, expire_at, _ in rows
+            for _, key, value, encoding, version, expire_at in answer
         ]
         return entries, [cast("list[Row]", joined)]
     behind: list[list[Row]] = []
-    for key, value, encoding, version, expire_at, _ in rows:
+    for _, key, value, encoding, version, expire_at in answer:
         row = (
             Row(prefix + key[cut:], value, encoding, to_versionstamp(version), expire_at) if version != ABSENT else None
         )

@@ -119,7 +119,7 @@ class PostgresStore:
         self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
         self.turns = Turns()
         self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
-        self.texts = statements(self.schema, planned=False)
+        self.texts = statements(self.schema)
         self.commit_texts = commit_statements(self.schema)
         self.conninfo = connection_string(given_url, readonly=options.readonly)
         self._connect: Callable[[], PostgresConnection] = lambda: connect(
@@ -146,7 +146,6 @@ class PostgresStore:
             connection = self._pool.take(READS, options.busy_timeout)
             try:
                 prepare_schema(connection, options.schema, self.url, create=options.create and not self.readonly)
-                self.texts = statements(self.schema, planned=connection.planned)
             finally:
                 self._pool.give_back(connection)
             self.present_version()

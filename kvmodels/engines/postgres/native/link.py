@@ -23,7 +23,7 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 
 from kvmodels.engines.postgres.commits import CallAnswer
-from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, OIDS, PLANNER, Call
+from kvmodels.engines.postgres.connection import CONNECT_ATTEMPTS, OIDS, Call
 from kvmodels.engines.postgres.errors import is_terminated, unreachable
 
 MOST_UNDER_WAY: Final = 256
@@ -369,8 +369,6 @@ async def open_link(conninfo: str, url: str, *, prepare: bool, patience: float) 
     while True:
         try:
             connection = await _LoopConnection.connect(conninfo, autocommit=True)
-            if prepare:
-                await connection.execute(PLANNER.format(pid=connection.info.backend_pid).encode())
         except psycopg.Error as error:
             attempts += 1
             failure = unreachable(error, url)
