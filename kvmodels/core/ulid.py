@@ -16,12 +16,12 @@ import time
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast, final
+from typing import Any, ClassVar, Final, cast, final
 from uuid import UUID
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaSerializer, core_schema
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
@@ -103,6 +103,11 @@ class ULID:
     # records are read far more often than the number of their ULID is used.
     __slots__ = ("_text",)
     _text: str
+
+    # Pydantic looks here if a field of type Any holds a ULID, such as the primary key in a violation or an event.
+    __pydantic_serializer__: ClassVar[SchemaSerializer] = SchemaSerializer(
+        core_schema.any_schema(serialization=core_schema.to_string_ser_schema(when_used="json"))
+    )
 
     def __init__(self, value: str | bytes | bytearray | memoryview | int | UUID | ULID | None = None) -> None:
         object.__setattr__(

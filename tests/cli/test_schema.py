@@ -40,6 +40,21 @@ class Book(KvModel, collection="books"):
 db = AsyncDatabase("shop.db", models=[Book])
 """
 
+WITH_ULIDS = """
+from kvmodels import ULID, AsyncDatabase, Database, Field, KvModel, PrimaryKey, Unique
+class Guest(KvModel, collection="guests"):
+    id: PrimaryKey[ULID] = Field(default_factory=ULID)
+    name: str
+class NamedGuest(KvModel, collection="guests"):
+    id: PrimaryKey[ULID] = Field(default_factory=ULID)
+    name: Unique[str]
+def fill():
+    with Database("guests.db", models=[Guest]) as db:
+        return [str(db[Guest].create(name="Ada").id) for _ in range(2)]
+old = AsyncDatabase("guests.db", models=[Guest])
+db = AsyncDatabase("guests.db", models=[NamedGuest])
+"""
+
 
 @contextmanager
 def books_of(program: str) -> Iterator[Any]:
@@ -60,6 +75,19 @@ def shop(folder, run, monkeypatch):
             books.create(isbn=str(number), title=title, genre="novel", year=1900 + number)
     monkeypatch.setenv("KVMODELS_DATABASE", "new_app:db")
     return folder
+
+
+def test_records_with_ulids_are_listed_as_violations(folder, run, monkeypatch):
+    (folder / "guests_app.py").write_text(WITH_ULIDS)
+    assert run("apply", "--silent", "-d", "guests_app:old").exit_code == 0
+    first, second = import_module("guests_app").fill()
+    monkeypatch.setenv("KVMODELS_DATABASE", "guests_app:db")
+    applied = run("apply")
+    assert applied.exit_code == 1
+    assert "1 violations" in applied.stdout
+    listed = run("violations", "--json")
+    [found] = json.loads(listed.stdout)
+    assert (listed.exit_code, found["key"], found["holder"]) == (1, second, first)
 
 
 def test_a_release_is_planned_applied_and_completed(shop, run):

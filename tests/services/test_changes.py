@@ -17,9 +17,9 @@ import httpx2
 import pytest
 from fastapi import Depends, FastAPI
 from fastapi.sse import EventSourceResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from kvmodels import AsyncDatabase, Database, Field, KvModel, PrimaryKey
+from kvmodels import ULID, AsyncDatabase, Database, Field, KvModel, PrimaryKey
 from kvmodels.ext.fastapi import AsyncRepo, Changes, RecordEvent, Repo, lifespan, shutdown
 from tests.services.serving import LONGEST_S, ServedApplication, events
 from tests.worlds import in_the_soak
@@ -29,6 +29,13 @@ class Lamp(KvModel, collection="lamps"):
     id: PrimaryKey[int]
     on: bool = False
     secret: str = Field(default="x", alias="Secret")
+
+
+class Badge(KvModel, collection="badges"):
+    model_config = ConfigDict(ser_json_bytes="hex")
+
+    id: PrimaryKey[ULID]
+    code: PrimaryKey[bytes]
 
 
 class ShownLamp(BaseModel):
@@ -142,6 +149,24 @@ def test_what_a_client_may_see_is_shown_to_it(monkeypatch: pytest.MonkeyPatch):
     assert {"$ref": "#/components/schemas/ShownLamp"} in described["components"]["schemas"][data]["properties"][
         "record"
     ]["anyOf"]
+
+
+def test_keys_of_any_type_are_sent():
+    app = FastAPI(lifespan=lifespan(AsyncDatabase("memory://badges", models=[Badge], change_log=60)))
+
+    @app.get("/badges", response_class=EventSourceResponse)
+    async def of_badges(
+        badges: AsyncRepo[Badge], changes: Annotated[Changes, Depends()]
+    ) -> AsyncIterator[RecordEvent[Badge]]:
+        async for event in changes.of(badges):
+            yield event
+
+    db = Database("memory://badges", models=[Badge], change_log=60)
+    with db, ServedApplication(app) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
+        made = db[Badge].create(id=ULID(), code=b"\xff\x00")
+        with events(client, "/badges") as stream:
+            key = [str(made.id), "ff00"]
+            assert [(event, found) for event, found, _ in stream.records(2)] == [("reset", None), ("changed", key)]
 
 
 @pytest.mark.parametrize("world", ["async", "sync"])

@@ -9,12 +9,13 @@ import pickle
 import sys
 import threading
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from kvmodels.core.ulid import ULID, UlidGenerator
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
@@ -225,6 +226,13 @@ def test_dumps_hold_the_ulid_in_python_and_its_text_in_json():
     assert event.model_dump() == {"id": ULID(TEXT)}
     assert event.model_dump(mode="json") == {"id": TEXT}
     assert json.loads(event.model_dump_json()) == {"id": TEXT}
+
+
+def test_a_ulid_in_a_field_of_any_type_is_its_text_in_json():
+    anything = TypeAdapter[Any](Any)
+    assert anything.dump_python([ULID(TEXT)]) == [ULID(TEXT)]
+    assert anything.dump_python({"ids": [ULID(TEXT)]}, mode="json") == {"ids": [TEXT]}
+    assert anything.dump_json((1, ULID(TEXT))) == f'[1,"{TEXT}"]'.encode()
 
 
 @pytest.mark.parametrize("value", ["nonsense", b"123", 5, 1.5, None, True])

@@ -19,6 +19,7 @@ from kvmodels.api._async.record_watch import AsyncRecordWatchIterator
 from kvmodels.api._async.repository import AsyncRepository
 from kvmodels.api._sync.record_watch import RecordWatchIterator
 from kvmodels.api._sync.repository import Repository
+from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import ResumeExpiredError
 from kvmodels.ext.fastapi.shutdown import closed_at_shutdown
 from kvmodels.flows.kv.record_watch import ChangedRecord
@@ -38,8 +39,8 @@ class RecordEvent(BaseModel, Generic[T]):
     event: Literal["changed", "removed", "reset"]
     """changed: the record is new or was changed. removed: it was removed or has expired. reset: the present records
     follow, so the client forgets what it has."""
-    key: Any = None
-    """The primary key, a list if it is composite; null for reset."""
+    key: Annotated[Any, StoredAsJson] = None
+    """The primary key, a list if it is composite; null for reset. Bytes are hexadecimal digits."""
     record: T | None = None
     """The latest version of a changed record."""
 
