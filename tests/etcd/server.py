@@ -130,9 +130,14 @@ class EtcdNode(KeptProcess):
         return int(json.loads(self._ports.read_text())[1])
 
     @property
+    def host(self) -> str:
+        """Its address for clients."""
+        return LOOPBACK
+
+    @property
     def endpoint(self) -> str:
         """Its host and port for clients."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def url(self, name: str) -> str:
         """The URL of a store."""
@@ -178,7 +183,12 @@ class EtcdNode(KeptProcess):
                 "trusted-ca-file": str(self.tls.ca),
                 "client-cert-auth": "true",
             }
-        self.spawn(users, [self.program("etcd"), *(f"--{name}={value}" for name, value in flags.items())])
+        command = [self.program("etcd"), *(f"--{name}={value}" for name, value in flags.items())]
+        self.spawn(users, self.inside(command))
+
+    def inside(self, command: Sequence[str | Path]) -> Sequence[str | Path]:
+        """The command as it is run, in another network perhaps."""
+        return command
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
@@ -249,9 +259,9 @@ class EtcdNode(KeptProcess):
         if self.tls:
             context = ssl.create_default_context(cafile=str(self.tls.ca))
             context.load_cert_chain(self.tls.client_certificate, self.tls.client_key)
-            connection: HTTPConnection = HTTPSConnection(LOOPBACK, self.port, timeout=HTTP_S, context=context)
+            connection: HTTPConnection = HTTPSConnection(self.host, self.port, timeout=HTTP_S, context=context)
         else:
-            connection = HTTPConnection(LOOPBACK, self.port, timeout=HTTP_S)
+            connection = HTTPConnection(self.host, self.port, timeout=HTTP_S)
         try:
             connection.request(verb, path, None if body is None else json.dumps(body))
             return json.loads(connection.getresponse().read())
