@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.crowd import Crowd
+from tests.crowd import Crowd, opened
 from tests.etcd.namespaces import namespaced_cluster, namespaces_are_permitted
 from tests.etcd.partition import partitioned_cluster
 from tests.etcd.server import EtcdCluster, EtcdNode, own_cluster
@@ -86,3 +86,18 @@ def test_no_acknowledged_write_is_lost_or_applied_twice_when(name: str, times: i
                 cluster.leader([node for node in cluster.nodes if node is not leader])
                 crowd.wait_for(BETWEEN)
             fault.end(cluster, leader)
+
+
+@pytest.mark.servers
+def test_writes_go_on_when_the_leader_is_removed_from_the_cluster_and_its_endpoint_is_still_named():
+    with own_cluster(3) as cluster:
+        url = cluster.url("crowd")
+        with crowd_on(cluster, 6) as crowd:
+            crowd.wait_for(BETWEEN)
+            leader = cluster.leader()
+            cluster.nodes.remove(leader)
+            cluster.nodes[0].ctl("member", "remove", f"{leader.status().member:x}")
+            leader.wait_for_its_end()
+            crowd.wait_for(BETWEEN)
+        with opened(url) as db:
+            assert db.check().ok
