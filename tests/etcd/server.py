@@ -183,7 +183,7 @@ class EtcdNode(KeptProcess):
                 "trusted-ca-file": str(self.tls.ca),
                 "client-cert-auth": "true",
             }
-        command = [self.program("etcd"), *(f"--{name}={value}" for name, value in flags.items())]
+        command: list[str | Path] = [self.program("etcd"), *(f"--{name}={value}" for name, value in flags.items())]
         self.spawn(users, self.inside(command))
 
     def inside(self, command: Sequence[str | Path]) -> Sequence[str | Path]:
