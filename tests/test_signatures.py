@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from typing import Any, Protocol
 
 import pytest
@@ -77,14 +78,17 @@ def pair_differences(sync: type, other: type) -> list[str]:
     return found
 
 
+generated = cache(unasync.generated)
+
+
 def test_the_synchronous_facades_are_fresh():
-    stale = {shown(path) for path, text in unasync.generated().items() if path.read_text("utf-8") != text}
+    stale = {shown(path) for path, text in generated().items() if path.read_text("utf-8") != text}
     assert not stale, f"run python tools/unasync.py: {stale}"
 
 
 def test_no_synchronous_module_has_lost_its_source():
     modules = {path.name for path in unasync.TARGET.glob("*.py")}
-    assert modules - unasync.BY_HAND == {path.name for path in unasync.generated()}
+    assert modules - unasync.BY_HAND == {path.name for path in generated()}
 
 
 @pytest.mark.parametrize(

@@ -225,13 +225,17 @@ class Ticket:
         return any(front.lapse_s > self.lapse_s for front in fronts)
 
     def look(self) -> bool:
-        """Return whether the ticket has its turn, after a look at whether those in front of it still count."""
-        if not self.granted:
+        """Return whether the ticket's turn has come, after a look at whether those in front of it still count.
+
+        On a busy machine a turn may lapse before its owner has noticed it. The ticket is in no queue then, and the
+        owner goes on as after any other lapse.
+        """
+        if self.keys and not self.granted:
             self._turns.look(self)
-        return self.granted
+        return self.granted or not self.keys
 
     def wait(self, seconds: float) -> bool:
-        """Block this thread until the turn is granted, or the time is over; return whether it is granted."""
+        """Block this thread until the turn has come, or the time is over; return whether it has come."""
         gate = self._gate
         if gate is None:
             gate = threading.Lock()

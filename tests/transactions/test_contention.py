@@ -188,7 +188,7 @@ def test_a_transaction_that_only_reads_waits_for_nobody(db):
 def test_a_schema_change_costs_a_run_and_waits_for_nobody(tmp_path):
     runs: list[int] = []
     path = tmp_path / "store.db"
-    with Database(path, models=[Member], retry=QUICK) as db, Database(path, models=[Member]) as other:
+    with Database(path, models=[Member]) as db, Database(path, models=[Member]) as other:
         db[Member].create(id=1)
 
         @db.transactional()
@@ -292,7 +292,7 @@ def test_a_commit_has_no_turn_for_records_that_it_has_only_read(monkeypatch, db)
 
 def test_waiting_for_a_turn_ends_with_the_deadline():
     # Longer than the other writer waits for the turn.
-    with Database("memory://", models=[Account], retry=RetryPolicy(deadline_s=0.3)) as db:
+    with Database("memory://", models=[Account], retry=RetryPolicy(deadline_s=2)) as db:
         db[Account].create(id=1)
         db._core.context.turns = everlasting()
         held(db, 1)

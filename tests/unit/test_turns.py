@@ -93,6 +93,24 @@ def test_a_turn_lapses_so_that_a_stopped_owner_keeps_nobody_waiting(stack):
     assert (waiting.granted, last.granted) == (True, False), "who has lost the turn cannot give it on"
 
 
+def test_a_turn_that_lapses_before_its_owner_notices_it_keeps_the_owner_waiting_no_longer(stack):
+    """As on a machine so busy that a thread runs again long after it was woken; its ticket is in no queue then."""
+    time = [0.0]
+    turns = Turns(lambda: time[0])
+    holder, late, other = alive(stack, turns, 3)
+    for ticket in (holder, late, other):
+        ticket.join([A])
+    holder.leave()
+    time[0] = LAPSE_S
+    assert other.look()
+    assert late.wait(0)
+    assert not late.granted
+    late.join([A])
+    assert not late.look(), "it may wait for another turn"
+    other.leave()
+    assert late.look()
+
+
 def test_a_turn_is_not_given_to_tasks_of_closed_event_loops(stack):
     turns = Turns(lambda: 0.0)
     holder, *gone, last = alive(stack, turns, 2_000)
