@@ -27,6 +27,7 @@ from kvmodels.errors import (
     ForeignFileError,
     InvalidArgumentError,
     InvalidKeyError,
+    InvalidValueError,
     UnsupportedError,
 )
 from kvmodels.flows.kv.deno_dump import deno_line
@@ -92,6 +93,9 @@ class DenoFileReader:
                 size += len(line)
         except sqlite3.Error as error:
             raise DecodeError("the file of Deno cannot be read", reason=f"{self._path}: {error}") from error
+        except InvalidValueError as error:
+            error.hint = _CHANGE_IT  # no other format of a dump is open to the user here
+            raise
         return lines
 
     def __enter__(self) -> Self:
@@ -130,6 +134,7 @@ class DenoFileReader:
             yield dump_line(content)
 
 
+_CHANGE_IT: Final = "Change or delete this value in the Deno program, then load the file again; nothing was loaded."
 _V8: Final = 1
 """Deno stores every message in this encoding."""
 

@@ -17,6 +17,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("sort_in_memory(limit=…)", "--sort-in-memory N"),
     ('db.check(repair="all")', "kvmodels check --repair=all"),
     ("db.check(repair=True)", "kvmodels check --repair"),
+    ("in a program that declares the model of this collection", "-d module:object, with a database that declares it"),
     ("db.apply()", "kvmodels apply"),
     ("db.build_indexes()", "kvmodels apply"),
     (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import admin, concurrency, growth, imports, observers
+from benchmarks import admin, concurrency, growth, imports, observers, serve
 from benchmarks.__main__ import chosen, installed
 from benchmarks.columns.registry import COLUMNS
 from benchmarks.measuring import folder_bytes, resident_bytes
@@ -53,6 +53,12 @@ def test_every_page_of_the_admin_is_measured_at_every_size():
     medians = admin.measure(sizes=(40, 1_200), rounds=1)
     assert list(medians) == list(admin.paths(40))
     assert all(len(of_sizes) == 2 and min(of_sizes) > 0 for of_sizes in medians.values())
+
+
+def test_every_store_is_served_to_the_real_deno():
+    found = serve.measure(calls=5, rounds=2)
+    assert list(found) == list(serve.STORES)
+    assert all(len(rounds) == 2 and min(map(min, rounds)) > 0 for rounds in found.values())
 
 
 def test_growth_measures_the_same_rows_at_every_size():

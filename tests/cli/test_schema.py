@@ -152,7 +152,9 @@ def test_damage_is_found_and_repaired(shop, run):
         assert found.exit_code == 1
         assert found.stdout.startswith("NOT OK")
         assert "missing books.year '0'" in found.stdout
-    assert run("check", "-d", "shop.db").exit_code == 1
+    undeclared = run("check", "-d", "shop.db")
+    assert undeclared.exit_code == 1
+    assert "Run kvmodels check --repair -d module:object, with a database that declares it." in undeclared.stdout
     assert json.loads(run("check", "--json", "-d", "old_app:db").stdout)["findings"][0]["kind"] == "missing"
     repaired = run("check", "--repair", "-d", "old_app:db")
     assert repaired.exit_code == 1

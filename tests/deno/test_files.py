@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from kvmodels import Database, Indexed, KvModel, KvU64, PrimaryKey, Unique, open_async_kv, open_kv
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.keys import encode_key
 from kvmodels.core.values import UNDEFINED
 from kvmodels.errors import (
     DecodeError,
     EngineError,
     ForeignFileError,
     InvalidArgumentError,
+    InvalidValueError,
     UnsupportedError,
 )
 from tests.deno.runtime import run_script
@@ -61,6 +64,22 @@ def test_records_with_numbers_of_javascript_are_not_called_worthless(file: Path,
     with Database(tmp_path / "store.db", models=[Author]) as db:
         (suspect,) = db.check(Author).undecodable
         assert "codec='v8'" in str(suspect.hint)
+
+
+@pytest.mark.parametrize("codec", ["msgpack", "v8"])
+def test_a_value_that_contains_itself_is_named_with_what_can_be_done(file: Path, codec: str):
+    value: dict[str, object] = {"name": "Ada"}
+    value["self"] = value
+    with closing(sqlite3.connect(file)) as program, program:
+        data = V8Codec().encode(value)[0]
+        row = (encode_key(("users", "ada")), data)
+        program.execute("INSERT INTO kv (k, v, v_encoding, version) VALUES (?, ?, 1, 1)", row)
+    with open_kv(codec=codec) as kv:
+        with pytest.raises(InvalidValueError) as caught:
+            kv.load_deno(file)
+        assert caught.value.key == ("users", "ada")
+        assert "in the Deno program" in str(caught.value.hint)
+        assert kv.count(()) == 0
 
 
 @pytest.mark.parametrize("codec", ["msgpack", "v8"])

@@ -167,6 +167,7 @@ async def test_attacks_are_refused_without_a_word_about_the_store(requests):
         assert [entry.versionstamp for entry in kv.list(())] == before
 
 
+@pytest.mark.servers
 async def test_large_requests_use_memory_in_proportion_to_their_limit():
     limit = 50_000
     with open_kv(codec="v8") as kv:

@@ -178,6 +178,10 @@ def bytes_set(key: bytes, size: int) -> MutationMessage:
     return MutationMessage(key, KvValue(bytes(size), 3), MutationType.SET)
 
 
+def message(payload: bytes = b"", dead: tuple[bytes, ...] = (), schedule: tuple[int, ...] = ()) -> EnqueueMessage:
+    return EnqueueMessage(payload, now(), dead, schedule)
+
+
 def filled(size: int) -> AtomicWriteMessage:
     """Twelve values of 65,536 bytes with keys of one byte, and one that makes this sum of keys and values."""
     values = [65_536] * 12
@@ -192,6 +196,14 @@ WRITES: dict[str, Any] = {
     "a check: " + refusals.KEY_TOO_LARGE: (2_049, lambda n: AtomicWriteMessage((CheckMessage(text_key(n)),))),
     refusals.VALUE_TOO_LARGE: (65_536, lambda n: AtomicWriteMessage((), (bytes_set(KEY, n),))),
     refusals.WRITE_TOO_LARGE: (819_200, filled),
+    "with messages: " + refusals.TOO_MANY_MUTATIONS: (
+        1_000,
+        lambda n: AtomicWriteMessage((), (bytes_set(KEY, 1),) * 500, (message(),) * (n - 500)),
+    ),
+    "a message: " + refusals.VALUE_TOO_LARGE: (65_536, lambda n: AtomicWriteMessage((), (), (message(bytes(n)),))),
+    refusals.TOO_MANY_DEAD_LETTER_KEYS: (10, lambda n: AtomicWriteMessage((), (), (message(b"", (KEY,) * n),))),
+    refusals.TOO_MANY_INTERVALS: (10, lambda n: AtomicWriteMessage((), (), (message(b"", (), (1,) * n),))),
+    refusals.INTERVAL_TOO_LARGE: (3_600_000, lambda n: AtomicWriteMessage((), (), (message(b"", (), (n,)),))),
 }
 READS: dict[str, Any] = {
     refusals.TOO_MANY_RANGES: (10, lambda n: SnapshotRead((ReadRangeMessage(KEY, KEY + b"\0", 1),) * n)),
@@ -236,10 +248,6 @@ async def test_messages_are_delivered_to_listeners_of_the_store():
         for faulty, text in [
             (EnqueueMessage(payload, 0), refusals.INVALID_DEADLINE),
             (EnqueueMessage(payload, now() + 40 * 86_400_000), refusals.INVALID_DEADLINE),
-            (EnqueueMessage(payload, now(), (encode_key(("k",)),) * 11), refusals.TOO_MANY_DEAD_LETTER_KEYS),
-            (EnqueueMessage(payload, now(), (), (1,) * 11), refusals.TOO_MANY_INTERVALS),
-            (EnqueueMessage(payload, now(), (), (3_600_001,)), refusals.INTERVAL_TOO_LARGE),
-            (EnqueueMessage(bytes(65_537), now()), refusals.VALUE_TOO_LARGE),
         ]:
             refused = await write(client, enqueues=(faulty,))
             assert (refused.status, refused.text) == (400, text)
@@ -277,6 +285,35 @@ async def test_a_watch_sends_pings_and_every_state_and_ends_with_its_client(monk
         await watching.leave()
         assert watching.task.done()
         assert len(asyncio.all_tasks()) < len(before)
+
+
+async def test_ten_keys_are_watched_and_eleven_are_refused():
+    async with open_async_kv(codec="v8") as kv:
+        client = Client(served(kv))
+        await client.connect()
+        watching = Watching(client, encoding.encode_watch(WatchMessage((KEY,) * 10)))
+        async with asyncio.timeout(60):
+            assert await watching.parts.get()
+        assert watching.status == 200
+        await watching.leave()
+        refused = await client.call("watch", encoding.encode_watch(WatchMessage((KEY,) * 11)))
+        assert (refused.status, refused.text) == (400, refusals.TOO_MANY_WATCHED)
+
+
+async def test_a_request_of_the_largest_size_is_read_and_one_byte_more_is_not():
+    with open_kv(codec="v8") as kv:
+        client = Client(served(kv, max_request_bytes=1_024))
+        await client.connect()
+        # An unknown field of the protocol, which is skipped: two bytes before its contents.
+        answers = [await client.call("snapshot_read", b"\x7a" + encoding_of(size)) for size in (1_024, 1_025)]
+        assert [answer.status for answer in answers] == [200, 413]
+        assert answers[1].text == refusals.REQUEST_TOO_LARGE
+
+
+def encoding_of(size: int) -> bytes:
+    """The length of an unknown field and its contents, so that the request has so many bytes."""
+    length = size - 3
+    return bytes([length % 128 + 128, length // 128]) + bytes(length)
 
 
 async def test_values_that_deno_cannot_read_are_named_as_such():

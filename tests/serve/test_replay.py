@@ -18,6 +18,7 @@ from kvmodels.ext.serve import AccessToken, KvConnectServer, ServedStore, refusa
 from tests.serve.asgi import Answer, Client
 from tests.serve.record import FILE
 from tests.serve.serving import TOKEN
+from tests.worlds import in_test_servers
 
 # The names of errors in the backend's library, and the texts that Deno's server makes of them.
 TEXTS = {
@@ -85,7 +86,7 @@ class Replay:
         return key, entry.encoding, repr(value), stamp
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite://:memory:"])
+@pytest.mark.parametrize("url", ["memory://", *in_test_servers("sqlite://:memory:")])
 async def test_the_answers_are_those_of_denos_own_backend(url):
     with open_kv(url, codec="v8") as kv:
         client = Client(KvConnectServer([ServedStore(kv, [AccessToken(TOKEN)])]))
