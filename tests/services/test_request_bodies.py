@@ -115,7 +115,7 @@ def test_a_creation_is_validated_by_the_rules_of_single_fields():
             NewBoat.model_validate(wrong)
     described = NewBoat.model_json_schema()
     assert (described["required"], described["properties"]["sail"]["default"]) == (["name"], 2)
-    assert (described["title"], described["description"]) == ("NewBoat", "What a client sends.")
+    assert (described["title"], described["description"]) == ("NewBoat", "The body that a client sends.")
 
 
 def test_a_repository_creates_a_record_of_a_body(db: Database):
