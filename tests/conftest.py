@@ -1,6 +1,6 @@
 """Hypothesis profiles: the same examples in every run, and a blob to replay a failure with; what tests print is shown.
 
-``default`` is for ``make test``; ``soak`` looks at ten times as many examples and draws new ones in each run
+``default`` is for ``make test``; ``soak`` looks at 25 times as many examples and draws new ones in each run
 (the seed that pytest prints repeats them: ``pytest -m soak --hypothesis-seed=N``).
 """
 
@@ -58,7 +58,7 @@ _SHARED = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
-settings.register_profile("default", _SHARED, derandomize=True, max_examples=60)
+settings.register_profile("default", _SHARED, derandomize=True, max_examples=40)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
 
