@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import random
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ FOR_NODES = "198.19.0"
 
 NETWORKS = 256
 PEERS = "peers"
+REACHED_S = 60
 
 
 class NetworkNamespace:
@@ -105,16 +107,12 @@ class NamespacedNode(EtcdNode):
 
     def _connect(self, cable: str) -> None:
         """Make both cables. The name of the one to this machine is taken once, and so is its network."""
-        of_node, namespace = self._namespace.ip, self._namespace.pid
-        _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "clients", "netns", namespace)
-        _run("ip", "address", "add", f"{self._net}.{4 * self._number + 1}/30", "dev", cable)
-        _run("ip", "link", "set", cable, "up")
+        of_node = self._namespace.ip
+        _connect_to_this_machine(self._namespace, cable, f"{self._net}.{4 * self._number + 1}", self.host)
         of_node("link", "add", PEERS, "type", "veth", "peer", "name", self.name, "netns", self._switch.pid)
         self._switch.ip("link", "set", self.name, "master", PEERS, "up")
-        of_node("address", "add", f"{self.host}/30", "dev", "clients")
         of_node("address", "add", f"{FOR_NODES}.{self._number + 1}/24", "dev", PEERS)
-        for device in ("lo", "clients", PEERS):
-            of_node("link", "set", device, "up")
+        of_node("link", "set", PEERS, "up")
 
 
 class NamespacedCluster(EtcdCluster):
@@ -162,20 +160,34 @@ def namespaced_cluster(size: int) -> Iterator[NamespacedCluster]:
 
 
 def namespaces_are_permitted() -> bool:
-    """Whether this process may make network namespaces and connect them."""
+    """Whether this process may make network namespaces, connect them, and reach one."""
     try:
         namespace = NetworkNamespace()
     except (OSError, RuntimeError):
         return False
     try:
-        name = f"kvm{random.SystemRandom().randrange(1 << 24):x}"
-        _run("ip", "link", "add", name, "type", "veth", "peer", "name", "probe", "netns", namespace.pid)
+        network = _free_network()
+        near, far = (f"{FOR_CLIENTS}.{network}.{number}" for number in (1, 2))
+        _connect_to_this_machine(namespace, f"kvm{network}n0", near, far)
         namespace.ip("link", "add", PEERS, "type", "bridge")
+        socket.create_connection((far, 1), timeout=REACHED_S).close()
+    except ConnectionRefusedError:
+        return True  # by the namespace, in which nothing listens
     except (OSError, RuntimeError):
         return False
     finally:
         namespace.close()
-    return True
+    return False
+
+
+def _connect_to_this_machine(namespace: NetworkNamespace, cable: str, near: str, far: str) -> None:
+    """Connect a namespace by a cable with these addresses of its ends."""
+    _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "clients", "netns", namespace.pid)
+    _run("ip", "address", "add", f"{near}/30", "dev", cable)
+    _run("ip", "link", "set", cable, "up")
+    namespace.ip("address", "add", f"{far}/30", "dev", "clients")
+    for device in ("lo", "clients"):
+        namespace.ip("link", "set", device, "up")
 
 
 def _free_network() -> int:

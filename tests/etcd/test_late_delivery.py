@@ -15,6 +15,7 @@ from kvmodels import Database, RetryPolicy
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Set
 from kvmodels.engines.etcd.engine import EtcdEngine
 from kvmodels.engines.etcd.layout import keys_of
+from kvmodels.engines.etcd.protocol import calls
 from kvmodels.engines.etcd.protocol.rpc_pb2 import TxnResponse
 from kvmodels.errors import CommitUnknownError
 from tests.contract.shorthand import commit, counter, get, number, put
@@ -27,6 +28,12 @@ pytestmark = pytest.mark.servers
 
 MARK = b"a value to look for"
 PATIENT: dict[str, Any] = {"busy_timeout": 60}
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a server as long as it needs: it ends requests by the deadline that they carry."""
+    monkeypatch.setattr(calls, "ANSWER_S", 60.0)
 
 
 @pytest.fixture
