@@ -118,7 +118,8 @@ def _stores_on(server: str, request: pytest.FixtureRequest) -> ConnectStores | E
     if server in SERVED:
         return ConnectStores(request.getfixturevalue("serving")(server))
     if server in ETCD_NAMES:
-        many = request.module.__name__ in server_suites.WITH_MANY_OPERATIONS
+        names = {request.module.__name__, request.node.originalname}
+        many = server_suites.WITH_MANY_OPERATIONS & names
         options = {"max_txn_ops": ETCD_OPERATIONS} if many else {}
         return EtcdStores(request.getfixturevalue(f"{server}_server"), _unique_name(request), options)
     return ServerStores(request.getfixturevalue("databases_on")(server), server)
