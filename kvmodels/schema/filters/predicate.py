@@ -160,8 +160,15 @@ def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Conditio
             continue
         column = (part.field, part.any)
         known = _values_of(joined.get(column))
-        joined[column] = part if known is None else part._replace(lookup="in", operand=_distinct([*known, *values]))
+        joined[column] = part if known is None else _with_values(part, _distinct([*known, *values]))
     return joined.values()
+
+
+def _with_values(part: Condition, values: tuple[Any, ...]) -> Condition:
+    # Not "in (None,)": elements of nested lists have no "in", and only "isnull" can read an index of several values.
+    if values == (None,):
+        return part._replace(lookup="isnull", operand=True)
+    return part._replace(lookup="in", operand=values)
 
 
 def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:

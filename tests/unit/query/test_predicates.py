@@ -207,6 +207,12 @@ def test_values_of_one_column_are_one_list():
     )
 
 
+@pytest.mark.parametrize("field", ["number", "name", "names", "address__city", "others__city"])
+def test_none_asked_for_twice_is_one_question_for_none(field: str):
+    is_none = Q(**{f"{field}__isnull": True})
+    assert normal(is_none | is_none) == normal(is_none)
+
+
 def test_a_q_without_conditions_says_nothing():
     assert parse(PLACE, (Q(), ~Q(), Q(Q()), Q() & Q(), Q() | ~Q()), {}) == ()
     assert normal(Q() | Q(number=1)) == normal(Q() & Q(number=1)) == normal(Q(Q(), number=1)) == normal(number=1)
