@@ -323,6 +323,25 @@ class EtcdCluster:
             time.sleep(0.02)
         raise RuntimeError("the cluster has no leader")
 
+    def remove_leader(self) -> EtcdNode:
+        """Remove the member that leads, whose node ends by itself then, and return the node.
+
+        A cluster refuses that until all of its members have been connected for five seconds.
+        """
+        end = time.monotonic() + ELECTED_S
+        while True:
+            leader = self.leader()
+            other = next(node for node in self.nodes if node is not leader)
+            try:
+                other.ctl("member", "remove", f"{leader.status().member:x}")
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+            else:
+                self.nodes.remove(leader)
+                return leader
+
     def kill(self) -> None:
         """End every node at once."""
         for node in self.nodes:

@@ -94,10 +94,7 @@ def test_writes_go_on_when_the_leader_is_removed_from_the_cluster_and_its_endpoi
         url = cluster.url("crowd")
         with crowd_on(cluster, 6) as crowd:
             crowd.wait_for(BETWEEN)
-            leader = cluster.leader()
-            cluster.nodes.remove(leader)
-            cluster.nodes[0].ctl("member", "remove", f"{leader.status().member:x}")
-            leader.wait_for_its_end()
+            cluster.remove_leader().wait_for_its_end()
             crowd.wait_for(BETWEEN)
         with opened(url) as db:
             assert db.check().ok
