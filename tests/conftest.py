@@ -37,10 +37,14 @@ from tests.limited_suites import TOO_LARGE
 from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
+from tests.transactions import models as transaction_models
 from tests.worlds import ETCD_NAMES, ETCD_OPERATIONS, SERVER_NAMES, in_test_servers
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+WITH_SESSIONS = transaction_models.MODELS
+"""The last of them has deadlines."""
 
 LONGEST_LINE = 500
 
@@ -107,6 +111,9 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if over_connect:  # the suites open their stores with the codec by default
             patch.setattr(codecs, "_CODECS", dict.fromkeys(("msgpack", "v8"), V8Codec))
+            for module in (request.module, transaction_models):  # without told deadlines there are no sessions
+                if getattr(module, "MODELS", None) == WITH_SESSIONS:
+                    patch.setattr(module, "MODELS", WITH_SESSIONS[:-1])
         patch.setattr(opening, "memory", SimpleNamespace(MemoryEngine=stores.open))
         if hasattr(request.module, "MemoryEngine"):
             patch.setattr(request.module, "MemoryEngine", stores.open)
