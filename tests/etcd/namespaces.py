@@ -6,9 +6,7 @@ the second one. Namespaces and cables vanish with the processes in them, also if
 
 from __future__ import annotations
 
-import fcntl
 import random
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,8 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.crowd import until
-from tests.etcd.server import EtcdCluster, EtcdNode
-from tests.kept_process import new_folder
+from tests.etcd.server import USERS, EtcdCluster, EtcdNode, cluster_folders
 
 FOR_CLIENTS = "198.18"
 FOR_NODES = "198.19.0"
@@ -141,19 +138,14 @@ class NamespacedCluster(EtcdCluster):
 @contextmanager
 def namespaced_cluster(size: int) -> Iterator[NamespacedCluster]:
     """A cluster for one test, in namespaces of its own."""
-    folders = [new_folder() for _ in range(size)]
-    with ExitStack() as stack:
-        for folder in folders:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        users = stack.enter_context(open(folders[0] / "users", "w"))
-        fcntl.flock(users, fcntl.LOCK_SH)
+    with cluster_folders(size) as folders, ExitStack() as stack:
         switch = NetworkNamespace()
         stack.callback(switch.close)
         switch.ip("link", "add", PEERS, "type", "bridge")
         switch.ip("link", "set", PEERS, "up")
         network = _free_network()
         nodes = [NamespacedNode(folder, at, network, switch, stack) for at, folder in enumerate(folders)]
-        cluster = NamespacedCluster(nodes, folders[0] / "users")
+        cluster = NamespacedCluster(nodes, folders[0] / USERS)
         stack.callback(cluster.kill)
         cluster.start()
         yield cluster

@@ -6,15 +6,12 @@ know from whom a connection comes.
 
 from __future__ import annotations
 
-import fcntl
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.etcd.proxy import TcpProxy, nothing, proxy_of
-from tests.etcd.server import LOOPBACK, EtcdCluster, EtcdNode
-from tests.kept_process import new_folder
+from tests.etcd.server import LOOPBACK, USERS, EtcdCluster, EtcdNode, cluster_folders
 
 
 class PartitionedNode(EtcdNode):
@@ -69,14 +66,9 @@ def _everything(head: bytes) -> bool:
 @contextmanager
 def partitioned_cluster(size: int) -> Iterator[PartitionedCluster]:
     """A cluster for one test, whose nodes it may cut off."""
-    folders = [new_folder() for _ in range(size)]
-    with ExitStack() as stack:
-        for folder in folders:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        users = stack.enter_context(open(folders[0] / "users", "w"))
-        fcntl.flock(users, fcntl.LOCK_SH)
+    with cluster_folders(size) as folders, ExitStack() as stack:
         nodes = [PartitionedNode(folder, f"n{at}", stack) for at, folder in enumerate(folders)]
-        cluster = PartitionedCluster(nodes, folders[0] / "users")
+        cluster = PartitionedCluster(nodes, folders[0] / USERS)
         stack.callback(cluster.kill)
         cluster.start()
         yield cluster

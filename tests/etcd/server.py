@@ -16,7 +16,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
@@ -42,6 +42,9 @@ _GIVEN: set[int] = set()
 """The ports that this process has given to its servers."""
 
 HTTP_S = 10
+USERS = "users"
+"""The file in the folder of the first node whose lock every process shares that uses the cluster."""
+
 ELECTED_S = 60
 
 FLAGS = {
@@ -368,6 +371,18 @@ def free_port() -> int:
 
 
 @contextmanager
+def cluster_folders(size: int, make: Callable[[], Path] = new_folder) -> Iterator[list[Path]]:
+    """The folders of the nodes of one test, the first with the locked file of its users."""
+    folders = [make() for _ in range(size)]
+    with ExitStack() as stack:
+        for folder in folders:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        users = stack.enter_context(open(folders[0] / USERS, "w"))
+        fcntl.flock(users, fcntl.LOCK_SH)
+        yield folders
+
+
+@contextmanager
 def own_cluster(
     size: int = 1,
     release: Release = "etcd34",
@@ -388,14 +403,9 @@ def own_cluster(
         flags: of every node, with underscores for hyphens.
     """
     given = {name.replace("_", "-"): value for name, value in flags.items()}
-    folders = [new_folder() if durable else quick_folder() for _ in range(size)]
-    nodes = [EtcdNode(one, release, name=f"n{at}", flags=given, tls=tls) for at, one in enumerate(folders)]
-    cluster = EtcdCluster(nodes, folders[0] / "users")
-    with ExitStack() as stack:
-        for folder in folders:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        users = stack.enter_context(open(cluster.users, "w"))
-        fcntl.flock(users, fcntl.LOCK_SH)
+    with cluster_folders(size, new_folder if durable else quick_folder) as folders, ExitStack() as stack:
+        nodes = [EtcdNode(one, release, name=f"n{at}", flags=given, tls=tls) for at, one in enumerate(folders)]
+        cluster = EtcdCluster(nodes, folders[0] / USERS)
         for node in nodes:
             node.make()
         stack.callback(cluster.kill)
