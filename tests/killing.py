@@ -4,7 +4,8 @@
 
 A worker asks for leave after each batch, so that it never runs ahead, however slow the machine is. The last leave that
 it gets is followed by SIGKILL: most are hit in the batch after it, before or behind its commit, others at its end. The
-pause before the blow follows what it has met, so that both are hit on a fast and on a slow machine.
+pause before the blow follows what it has met, so that both are hit on a fast and on a slow machine. The first one kills
+itself, so that at least one is certainly hit in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Worker:
 
         def tell(*_: object) -> None:
             os.write(told, b".")
-            os.read(leave, 1)
+            calls = os.read(leave, 1)[0]
+            if calls:
+                sys.setprofile(_killing_itself_after(calls))
 
         try:
             story.work(path, tell)
@@ -93,13 +96,17 @@ class Worker:
         """Wait for the end of a batch."""
         assert os.read(self._told, 1) == b".", "done, or failed, before it was killed so often"
 
-    def leave(self) -> None:
-        """Let it go on with the next batch."""
-        os.write(self._leave, b".")
+    def leave(self, *, calls: int = 0) -> None:
+        """Let it go on with the next batch, and kill itself after so many calls of functions if there is a number."""
+        os.write(self._leave, bytes([calls]))
 
     def kill(self) -> bool:
         """Kill it; whether it had not come to the end of its batch."""
         os.kill(self._pid, signal.SIGKILL)
+        return self.is_inside()
+
+    def is_inside(self) -> bool:
+        """Wait until it is killed; whether it had not come to the end of its batch."""
         _, status = os.waitpid(self._pid, 0)
         assert os.WIFSIGNALED(status)
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -108,6 +115,16 @@ class Worker:
         os.close(self._told)
         os.close(self._leave)
         return not said
+
+
+def _killing_itself_after(calls: int) -> Callable[..., None]:
+    left = iter(range(calls))
+
+    def profile(*_: object) -> None:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return profile
 
 
 def place(path: str) -> str:
@@ -123,15 +140,19 @@ def play(story: Story, path: str, seed: int, kills: int) -> Report:
     before, places, inside, pause = place(path), list[str](), 0, 0.001
     most = story.batches * 3 // (4 * kills)  # the rest is for what is done after the last one
     assert most > 0, "too little work for so many blows"
-    for _ in range(kills):
+    for number in range(kills):
         worker = Worker(story, path)
         for _ in range(chance.randint(max(1, most - 2), most) - 1):
             worker.batch()
             worker.leave()
         worker.batch()
-        worker.leave()
-        time.sleep(chance.uniform(0, pause))
-        hit = worker.kill()
+        if number == 0:
+            worker.leave(calls=chance.randint(1, 50))
+            hit = worker.is_inside()
+        else:
+            worker.leave()
+            time.sleep(chance.uniform(0, pause))
+            hit = worker.kill()
         inside += hit
         pause = min(pause * 1.5, 0.05) if hit else pause / 2
         places.append(place(path))

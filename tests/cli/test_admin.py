@@ -16,7 +16,13 @@ def test_the_page_is_served_with_a_token_until_it_is_interrupted(folder):
     command = [sys.executable, "-u", "-m", "kvmodels", "admin", "--port", "0", "-d", "shop_app:make"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.getcwd(), *sys.path])}
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background ignores this signal, and so would the process.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

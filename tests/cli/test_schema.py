@@ -152,6 +152,7 @@ def test_damage_is_found_and_repaired(shop, run):
         assert found.exit_code == 1
         assert found.stdout.startswith("NOT OK")
         assert "missing books.year '0'" in found.stdout
+        assert "; kvmodels check --repair repairs it." in found.stdout
     undeclared = run("check", "-d", "shop.db")
     assert undeclared.exit_code == 1
     assert "Run kvmodels check --repair -d module:object, with a database that declares it." in undeclared.stdout

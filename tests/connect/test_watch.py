@@ -32,10 +32,18 @@ Wait = Callable[[tuple[bytes, ...], int, float], int]
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + ANSWER_S
-    while not condition():
-        assert time.monotonic() < deadline
+    for _ in tries():
+        if condition():
+            return
         time.sleep(0.005)
+
+
+def tries() -> Iterator[None]:
+    """Yield until the loop ends; fail when it takes longer than any answer."""
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        assert time.monotonic() < deadline
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +86,11 @@ def waits(request: pytest.FixtureRequest) -> Iterator[Callable[[ConnectEngine], 
 def opened(wait: Wait, server: ScriptedServer, keys: tuple[bytes, ...] = KEYS) -> int:
     """Wait until the stream of the keys has begun, and return the number of its first frame."""
     number = 0
-    while True:
+    for _ in tries():
         before, number = number, wait(keys, number, 0.05)
-        if number == before:
-            assert server.open_watches
+        if number == before and server.open_watches:
             return number
+    raise AssertionError
 
 
 def test_an_idle_watch_asks_for_nothing_and_a_change_ends_the_wait(server, reach, waits):
@@ -90,8 +98,10 @@ def test_an_idle_watch_asks_for_nothing_and_a_change_ends_the_wait(server, reach
     number = opened(wait, server)
     server.requests.clear()
     server.pings = 0
-    while server.pings < 5:
+    for _ in tries():
         assert wait(KEYS, number, 0.05) == number
+        if server.pings >= 5:
+            break
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait, KEYS, number, ANSWER_S)
         commit(server.engine, put(KEYS[1]))
@@ -159,9 +169,11 @@ def test_without_a_stream_a_wait_ends_soon_and_the_stream_is_tried_again(server,
     wait = waits(reach())
     server.script = FAULTS[fault]
     number = 0
-    while server.paths().count(WATCH) < 4:
+    for _ in tries():
         before, number = number, wait(KEYS, number, ANSWER_S)
         assert number != before, "the caller reads the keys"
+        if server.paths().count(WATCH) >= 4:
+            break
     server.script = lambda _request, _server: None
     opened(wait, server)
 
@@ -181,8 +193,10 @@ def test_an_endpoint_that_is_disabled_or_has_moved_is_asked_for_again(server, re
         wait = waits(reach())
         server.requests.clear()
         server.script = FAULTS[fault]
-        while "/" not in server.paths():
+        for _ in tries():
             wait(KEYS, 0, 0.05)
+            if "/" in server.paths():
+                break
         server.script = lambda _request, _server: None
 
 
@@ -197,8 +211,10 @@ def test_a_stream_that_sends_nothing_is_opened_again(server, reach, waits, monke
 
     server.script = lambda request, _: Answer(200, parts=frames()) if request.path == WATCH else None
     number = 0
-    while server.paths().count(WATCH) < 3:
+    for _ in tries():
         number = wait(KEYS, number, 0.05)
+        if server.paths().count(WATCH) >= 3:
+            break
     silent.set()
 
 
@@ -247,8 +263,10 @@ def test_the_thread_ends_with_its_last_stream_and_begins_again(server, reach):
 async def test_a_wait_that_is_cancelled_leaves_the_others(server, reach):
     engine = reach()
     number = 0
-    while server.open_watches == 0:
+    for _ in tries():
         number = await engine.await_keys(KEYS, number, 0.05)
+        if server.open_watches:
+            break
     number = await engine.await_keys(KEYS, number, 0.2)
     first, second = (asyncio.create_task(engine.await_keys(KEYS, number, ANSWER_S)) for _ in range(2))
     await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS
 from kvmodels.errors import EngineTimeoutError, ForeignFileError, SnapshotExpiredError
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
+from tests.engines.deadlines import seconds_until_all_have_given_up
 from tests.engines.processes import finish, run, start
 
 
@@ -216,25 +217,11 @@ def test_a_commit_waits_for_another_process_that_is_done_in_time(path: Path):
     engine.close()
 
 
-def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(path: Path):
+def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(path: Path, monkeypatch: pytest.MonkeyPatch):
     engine = SqliteEngine(path, busy_timeout=0.3)
-    errors = []
-
-    def attempt():
-        try:
-            commit(engine, put(b"a"))
-        except EngineTimeoutError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=attempt) for _ in range(20)]
     with held_by_another_connection(path):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            # All together need one deadline; one after the other they would need 6 seconds.
-            thread.join(5)
-        assert [thread for thread in threads if thread.is_alive()] == []
-    assert len(errors) == 20
+        assert seconds_until_all_have_given_up(engine, monkeypatch) == pytest.approx(0.3)
+    monkeypatch.undo()
     engine.close()
 
 

@@ -199,6 +199,11 @@ def test_a_store_that_is_read_only_gives_no_number(tmp_path: Path):
         db[Note].create()
 
 
+@pytest.mark.parametrize("mode", ["validation", "serialization"])
+def test_a_json_schema_shows_no_default_that_a_record_never_has(mode: Literal["validation", "serialization"]):
+    assert Note.model_json_schema(mode=mode)["properties"]["id"] == {"title": "Id", "type": "integer"}
+
+
 def test_only_the_whole_integer_primary_key_can_be_given_out():
     def declare(**annotations: Any) -> None:
         fields = {name: Field(default=AUTO) for name in annotations if name == "number"}

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
@@ -249,6 +249,27 @@ def test_an_invalid_request_is_described_as_the_problem_that_it_is(client: TestC
     assert {"Problem", "FieldProblem"} < set(schemas)
     assert "ValidationError" not in json.dumps(document)
     assert schemas["FieldProblem"]["properties"]["loc"]["items"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+
+
+def test_headers_are_described_where_the_dependency_is_and_not_where_a_description_equals_its_own(client: TestClient):
+    app: Any = client.app
+    document = client.get("/openapi.json").json()
+    assert "x-kvmodels" not in json.dumps(document)
+    pages, change = document["paths"]["/users"]["get"], document["paths"]["/users/{key}"]["patch"]
+    assert "Link" in pages["responses"]["200"]["headers"]
+    assert "ETag" in change["responses"]["200"]["headers"]
+    texts = {one["name"]: one.get("description") for one in (*pages["parameters"], *change["parameters"])}
+
+    @app.delete("/own")
+    def own(
+        after: str | None = Query(None, description=texts["after"]),
+        if_match: str | None = Header(None, description=texts["if-match"]),
+    ) -> None:
+        del after, if_match
+
+    app.openapi_schema = None
+    response = client.get("/openapi.json").json()["paths"]["/own"]["delete"]["responses"]["200"]
+    assert "headers" not in response
 
 
 @pytest.mark.parametrize("is_early", [True, False])

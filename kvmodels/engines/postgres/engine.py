@@ -6,7 +6,6 @@ Rules of this module: handles, which translate calls into reads and commits of t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Literal
@@ -41,6 +40,7 @@ from kvmodels.engines.postgres.snapshot import PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry, require_same_options
+from kvmodels.engines.shared.server_form import LoopForms
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
 from kvmodels.limits import Limits, Traits
@@ -51,7 +51,7 @@ POSTGRES_TRAITS: Final = Traits(
 
 _stores: StoreRegistry[PostgresStore] = StoreRegistry()
 
-_of_the_parent: list[dict[asyncio.AbstractEventLoop, PostgresAsyncEngine]] = []
+_of_the_parent: list[LoopForms[PostgresAsyncEngine]] = []
 
 
 class PostgresEngine(StoreHandle[PostgresStore]):
@@ -122,7 +122,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         require_sensible_options(options)
         shown = shown_url(url)
         super().__init__(_attach(url, shown, options), limits, shown)
-        self._forms: dict[asyncio.AbstractEventLoop, PostgresAsyncEngine] = {}
+        self._forms: LoopForms[PostgresAsyncEngine] = LoopForms()
         self.capabilities = Capabilities(
             POSTGRES_TRAITS,
             submitting=self,
@@ -299,21 +299,14 @@ class PostgresEngine(StoreHandle[PostgresStore]):
 
     def native(self) -> PostgresAsyncEngine:
         """Return the form for the running event loop, always the same one."""
-        loop = asyncio.get_running_loop()
-        form = self._forms.get(loop)
-        if form is None:
-            for other in [one for one in list(self._forms) if one.is_closed()]:
-                self._forms.pop(other).end()
-            form = self._forms[loop] = PostgresAsyncEngine(self)
-        return form
+        return self._forms.present(lambda: PostgresAsyncEngine(self))
 
     def close(self) -> None:
         """Wait for running calls; the last handle closes the connections. Idempotent.
 
         Event loops that still use the engine close their own connections, and are not waited for.
         """
-        for form in list(self._forms.values()):
-            form.end()
+        self._forms.end()
         with _stores.lock:
             store, self._store = self._store, None
             if store is None:
@@ -330,7 +323,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         super().abandon()
         # Kept as they are: their connections and their event loops belong to the parent.
         _of_the_parent.append(self._forms)
-        self._forms = {}
+        self._forms = LoopForms()
 
     def check_open(self) -> PostgresStore:
         """The store of this handle, or ClosedError."""

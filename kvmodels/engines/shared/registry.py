@@ -112,16 +112,20 @@ class SharedStore(Protocol):
 StoreT = TypeVar("StoreT", bound=SharedStore)
 
 
-class StoreHandle(Generic[StoreT]):
-    """One handle of an open store: the part of an engine that is the same for every kind of store."""
+class EngineHandle:
+    """The part of an engine that is the same for every kind of store: its URL, its limits, and why it is closed.
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_url")
+    Args:
+        limits: the largest sizes that the store takes.
+        url: for messages, without values of parameters.
+    """
 
-    def __init__(self, store: StoreT, limits: Limits, url: str) -> None:
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_url")
+
+    def __init__(self, limits: Limits, url: str) -> None:
         self._limits = limits
         self._url = url
         self._closed_reason: str | None = None
-        self._store: StoreT | None = store
         forget_after_fork(self)
 
     @property
@@ -135,10 +139,26 @@ class StoreHandle(Generic[StoreT]):
         return self._url
 
     def abandon(self) -> None:
+        """Close the engine in a forked child: its store belongs to the parent."""
+        self._closed_reason = self._closed_reason or "forked"
+
+    def _closed(self) -> ClosedError:
+        return closed_error(self._url, self._closed_reason or "closed")
+
+
+class StoreHandle(EngineHandle, Generic[StoreT]):
+    """One handle of a store that this process shares."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: StoreT, limits: Limits, url: str) -> None:
+        super().__init__(limits, url)
+        self._store: StoreT | None = store
+
+    def abandon(self) -> None:
         """Forget the store in a forked child: it belongs to the parent."""
-        if self._store is not None:
-            self._closed_reason = "forked"
-            self._store = None
+        super().abandon()
+        self._store = None
 
     def check_open(self) -> StoreT:
         """Return the store of this handle. Raises ClosedError."""
@@ -146,9 +166,6 @@ class StoreHandle(Generic[StoreT]):
         if store is None:
             raise self._closed()
         return store
-
-    def _closed(self) -> ClosedError:
-        return closed_error(self._url, self._closed_reason or "closed")
 
 
 class StoreRegistry(Generic[StoreT]):

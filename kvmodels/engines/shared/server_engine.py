@@ -6,15 +6,14 @@ running calls; a forked child never uses the connections of its parent.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from kvmodels.engines.shared.registry import closed_error, forget_after_fork
-from kvmodels.engines.shared.server_form import ServerForm
+from kvmodels.engines.shared.registry import EngineHandle
+from kvmodels.engines.shared.server_form import LoopForms, ServerForm
 from kvmodels.engines.shared.steps import AnySteps
 from kvmodels.errors import ReadOnlyError
 from kvmodels.limits import Limits
@@ -37,7 +36,7 @@ class StepsTransport(Protocol):
         ...
 
 
-class ServerEngine(ABC, Generic[FormT]):
+class ServerEngine(EngineHandle, ABC, Generic[FormT]):
     """An engine whose calls are flows of requests, with one form for each event loop.
 
     Args:
@@ -47,48 +46,19 @@ class ServerEngine(ABC, Generic[FormT]):
         readonly: commits raise ReadOnlyError.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_carrier",
-        "_closed_reason",
-        "_forms",
-        "_idle",
-        "_limits",
-        "_readonly",
-        "_running",
-        "_url",
-    )
+    __slots__ = ("_carrier", "_forms", "_idle", "_readonly", "_running")
 
     def __init__(self, url: str, limits: Limits, transport: StepsTransport, *, readonly: bool) -> None:
-        self._url = url
-        self._limits = limits
+        super().__init__(limits, url)
         self._carrier = transport
         self._readonly = readonly
-        self._closed_reason: str | None = None
-        self._forms: dict[asyncio.AbstractEventLoop, FormT] = {}
+        self._forms: LoopForms[FormT] = LoopForms()
         self._running = 0
         self._idle = threading.Condition()
-        forget_after_fork(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, without values of parameters, for messages."""
-        return self._url
 
     def native(self) -> FormT:
         """Return the form for the running event loop, always the same one."""
-        loop = asyncio.get_running_loop()
-        form = self._forms.get(loop)
-        if form is None:
-            for other in [one for one in list(self._forms) if one.is_closed()]:
-                del self._forms[other]
-            form = self._forms[loop] = self._new_form()
-        return form
+        return self._forms.present(self._new_form)
 
     def close(self) -> None:
         """Wait for running calls, then close the connections; idempotent.
@@ -103,23 +73,22 @@ class ServerEngine(ABC, Generic[FormT]):
         with self._idle:
             while self._running:
                 self._idle.wait()
-        for form in list(self._forms.values()):
-            form.end()
+        self._forms.end()
         self._end_threads()
         self._carrier.close()
 
     def abandon(self) -> None:
         """Forget the connections in a forked child: they belong to the parent."""
-        self._closed_reason = self._closed_reason or "forked"
+        super().abandon()
         # Kept as they are: closing them would use the parent's connections, or wait for threads that are not here.
         _of_the_parent.append((self._carrier, self._forms))
-        self._forms = {}
+        self._forms = LoopForms()
         self._idle = threading.Condition()
 
     def require_open(self) -> None:
         """Raise ClosedError after the engine was closed, and in a forked child."""
         if self._closed_reason is not None:
-            raise closed_error(self._url, self._closed_reason)
+            raise self._closed()
 
     def require_writable(self) -> None:
         """Raise ClosedError, or ReadOnlyError for an engine that was opened for reading only."""

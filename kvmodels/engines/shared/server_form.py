@@ -22,6 +22,36 @@ T = TypeVar("T")
 _Outcome: TypeAlias = Committed | Conflict | BaseException
 
 
+class LoopForm(Protocol):
+    """The asynchronous form of an engine for one event loop."""
+
+    def end(self) -> None:
+        """Have the form closed by its event loop, which may run in another thread; nothing is waited for."""
+        ...
+
+
+LoopFormT = TypeVar("LoopFormT", bound=LoopForm)
+
+
+class LoopForms(dict[asyncio.AbstractEventLoop, LoopFormT]):
+    """The asynchronous forms of an engine, by event loop."""
+
+    def present(self, make: Callable[[], LoopFormT]) -> LoopFormT:
+        """Return the form for the running event loop, a new one the first time; forget those of closed loops."""
+        loop = asyncio.get_running_loop()
+        form = self.get(loop)
+        if form is None:
+            for other in [one for one in list(self) if one.is_closed()]:
+                self.pop(other).end()
+            form = self[loop] = make()
+        return form
+
+    def end(self) -> None:
+        """Have every form closed by its event loop; nothing is waited for."""
+        for form in list(self.values()):
+            form.end()
+
+
 class FormOwner(Protocol):
     """The engine that a form belongs to."""
 

@@ -13,8 +13,8 @@ from kvmodels.query.query import Page
 
 T = TypeVar("T")
 
-_AFTER: Final = "The next_cursor of another page: the page that follows it."
-_BEFORE: Final = "The previous_cursor of another page: the page before it."
+_MARK: Final = "x-kvmodels-paging"
+"""The key of a JSON schema that marks a parameter of ``Paging`` until ``describe_pages`` removes it."""
 
 
 class Paging:
@@ -40,8 +40,16 @@ class Paging:
         request: Request,
         response: Response,
         size: Annotated[int, Query(ge=1, le=100, description="The most items of a page.")] = 20,
-        after: Annotated[str | None, Query(description=_AFTER)] = None,
-        before: Annotated[str | None, Query(description=_BEFORE)] = None,
+        after: Annotated[
+            str | None,
+            Query(
+                description="The next_cursor of another page: the page that follows it.",
+                json_schema_extra={_MARK: True},
+            ),
+        ] = None,
+        before: Annotated[
+            str | None, Query(description="The previous_cursor of another page: the page before it.")
+        ] = None,
     ) -> None:
         self._request = request
         self._response = response
@@ -76,7 +84,7 @@ def describe_pages(operation: dict[str, Any]) -> None:
     Args:
         operation: the description, which is changed.
     """
-    if any(parameter.get("description") == _AFTER for parameter in operation.get("parameters", ())):
+    if any(parameter.get("schema", {}).pop(_MARK, False) for parameter in operation.get("parameters", ())):
         operation["responses"]["200"].setdefault("headers", {})["Link"] = {
             "description": 'The URLs of the neighbouring pages, with rel="next" and rel="prev" (RFC 8288).',
             "schema": {"type": "string"},

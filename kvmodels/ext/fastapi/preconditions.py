@@ -15,8 +15,16 @@ from kvmodels.schema.compile.model import KvModel
 
 M = TypeVar("M", bound=KvModel)
 
-_IF_MATCH: Final = "The ETags of the versions that the request may change or remove; * for any version."
-_IF_NONE_MATCH: Final = "The ETags that the client has. A record in one of these versions is answered with 304."
+_MARK: Final = "x-kvmodels-precondition"
+"""The key of a JSON schema that marks a header of ``Precondition`` until ``describe_conditions`` removes it."""
+_IF_MATCH: Final = Header(
+    description="The ETags of the versions that the request may change or remove; * for any version.",
+    json_schema_extra={_MARK: "If-Match"},
+)
+_IF_NONE_MATCH: Final = Header(
+    description="The ETags that the client has. A record in one of these versions is answered with 304.",
+    json_schema_extra={_MARK: "If-None-Match"},
+)
 _STRONG_TAG: Final = re.compile(r'"([0-9a-f]{20})"')
 _LISTED_TAG: Final = re.compile(r'(?:W/)?"[^"]*"')
 
@@ -40,8 +48,8 @@ class Precondition:
         self,
         request: Request,
         response: Response,
-        if_match: Annotated[str | None, Header(description=_IF_MATCH)] = None,
-        if_none_match: Annotated[str | None, Header(description=_IF_NONE_MATCH)] = None,
+        if_match: Annotated[str | None, _IF_MATCH] = None,
+        if_none_match: Annotated[str | None, _IF_NONE_MATCH] = None,
     ) -> None:
         self._response = response
         # A header may be sent in several lines, of which FastAPI shows one.
@@ -124,14 +132,14 @@ def describe_conditions(method: str, operation: dict[str, Any]) -> None:
     kept: list[Any] = []
     is_conditional = False
     for parameter in operation.get("parameters", ()):
-        described = parameter.get("description")
-        is_conditional = is_conditional or described in (_IF_MATCH, _IF_NONE_MATCH)
-        if described == _IF_MATCH:
+        header = parameter.get("schema", {}).pop(_MARK, None)
+        is_conditional = is_conditional or header is not None
+        if header == "If-Match":
             if method == "get" or (method == "post" and "412" not in responses):
                 continue
             if "428" in responses:
                 parameter |= {"required": True, "schema": {"type": "string", "title": "If-Match"}}
-        elif described == _IF_NONE_MATCH and method != "get":
+        elif header == "If-None-Match" and method != "get":
             continue
         kept.append(parameter)
     if not is_conditional:

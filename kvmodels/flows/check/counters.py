@@ -19,7 +19,7 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.errors import KvModelsError, SnapshotExpiredError
-from kvmodels.flows.check.findings import Finding, shown_key
+from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
 from kvmodels.flows.context import Context, HeaderView, read_header, reload_header
 from kvmodels.flows.effects import Flow, read, rows_at_once
 from kvmodels.flows.evolution.build import rebuild_index
@@ -219,4 +219,5 @@ def _finding(schema: ModelSchema, counter: WrongCounter, repaired: bool) -> Find
         group=key[5:-1],
         expected=counter.expected,
         found=counter.found,
+        hint=REPAIR,
     )

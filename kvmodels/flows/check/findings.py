@@ -15,6 +15,8 @@ from kvmodels.errors import KvModelsError
 
 FINDINGS_SHOWN: Final = 5
 
+REPAIR: Final = "db.check(repair=True) repairs it."
+
 FindingKind = Literal[
     "dangling", "missing", "foreign", "undecodable", "computed", "counter", "dangling_reference", "stray_guard"
 ]
@@ -39,7 +41,7 @@ class Finding:
         group: for a counter, the key parts of its group; the last part of ``key`` names the counted value.
         expected: for a counter, its value according to the records.
         found: for a counter, its number; None if it holds no number or is missing.
-        hint: what to do about a finding that ``repair=True`` does not repair.
+        hint: what to do about it, until it is repaired.
     """
 
     kind: FindingKind

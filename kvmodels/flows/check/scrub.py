@@ -23,7 +23,7 @@ from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
-from kvmodels.flows.check.findings import Finding, shown_key
+from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
 from kvmodels.flows.check.records import (
     EVERY_SUM,
     EntrySums,
@@ -49,6 +49,7 @@ _REMOVE_BY_HAND: Final = (
     "No repair deletes it, because other records may refer to it: restore a backup, or remove the key with "
     "kv.unsafe(); a check then lists the records that refer to it."
 )
+_CHANGE_ONE: Final = "No repair decides between them: patch or remove one of the two records."
 _REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
 _LOAD_NUMBERS: Final = (
     "Keep it if a program in JavaScript wrote it: its numbers are ints in a store with codec='v8', or after "
@@ -238,7 +239,8 @@ class Scrub:
         if reason_or_none is None:
             return
         if wanted.slot and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
-            suspect = Suspect("missing", entry, wanted.index, pk, "another record has the same unique value", record)
+            reason = "another record has the same unique value"
+            suspect = Suspect("missing", entry, wanted.index, pk, reason, record, hint=_CHANGE_ONE)
             yield from self._report(suspect)
             return
         yield from self._report(Suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
@@ -385,8 +387,8 @@ class Scrub:
     def _entries_of(self, live: LiveCollection, row: Row, document: Document | None = None) -> RecordEntries:
         return RecordEntries(self._context, live, row, document)
 
-    def _hint(self, suspect: Suspect) -> str | None:
-        return suspect.hint
+    def _hint(self, suspect: Suspect) -> str:
+        return suspect.hint or REPAIR
 
     @property
     def _layout(self) -> RecordLayout:

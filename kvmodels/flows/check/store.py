@@ -163,7 +163,7 @@ class _UndeclaredScrub(Scrub):
         del live, row, document  # there is no class to read it with
         return None
 
-    def _hint(self, suspect: Suspect) -> str | None:
+    def _hint(self, suspect: Suspect) -> str:
         if suspect.hint is None:
             return _DECLARE_IT
         return _DECLARE_AND_REMOVE_IT if suspect.hint == REMOVE_ALL else suspect.hint

@@ -25,7 +25,7 @@ class AutomaticKey(int):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
-        """Let a JSON schema show the default as 0; without this, pydantic warns that it cannot encode it."""
+        """Give a JSON schema the default 0, which ``Field`` removes; pydantic warns of one that it cannot encode."""
         return core_schema.int_schema()
 
 
@@ -35,6 +35,11 @@ AUTO: Final = AutomaticKey()
 Numbers increase in each process, are never given out twice, and may have gaps: a process reserves a range of them, and
 what it has not used when it ends is lost.
 """
+
+
+def without_default(schema: dict[str, Any]) -> None:
+    """Remove the default from the JSON schema of a field: a stored record never has it."""
+    schema.pop("default", None)
 
 
 def automatic_key(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:

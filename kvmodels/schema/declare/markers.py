@@ -21,6 +21,7 @@ from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import show_public_path
 from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.automatic_key import AutomaticKey, without_default
 from kvmodels.schema.declare.declarations import (
     AggregateIndex,
     DeclaredIndex,
@@ -416,6 +417,8 @@ def Field(  # noqa: N802 - pydantic's name, which users know
             )
     if default_factory is not None:
         pydantic_options["default_factory"] = default_factory
+    if isinstance(default, AutomaticKey):
+        pydantic_options.setdefault("json_schema_extra", without_default)
     return pydantic.Field(default, **pydantic_options)
 
 
