@@ -1,19 +1,24 @@
 """Milliseconds of one call in etcd, beside the same calls made by hand on a gRPC channel.
 
 ``python -m benchmarks.etcd_floor etcd://host:2379/prefix`` for a cluster without TLS and users; the prefix should be
-new. The sides take turns call by call, and the medians are shown. By hand, the same requests are sent again, with the
-same comparisons, operations and bytes; what an insert has stored is removed in between, outside of the times.
+new. The sides take turns call by call, and the medians are shown. By hand, the same requests are built again and sent,
+with the same comparisons, operations and bytes, whose keys and values are at hand; only the token of a write is another
+one, since a second request with the same token would be refused. What an insert has stored is removed in between,
+outside of the times. A request by hand that is not carried out ends the benchmark.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
 from kvmodels.engines.etcd.protocol.exchange import EtcdCall
@@ -22,6 +27,8 @@ from kvmodels.engines.etcd.protocol.transport import EtcdThreadTransport
 RECORDS: Final = 500
 BATCH: Final = 10
 PAIRS: Final = 400
+
+TOKEN: Final = re.compile(rb"(token\x00\x02)[0-9a-f]{32}")
 
 Call = Callable[[], object]
 
@@ -74,8 +81,22 @@ def _serialized(message: Any) -> bytes:
     return data
 
 
-def by_hand(calls: list[EtcdCall], channel: grpc.Channel) -> Call:
-    """Return a function that makes these calls again, on a channel of its own."""
+def _fields(message: Any, token: bytes) -> dict[str, Any]:
+    """Return the fields of a message with another token, of which its class makes a message."""
+    return {field.name: _plain(value, token) for field, value in message.ListFields()}
+
+
+def _plain(value: Any, token: bytes) -> Any:
+    if isinstance(value, bytes):
+        return TOKEN.sub(rb"\g<1>" + token, value)
+    if isinstance(value, Message):
+        return _fields(value, token)
+    return value if isinstance(value, (str, int)) else [_plain(one, token) for one in value]
+
+
+def by_hand(calls: list[EtcdCall], channel: grpc.Channel) -> Callable[[], list[Any]]:
+    """Return a function that builds these calls again, makes them on a channel of its own, and returns the answers."""
+    token = uuid.uuid4().hex.encode()
     made = [
         (
             channel.unary_unary(
@@ -83,15 +104,15 @@ def by_hand(calls: list[EtcdCall], channel: grpc.Channel) -> Call:
                 request_serializer=_serialized,
                 response_deserializer=one.method.response.FromString,
             ),
-            one.request,
+            type(one.request),
+            _fields(one.request, token),
             one.metadata,
         )
         for one in calls
     ]
 
-    def again() -> None:
-        for send, request, metadata in made:
-            send(request, metadata=metadata)
+    def again() -> list[Any]:
+        return [send(kind(**fields), metadata=metadata) for send, kind, fields, metadata in made]
 
     return again
 
@@ -102,7 +123,11 @@ def one_pair(call: Call, undo: Call, recorder: Recorder, channel: grpc.Channel) 
     ours = seconds(call)
     floor = by_hand(list(recorder.calls), channel)
     undo()
-    return ours, seconds(floor)
+    answers: list[Any] = []
+    hand = seconds(lambda: answers.extend(floor()))
+    if not all(one.succeeded for one in answers):
+        raise RuntimeError("a comparison of a request by hand has failed")
+    return ours, hand
 
 
 def measure(url: str) -> None:
@@ -113,11 +138,12 @@ def measure(url: str) -> None:
         people = db[EtcdPerson]
         for first in range(0, RECORDS, BATCH):
             people.bulk_create([person(number) for number in range(first, first + BATCH)])
+        new = iter([person(RECORDS) for _ in range(PAIRS + 1)])
         operations: dict[str, tuple[Call, Call]] = {
             "get": (lambda: people.get(7), nothing),
             "get by a unique value": (lambda: people.get(email="7@example.org"), nothing),
             "list of 20": (lambda: list(people.filter(city="city 7")[:20]), nothing),
-            "insert": (lambda: people.insert(person(RECORDS)), lambda: people.remove(RECORDS)),
+            "insert": (lambda: people.insert(next(new)), lambda: people.remove(RECORDS)),
             "kv.set": (lambda: db.kv.set(("k",), 1), nothing),
         }
         for name, (call, undo) in operations.items():

@@ -187,8 +187,11 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         Costs one long request for as long as its keys are waited for. While the server takes no watch, because it has
         version 1 or 2 of the protocol or cannot be reached, a wait ends after 0.1 seconds.
         """
-        with self._counted():
+        self._begin_call()
+        try:
             return self._watching.wait(keys, after, timeout_s)
+        finally:
+            self._end_call()
 
     async def await_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
         """Wait as ``wait_for_keys`` does, without a thread."""

@@ -15,11 +15,10 @@ from kvmodels.engines.etcd.errors import FailureKind, compacted, kind_of, reason
 from kvmodels.engines.etcd.layout import row_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, FutureRevisionError, call_read
 from kvmodels.engines.etcd.protocol.exchange import CallFailedError, Steps, WatchCall
+from kvmodels.engines.etcd.protocol.parts import read_key
 from kvmodels.engines.etcd.protocol.rpc_pb2 import (
     Event,
     KeyValue,
-    RangeRequest,
-    RequestOp,
     TxnRequest,
     WatchCreateRequest,
     WatchRequest,
@@ -126,8 +125,7 @@ def _present(store: EtcdStore, after: bytes, attempts: EtcdAttempts) -> Steps[Pi
     revision = min(from_versionstamp(after) - base, LAST_REVISION)
     if revision < oldest:
         raise compacted(store.url, after, to_versionstamp(base + oldest))
-    earlier = RangeRequest(key=store.keys.marker, revision=revision, keys_only=True)
-    request = TxnRequest(success=[store.system_range(), RequestOp(request_range=earlier)])
+    request = TxnRequest(success=[store.system_range, read_key(store.keys.marker, revision)])
     try:
         answer = yield from call_read(store.session, request, attempts)
     except FutureRevisionError:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kvmodels.core.operations import VACANT, Check, Row, vacant_range
 from kvmodels.engines.etcd.layout import WITH_DEADLINE, Keys
-from kvmodels.engines.etcd.protocol.rpc_pb2 import Compare
+from kvmodels.engines.etcd.protocol.parts import Part, all_before, has_revision, has_value_below
 from kvmodels.engines.etcd.store import Pin
 from kvmodels.engines.shared.evaluation import from_versionstamp, visible
 
@@ -31,29 +31,24 @@ class Seen(NamedTuple):
     stored: Mapping[bytes, Row]
 
 
-def first_compares(keys: Keys, check: Check, pin: Pin) -> list[Compare]:
+def first_compares(keys: Keys, check: Check, pin: Pin) -> list[Part]:
     """Return comparisons that hold only if a check does."""
     key = keys.rows + check.key
     if check.versionstamp == VACANT:
         return [_vacant(keys, check, 1)]
     if check.versionstamp is None:
-        return [revision_compare(key, 0)]
-    revision = revision_compare(key, pin.revision_of(check.versionstamp))
+        return [has_revision(key, 0)]
+    revision = has_revision(key, pin.revision_of(check.versionstamp))
     if check.physical:
         return [revision]
-    return [revision, Compare(target=Compare.VALUE, result=Compare.LESS, key=key, value=WITH_DEADLINE)]
+    return [revision, has_value_below(key, WITH_DEADLINE)]
 
 
-def seen_compare(keys: Keys, check: Check, rows: Sequence[Row], pin: Pin) -> Compare:
+def seen_compare(keys: Keys, check: Check, rows: Sequence[Row], pin: Pin) -> Part:
     """Return the comparison that holds while that is stored which was seen, and by which the check holds."""
     if check.versionstamp == VACANT:
         return _vacant(keys, check, pin.revision + 1)
-    return revision_compare(keys.rows + check.key, revision_of_row(rows[0], pin) if rows else 0)
-
-
-def revision_compare(key: bytes, revision: int) -> Compare:
-    """Return the comparison that a key has this revision; 0 means that it is absent."""
-    return Compare(target=Compare.MOD, result=Compare.EQUAL, key=key, mod_revision=revision)
+    return has_revision(keys.rows + check.key, revision_of_row(rows[0], pin) if rows else 0)
 
 
 def revision_of_row(row: Row, pin: Pin) -> int:
@@ -75,14 +70,7 @@ def _holds(check: Check, rows: Sequence[Row], pin: Pin) -> bool:
     return (None if row is None else row.versionstamp) == check.versionstamp
 
 
-def _vacant(keys: Keys, check: Check, below: int) -> Compare:
-    """Return the comparison that all keys below a prefix have earlier revisions; absent keys have revision 0."""
+def _vacant(keys: Keys, check: Check, below: int) -> Part:
     one = vacant_range(check.key)
     assert one.end is not None, "a prefix is a range"
-    return Compare(
-        target=Compare.MOD,
-        result=Compare.LESS,
-        key=keys.rows + one.start,
-        range_end=keys.rows + one.end,
-        mod_revision=below,
-    )
+    return all_before(keys.rows + one.start, keys.rows + one.end, below)

@@ -34,23 +34,25 @@ from kvmodels.engines.etcd.checks import (
     Seen,
     failed_checks,
     first_compares,
-    revision_compare,
     revision_of_row,
     seen_compare,
 )
 from kvmodels.engines.etcd.errors import contended, unknown
-from kvmodels.engines.etcd.layout import deadline_key, encode_clock, encode_row, rows_of
+from kvmodels.engines.etcd.layout import Keys, deadline_key, encode_clock, encode_row, rows_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit
 from kvmodels.engines.etcd.protocol.exchange import Steps
-from kvmodels.engines.etcd.protocol.rpc_pb2 import (
-    Compare,
-    DeleteRangeRequest,
-    PutRequest,
-    RangeRequest,
-    RequestOp,
-    TxnRequest,
-    TxnResponse,
+from kvmodels.engines.etcd.protocol.parts import (
+    Part,
+    delete,
+    has_revision,
+    has_value_below,
+    nested,
+    put,
+    put_again,
+    read_key,
+    read_range,
 )
+from kvmodels.engines.etcd.protocol.rpc_pb2 import TxnRequest, TxnResponse
 from kvmodels.engines.etcd.protocol.session import CONTENDED_PAUSE_S
 from kvmodels.engines.etcd.reads import EtcdReading, pin_steps, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
@@ -134,22 +136,16 @@ def require_own_cluster(reading: EtcdReading) -> Steps[None]:
     reading.store.require_own_cluster()
 
 
-def clock_op(store: EtcdStore) -> RequestOp:
+def clock_op(store: EtcdStore) -> Part:
     """Return the operation that writes the marker: the present time if that is later than its own, else its own."""
     key, now = store.keys.marker, encode_clock(store.clock.now_ms())
-    return RequestOp(
-        request_txn=TxnRequest(
-            compare=[Compare(target=Compare.VALUE, result=Compare.LESS, key=key, value=now)],
-            success=[RequestOp(request_put=PutRequest(key=key, value=now))],
-            failure=[RequestOp(request_put=PutRequest(key=key, ignore_value=True))],
-        )
-    )
+    return nested(has_value_below(key, now), put(key, now), put_again(key))
 
 
-def record_compare(store: EtcdStore) -> Compare:
+def record_compare(store: EtcdStore) -> Part:
     """Return the comparison that the store has the record that is known."""
     assert store.known is not None, "a store is opened before it is written"
-    return revision_compare(store.keys.store, store.known.revision)
+    return has_revision(store.keys.store, store.known.revision)
 
 
 def _committed(store: EtcdStore, answer: TxnResponse, earliest: int | None) -> Committed:
@@ -168,32 +164,28 @@ def _request(
     keys = store.keys
     stored: Mapping[bytes, Row] = {} if seen is None else seen.stored
     changes, earliest = evaluate(write.mutations, _NO_STAMP, store.clock.now_ms(), stored.get)
-    request = TxnRequest(compare=[record_compare(store)], failure=[store.system_range()])
-    for at, check in enumerate(write.checks):
-        if seen is None:
-            assert store.known is not None, "a store is opened before it is written"
-            request.compare.extend(first_compares(keys, check, Pin(store.known.record.base, 0, 0, 0)))
-        else:
-            request.compare.append(seen_compare(keys, check, seen.checked[at], seen.pin))
-    if seen is not None:
+    compares, success = [record_compare(store)], list[Part]()
+    if seen is None:
+        assert store.known is not None, "a store is opened before it is written"
+        pin = Pin(store.known.record.base, 0, 0, 0)
+        for check in write.checks:
+            compares += first_compares(keys, check, pin)
+    else:
+        for check, rows in zip(write.checks, seen.checked, strict=True):
+            compares.append(seen_compare(keys, check, rows, seen.pin))
         for key in depends:
             revision = revision_of_row(stored[key], seen.pin) if key in stored else 0
-            request.compare.append(revision_compare(keys.rows + key, revision))
+            compares.append(has_revision(keys.rows + key, revision))
     for key, row in changes.items():
-        request.success.extend(_mutation_ops(store, key, row))
-    request.success.append(clock_op(store))
-    request.failure.extend([_look_op(store, one) for one in _looked_at(write.checks, depends)])
-    return request, earliest
-
-
-def _mutation_ops(store: EtcdStore, key: bytes, row: Row | None) -> list[RequestOp]:
-    keys = store.keys
-    if row is None:
-        return [RequestOp(request_delete_range=DeleteRangeRequest(key=keys.rows + key))]
-    put = RequestOp(request_put=PutRequest(key=keys.rows + key, value=encode_row(row)))
-    if row.expire_at is None:
-        return [put]
-    return [put, RequestOp(request_put=PutRequest(key=deadline_key(keys, row.expire_at, key)))]
+        if row is None:
+            success.append(delete(keys.rows + key))
+            continue
+        success.append(put(keys.rows + key, encode_row(row)))
+        if row.expire_at is not None:
+            success.append(put(deadline_key(keys, row.expire_at, key)))
+    success.append(clock_op(store))
+    failure = [store.system_range, *[_look_op(keys, one) for one in _looked_at(write.checks, depends)]]
+    return TxnRequest(compare=compares, success=success, failure=failure), earliest
 
 
 def _looked_at(checks: Sequence[Check], depends: Sequence[bytes]) -> list[ReadRange]:
@@ -203,10 +195,11 @@ def _looked_at(checks: Sequence[Check], depends: Sequence[bytes]) -> list[ReadRa
     ]
 
 
-def _look_op(store: EtcdStore, one: ReadRange) -> RequestOp:
-    head = store.keys.rows
-    end = b"" if one.end is None else head + one.end
-    return RequestOp(request_range=RangeRequest(key=head + one.start, range_end=end, limit=one.limit or 0))
+def _look_op(keys: Keys, one: ReadRange) -> Part:
+    head = keys.rows
+    if one.end is None:
+        return read_key(head + one.start)
+    return read_range(head + one.start, head + one.end, limit=one.limit or 0)
 
 
 def _look(reading: EtcdReading, checks: Sequence[Check], depends: Sequence[bytes]) -> Steps[Seen]:
@@ -274,16 +267,16 @@ def _require_supported(mutations: Sequence[Mutation]) -> None:
 def _require_size(store: EtcdStore, request: TxnRequest) -> None:
     """Refuse a transaction that the servers do not take. Raises OperationTooLargeError: nothing was sent."""
     most = store.max_ops - 1
-    for limit, number in (("max_checks", len(request.compare)), ("max_mutations", len(request.success))):
-        if number > most:
-            raise OperationTooLargeError(
-                "too many comparisons or changes in one transaction of etcd",
-                limit=limit,
-                size=number,
-                maximum=most,
-                limits="ETCD",
-                hint="Write less at once; or start the servers with a greater --max-txn-ops, and give max_txn_ops=.",
-            )
+    compares, changes = len(request.compare), len(request.success)
+    if compares > most or changes > most:
+        raise OperationTooLargeError(
+            "too many comparisons or changes in one transaction of etcd",
+            limit="max_checks" if compares > most else "max_mutations",
+            size=compares if compares > most else changes,
+            maximum=most,
+            limits="ETCD",
+            hint="Write less at once; or start the servers with a greater --max-txn-ops, and give max_txn_ops=.",
+        )
     size = request.ByteSize()
     if size > MOST_REQUEST_BYTES:
         raise OperationTooLargeError(

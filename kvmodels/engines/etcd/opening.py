@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvmodels.engines.etcd.checks import revision_compare
 from kvmodels.engines.etcd.errors import absent
 from kvmodels.engines.etcd.layout import (
     StoreRecord,
@@ -18,13 +17,8 @@ from kvmodels.engines.etcd.layout import (
 )
 from kvmodels.engines.etcd.protocol.calls import call_commit, call_read
 from kvmodels.engines.etcd.protocol.exchange import Steps
-from kvmodels.engines.etcd.protocol.rpc_pb2 import (
-    PutRequest,
-    RangeRequest,
-    RequestOp,
-    TxnRequest,
-    TxnResponse,
-)
+from kvmodels.engines.etcd.protocol.parts import has_revision, put, put_again, read_range
+from kvmodels.engines.etcd.protocol.rpc_pb2 import TxnRequest, TxnResponse
 from kvmodels.engines.etcd.protocol.session import EtcdAttempts
 from kvmodels.engines.etcd.settings import DEFAULT_TXN_OPS
 from kvmodels.engines.etcd.store import NO_REVISION, EtcdStore, KnownRecord
@@ -76,8 +70,7 @@ def _is_to_be_written(store: EtcdStore, known: KnownRecord | None, answer: TxnRe
 
 def _reading(store: EtcdStore) -> TxnRequest:
     keys = store.keys
-    first = RangeRequest(key=keys.deadlines, range_end=keys.end, limit=1, keys_only=True)
-    return TxnRequest(success=[store.system_range(), RequestOp(request_range=first)])
+    return TxnRequest(success=[store.system_range, read_range(keys.deadlines, keys.end, limit=1, keys_only=True)])
 
 
 def _new_record(store: EtcdStore, answer: TxnResponse) -> StoreRecord:
@@ -99,15 +92,9 @@ def _write(
         The error if the quota is exceeded, which a server also says after it has written the record; else None.
     """
     keys = store.keys
-    marker = PutRequest(key=keys.marker, value=encode_clock(store.clock.now_ms()))
-    if revision:
-        marker = PutRequest(key=keys.marker, ignore_value=True)
+    marker = put_again(keys.marker) if revision else put(keys.marker, encode_clock(store.clock.now_ms()))
     request = TxnRequest(
-        compare=[revision_compare(keys.store, revision)],
-        success=[
-            RequestOp(request_put=PutRequest(key=keys.store, value=encode_record(record))),
-            RequestOp(request_put=marker),
-        ],
+        compare=[has_revision(keys.store, revision)], success=[put(keys.store, encode_record(record)), marker]
     )
     try:
         yield from call_commit(store.session, request, attempts)
@@ -120,7 +107,7 @@ def _write(
 
 def _require_operations(store: EtcdStore, attempts: EtcdAttempts) -> Steps[None]:
     """Refuse a ``max_txn_ops`` that the servers do not take, by a transaction whose first comparison fails."""
-    never = revision_compare(store.keys.store, NO_REVISION)
+    never = has_revision(store.keys.store, NO_REVISION)
     refused = False
     try:
         yield from call_read(store.session, TxnRequest(compare=[never] * store.max_ops), attempts)

@@ -15,13 +15,8 @@ from kvmodels.engines.etcd.errors import busy
 from kvmodels.engines.etcd.layout import WITH_DEADLINE, Keys, encode_deadline, parse_deadline_key, rows_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_read
 from kvmodels.engines.etcd.protocol.exchange import Steps
-from kvmodels.engines.etcd.protocol.rpc_pb2 import (
-    Compare,
-    RangeRequest,
-    RangeResponse,
-    RequestOp,
-    TxnRequest,
-)
+from kvmodels.engines.etcd.protocol.parts import Part, has_revision, has_value_below, read_key, read_range
+from kvmodels.engines.etcd.protocol.rpc_pb2 import RangeRequest, RangeResponse, TxnRequest
 from kvmodels.engines.etcd.protocol.session import EtcdAttempts
 from kvmodels.engines.etcd.store import EtcdStore, Pin
 
@@ -61,19 +56,17 @@ class PagedRange:
         self._left = one.limit
         self._page = FIRST_PAGE
 
-    def request(self, revision: int) -> RequestOp:
+    def request(self, revision: int) -> Part:
         """Return the operation that reads the next page; revision 0 is the present one."""
         one, head = self.one, self._keys.rows
         if one.end is None:
-            return RequestOp(request_range=RangeRequest(key=head + one.start, revision=revision))
-        return RequestOp(
-            request_range=RangeRequest(
-                key=head + one.start,
-                range_end=head + one.end,
-                limit=self._page if self._left is None else min(self._left, self._page),
-                revision=revision,
-                sort_order=RangeRequest.DESCEND if one.reverse else RangeRequest.NONE,
-            )
+            return read_key(head + one.start, revision)
+        return read_range(
+            head + one.start,
+            head + one.end,
+            limit=self._page if self._left is None else min(self._left, self._page),
+            revision=revision,
+            sort_order=RangeRequest.DESCEND if one.reverse else RangeRequest.NONE,
         )
 
     def take(self, page: RangeResponse, pin: Pin, *, hiding: bool) -> None:
@@ -216,14 +209,16 @@ class FirstAnswer(NamedTuple):
     pages: Sequence[RangeResponse]
 
 
-def _first(reading: EtcdReading, ops: Sequence[RequestOp], guard: Guard | None) -> Steps[FirstAnswer | GuardFailed]:
+def _first(reading: EtcdReading, ops: Sequence[Part], guard: Guard | None) -> Steps[FirstAnswer | GuardFailed]:
     """Read the present state if the guard holds in it."""
     store = reading.store
-    request = TxnRequest(success=[store.system_range(), *ops])
+    system = store.system_range
+    compares: list[Part] = []
+    otherwise: list[Part] = []
     if guard is not None:
-        request.compare.extend(_guard_compares(reading, guard))
-        point = RangeRequest(key=store.keys.rows + guard.key)
-        request.failure.extend([store.system_range(), RequestOp(request_range=point)])
+        compares = _guard_compares(reading, guard)
+        otherwise = [system, read_key(store.keys.rows + guard.key)]
+    request = TxnRequest(compare=compares, success=[system, *ops], failure=otherwise)
     known = store.known
     answer = yield from call_read(store.session, request, reading.attempts)
     pin = store.take(answer)
@@ -245,19 +240,16 @@ def _complete(reading: EtcdReading, pin: Pin, reads: Sequence[PagedRange]) -> St
             one.take(page.response_range, pin, hiding=reading.hiding)
 
 
-def _guard_compares(reading: EtcdReading, guard: Guard) -> list[Compare]:
+def _guard_compares(reading: EtcdReading, guard: Guard) -> list[Part]:
     """Return comparisons that hold only if the guard does; a row with a deadline is looked at where they fail."""
     store = reading.store
     key = store.keys.rows + guard.key
     if guard.versionstamp is None:
-        return [Compare(target=Compare.MOD, result=Compare.EQUAL, key=key, mod_revision=0)]
+        return [has_revision(key, 0)]
     assert store.known is not None, "a store is opened before it is read"
     pin = Pin(store.known.record.base, 0, 0, 0)
-    revision = Compare(
-        target=Compare.MOD, result=Compare.EQUAL, key=key, mod_revision=pin.revision_of(guard.versionstamp)
-    )
-    lasting = Compare(target=Compare.VALUE, result=Compare.LESS, key=key, value=WITH_DEADLINE)
-    return [revision, lasting] if reading.hiding else [revision]
+    revision = has_revision(key, pin.revision_of(guard.versionstamp))
+    return [revision, has_value_below(key, WITH_DEADLINE)] if reading.hiding else [revision]
 
 
 def _begin_again(reading: EtcdReading) -> Steps[None]:
@@ -265,7 +257,7 @@ def _begin_again(reading: EtcdReading) -> Steps[None]:
         raise busy(reading.store.url, "compactions have interrupted the read again and again")
 
 
-def _responses(reading: EtcdReading, ops: Sequence[RequestOp]) -> Steps[list[RangeResponse]]:
+def _responses(reading: EtcdReading, ops: Sequence[Part]) -> Steps[list[RangeResponse]]:
     """Return the responses of operations that have their revision, in as many transactions as it takes."""
     found: list[RangeResponse] = []
     most = reading.store.max_ops
@@ -276,24 +268,15 @@ def _responses(reading: EtcdReading, ops: Sequence[RequestOp]) -> Steps[list[Ran
     return found
 
 
-def _counting(keys: Keys, one: ReadRange, revision: int) -> RequestOp:
+def _counting(keys: Keys, one: ReadRange, revision: int) -> Part:
     end = b"" if one.end is None else keys.rows + one.end
-    return RequestOp(
-        request_range=RangeRequest(key=keys.rows + one.start, range_end=end, revision=revision, count_only=True)
-    )
+    return read_range(keys.rows + one.start, end, revision=revision, count_only=True)
 
 
-def _expired_range(keys: Keys, pin: Pin) -> RequestOp:
+def _expired_range(keys: Keys, pin: Pin) -> Part:
     """Return the operation that reads the entries of deadlines that are reached."""
-    return RequestOp(
-        request_range=RangeRequest(
-            key=keys.deadlines,
-            range_end=keys.deadlines + encode_deadline(pin.now_ms + 1),
-            limit=MOST_EXPIRED,
-            revision=pin.revision,
-            keys_only=True,
-        )
-    )
+    end = keys.deadlines + encode_deadline(pin.now_ms + 1)
+    return read_range(keys.deadlines, end, limit=MOST_EXPIRED, revision=pin.revision, keys_only=True)
 
 
 def _live_numbers(

@@ -12,13 +12,8 @@ from typing import Final, NamedTuple
 from kvmodels.core.operations import to_versionstamp
 from kvmodels.engines.etcd.errors import gone, restored, unknown
 from kvmodels.engines.etcd.layout import FORMAT, Keys, StoreRecord, decode_clock, decode_record, format_of
-from kvmodels.engines.etcd.protocol.rpc_pb2 import (
-    KeyValue,
-    RangeRequest,
-    RequestOp,
-    ResponseHeader,
-    TxnResponse,
-)
+from kvmodels.engines.etcd.protocol.parts import Part, read_range
+from kvmodels.engines.etcd.protocol.rpc_pb2 import KeyValue, ResponseHeader, TxnResponse
 from kvmodels.engines.etcd.protocol.session import EtcdAttempts, EtcdSession
 from kvmodels.engines.etcd.settings import EtcdOptions
 from kvmodels.engines.shared.clock import EngineClock
@@ -69,6 +64,7 @@ class EtcdStore:
 
     Attributes:
         keys: where things lie.
+        system_range: the operation that reads the record and the marker, the first of every transaction.
         session: the endpoints of the cluster.
         options: of the engine.
         clock: decides on deadlines; never behind the marker that this process has seen.
@@ -86,6 +82,7 @@ class EtcdStore:
         clock: EngineClock,
     ) -> None:
         self.keys = keys
+        self.system_range: Part = read_range(keys.store, keys.rows)
         self.session = session
         self.options = options
         self.clock = clock
@@ -104,10 +101,6 @@ class EtcdStore:
     def attempts(self) -> EtcdAttempts:
         """Return the deadline of a new call."""
         return EtcdAttempts(self.options.busy_timeout, self.session.endpoints)
-
-    def system_range(self) -> RequestOp:
-        """Return the operation that reads the record and the marker, the first of every transaction."""
-        return RequestOp(request_range=RangeRequest(key=self.keys.store, range_end=self.keys.rows))
 
     def take(self, answer: TxnResponse) -> Pin:
         """Take over what a transaction that began with ``system_range`` says about the store.

@@ -11,18 +11,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kvmodels.core.operations import Row, point
-from kvmodels.engines.etcd.checks import revision_compare, revision_of_row
+from kvmodels.engines.etcd.checks import revision_of_row
 from kvmodels.engines.etcd.commits import clock_op, record_compare, require_own_cluster, send_commit
 from kvmodels.engines.etcd.errors import contended
 from kvmodels.engines.etcd.layout import Keys, encode_deadline, parse_deadline_key
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_read
 from kvmodels.engines.etcd.protocol.exchange import Steps
-from kvmodels.engines.etcd.protocol.rpc_pb2 import (
-    DeleteRangeRequest,
-    RangeRequest,
-    RequestOp,
-    TxnRequest,
-)
+from kvmodels.engines.etcd.protocol.parts import Part, delete, has_revision, read_range
+from kvmodels.engines.etcd.protocol.rpc_pb2 import TxnRequest
 from kvmodels.engines.etcd.reads import EtcdReading, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
 
@@ -51,8 +47,8 @@ def skew_ms(store: EtcdStore) -> int:
 
 def due_steps(store: EtcdStore) -> Steps[int | None]:
     """Return the earliest deadline in the index; None if there is none."""
-    one = RangeRequest(key=store.keys.deadlines, range_end=store.keys.end, limit=1, keys_only=True)
-    request = TxnRequest(success=[store.system_range(), RequestOp(request_range=one)])
+    one = read_range(store.keys.deadlines, store.keys.end, limit=1, keys_only=True)
+    request = TxnRequest(success=[store.system_range, one])
     answer = yield from call_read(store.session, request, store.attempts())
     store.take(answer)
     found = answer.responses[1].response_range.kvs
@@ -97,10 +93,8 @@ def _due_entries(reading: EtcdReading, most: int) -> Steps[tuple[Pin, list[DueEn
     """Return the state, and its first entries whose time has come, with their rows."""
     store = reading.store
     keys, due_ms = store.keys, store.clock.now_ms() - skew_ms(store)
-    entries = RangeRequest(
-        key=keys.deadlines, range_end=keys.deadlines + encode_deadline(due_ms + 1), limit=most, keys_only=True
-    )
-    request = TxnRequest(success=[store.system_range(), RequestOp(request_range=entries)])
+    end = keys.deadlines + encode_deadline(due_ms + 1)
+    request = TxnRequest(success=[store.system_range, read_range(keys.deadlines, end, limit=most, keys_only=True)])
     answer = yield from call_read(store.session, request, reading.attempts)
     pin = store.take(answer)
     found = [(one.key, *parse_deadline_key(keys, one.key)) for one in answer.responses[1].response_range.kvs]
@@ -126,13 +120,13 @@ def _first_rows(entries: Sequence[DueEntry], most: int) -> list[DueEntry]:
 def _removal(store: EtcdStore, pin: Pin, entries: Sequence[DueEntry]) -> TxnRequest:
     """Return the transaction that removes entries, and the rows that they belong to."""
     keys: Keys = store.keys
-    request = TxnRequest(compare=[record_compare(store)])
+    compares, changes = [record_compare(store)], list[Part]()
     for one in entries:
         revision = 0 if one.row is None else revision_of_row(one.row, pin)
-        request.compare.append(revision_compare(keys.rows + one.row_key, revision))
-        request.success.append(RequestOp(request_delete_range=DeleteRangeRequest(key=one.key)))
+        compares.append(has_revision(keys.rows + one.row_key, revision))
+        changes.append(delete(one.key))
         if one.is_current:
-            request.success.append(RequestOp(request_delete_range=DeleteRangeRequest(key=keys.rows + one.row_key)))
+            changes.append(delete(keys.rows + one.row_key))
     if any(one.is_current for one in entries):
-        request.success.append(clock_op(store))
-    return request
+        changes.append(clock_op(store))
+    return TxnRequest(compare=compares, success=changes)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from kvmodels.engines.shared.registry import EngineHandle
@@ -100,8 +99,11 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
 
     def run(self, make: Callable[[], AnySteps[T]], /) -> T:
         """Make a flow and carry it out in this thread; ``close`` waits for it. Raises ClosedError."""
-        with self._counted():
+        self._begin_call()
+        try:
             return self._carrier.run(make())
+        finally:
+            self._end_call()
 
     @abstractmethod
     def _new_form(self) -> FormT:
@@ -115,14 +117,14 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
     def _end_threads(self) -> None:
         """End the threads of the engine, after its running calls."""
 
-    @contextmanager
-    def _counted(self) -> Generator[None]:
+    def _begin_call(self) -> None:
+        """Have ``close`` wait until ``_end_call``. Raises ClosedError."""
         with self._idle:
             self.require_open()
             self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
+
+    def _end_call(self) -> None:
+        """Let ``close`` go on after the last call."""
+        with self._idle:
+            self._running -= 1
+            self._idle.notify_all()

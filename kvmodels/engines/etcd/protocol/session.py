@@ -114,6 +114,7 @@ class VerifiedEndpoint(NamedTuple):
     address: str
     metadata: Metadata
     version: str
+    loses_commits: bool
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address!r}, {self.version!r})"
@@ -220,7 +221,7 @@ class EtcdSession:
             self._insecure.discard(address)
             if not status.is_learner and status.leader:
                 self._require_recent(status.version)
-                return VerifiedEndpoint(address, metadata, status.version)
+                return VerifiedEndpoint(address, metadata, status.version, _numbers(status.version) in _LOSSY)
             failure = CallFailedError("UNAVAILABLE", "a learner" if status.is_learner else "no leader")
         if kind_of(failure) is FailureKind.REFUSED:
             raise refused(failure, self.url, self.prefix, writing=False)
@@ -258,7 +259,7 @@ class EtcdSession:
             raise old_server(self.url, version)
 
     def _require_lossless(self, endpoint: VerifiedEndpoint) -> None:
-        if not self._allow_lossy_server and _numbers(endpoint.version) in _LOSSY:
+        if endpoint.loses_commits and not self._allow_lossy_server:
             raise lossy_server(self.url, endpoint.version)
 
 
