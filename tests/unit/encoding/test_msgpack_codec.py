@@ -187,6 +187,19 @@ def test_a_shared_part_of_a_document_is_stored_once_per_place():
     assert data == CODEC.encode_document({"a": ["x"], "b": ["x"]})[0]
 
 
+def test_a_part_of_a_document_may_contain_itself():
+    ring: list[Any] = ["x"]
+    ring.extend([ring, ring])
+    document: dict[str, Any] = {"ring": ring, "map": {}}
+    document["map"]["self"] = document["map"]
+    (many,), encoding_of_many = CODEC.encode_many([document])
+    for data, encoding in (CODEC.encode_document(document), (many, encoding_of_many)):
+        result = CODEC.decode_document(data, encoding)
+        assert result["ring"][0] == "x"
+        assert result["ring"][1] is result["ring"][2] is result["ring"]
+        assert result["map"]["self"] is result["map"]
+
+
 @pytest.mark.parametrize("levels", [500, 1023, 1024, 1025, 20_000])
 @pytest.mark.parametrize("kind", ["list", "dict"])
 def test_nesting_has_no_limit(levels, kind):
