@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
-from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key, encode_key
-from kvmodels.core.operations import Entry, GuardFailed, ReadRange
+from kvmodels.core.operations import Entry, GuardFailed, ReadRange, Row
 from kvmodels.core.values import KvU64
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from tests.limited_engine import LimitedEngine
 from tests.oracle_columns import column_part, packed_part
 from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of, values_at
+from tests.store_codecs import codec_of
 
 __all__ = [
     "KINDS",
@@ -79,24 +79,36 @@ class Undecodable(NamedTuple):
 
 
 def read_store(kv: Any) -> list[Entry]:
-    """Everything that a synchronous ``Kv`` shows."""
-    return list(kv.list(prefix=()))
+    """Everything in the store of a synchronous ``Kv``, with values as models store them: with V8, ints for numbers."""
+    return read_engine(kv._opening.open())
 
 
 def read_engine(engine: Engine, *, include_expired: bool = False) -> list[Entry]:
-    """Everything that an engine holds; values that cannot be decoded are ``Undecodable``."""
-    store = engine.inner if isinstance(engine, LimitedEngine) else engine  # which takes no range without a limit
-    result = store.read([ReadRange(b"", b"\xff")], include_expired=include_expired)
-    assert not isinstance(result, GuardFailed)
-    codec = MsgpackCodec()
+    """Everything that an engine holds; values that cannot be decoded are ``Undecodable``.
+
+    It is one state where a read may have 100,000 rows; over KV Connect nothing may be written meanwhile.
+    """
+    store = engine.inner if isinstance(engine, LimitedEngine) else engine  # which has all rows in one read
+    codec = codec_of(store)
     entries = []
-    for row in result.ranges[0]:
+    for row in _rows_of(store, include_expired=include_expired):
         try:
-            value = codec.decode(row.value, row.encoding, row.key)
+            value = codec.decode_unchecked(row.value, row.encoding, row.key)
         except KvModelsError:
             value = Undecodable(row.value)
         entries.append(Entry(decode_key(row.key), value, row.versionstamp.hex(), row.expire_at))
     return entries
+
+
+def _rows_of(engine: Engine, *, include_expired: bool) -> Iterator[Row]:
+    start, most = b"", engine.limits.max_read_entries
+    while True:
+        result = engine.read([ReadRange(start, b"\xff", limit=most)], include_expired=include_expired)
+        assert not isinstance(result, GuardFailed)
+        yield from result.ranges[0]
+        if len(result.ranges[0]) < most:
+            return
+        start = result.ranges[0][-1].key + b"\0"
 
 
 # --- the judgement ----------------------------------------------------------------------------------------------------

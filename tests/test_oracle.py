@@ -57,7 +57,6 @@ def test_the_oracle_imports_neither_the_compiler_nor_the_layout_nor_the_column_c
     }
     own = {module for module in modules if module and module.startswith("kvmodels")}
     assert own == {
-        "kvmodels.codecs.msgpack",
         "kvmodels.engines.contract",
         "kvmodels.errors",
         "kvmodels.core.keys",

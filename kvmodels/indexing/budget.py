@@ -23,6 +23,17 @@ _OF_ETCD: Final = (
     "Write fewer records in one operation, in bulk writes by a smaller batch_size=; or start all members with a "
     "greater --max-txn-ops, and give max_txn_ops=."
 )
+_OF_DENOKV: Final = (
+    "Write fewer records in one operation, in bulk writes by a smaller batch_size=. denokv takes 10 checks, so a "
+    "record can have up to seven unique values there; Deno Deploy and kvmodels serve take 100."
+)
+_HINTS: Final = {
+    (Limits.ETCD.name, "max_checks"): _OF_ETCD,
+    (Limits.ETCD.name, "max_mutations"): _OF_ETCD,
+    (Limits.DENOKV_SERVER.name, "max_checks"): _OF_DENOKV,
+}
+"""By engine and limit; other errors have the hint of their class."""
+
 _TOO_MANY_CHECKS: Final = "too many checks in one operation"
 _TOO_MANY_MUTATIONS: Final = "too many mutations in one operation"
 _TOO_LARGE: Final = "the operation is too large"
@@ -78,7 +89,7 @@ def _too_large(message: str, limit: str, size: int, limits: Limits, index: str |
         maximum=getattr(limits, limit),
         limits=whose,
         index=index,
-        hint=_OF_ETCD if whose == Limits.ETCD.name and limit in ("max_checks", "max_mutations") else None,
+        hint=_HINTS.get((whose, limit)),
     )
 
 

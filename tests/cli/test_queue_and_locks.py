@@ -7,13 +7,13 @@ import time
 
 from kvmodels import open_kv
 from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening
 from kvmodels.engines.url import open_engine
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.runtime.sync import run as run_flow
 from tests.kv.stores import Clock
-from tests.locks.claims import FORM, claim_of
+from tests.locks.claims import claim_of
+from tests.store_codecs import form_of, kv_on
 
 
 def test_messages_are_listed_without_being_taken(folder, run):
@@ -56,7 +56,9 @@ def give_up_all(kv: Kv) -> None:
     """Let the last delivery of every message fail."""
     engine = kv._opening.open()
     leases = Leases(engine.capabilities.traits, time.monotonic)
-    while isinstance(delivery := run_flow(engine, take_message(FORM, "w", 1_000, lambda _: 0, leases)), Delivery):
+    while isinstance(
+        delivery := run_flow(engine, take_message(form_of(engine), "w", 1_000, lambda _: 0, leases)), Delivery
+    ):
         run_flow(engine, delivery.fail())
 
 
@@ -74,10 +76,10 @@ def test_locks_are_listed_with_those_who_wait(folder, run):
 def test_waiters_are_counted_and_ended_leases_left_out():
     clock = Clock()
     engine = open_engine("memory://", clock=clock)
-    kv = Kv(Opening.done(engine), FORM)
-    assert run_flow(engine, claim_of("holder", 1000).acquire(engine.limits, 0))
-    run_flow(engine, claim_of("waiter", 1000)._stand_in_line(clock.ms))
-    assert run_flow(engine, claim_of("holder", 5000, name="b").acquire(engine.limits, 0))
+    kv = kv_on(engine)
+    assert run_flow(engine, claim_of(engine, "holder", 1000).acquire(engine.limits, 0))
+    run_flow(engine, claim_of(engine, "waiter", 1000)._stand_in_line(clock.ms))
+    assert run_flow(engine, claim_of(engine, "holder", 5000, name="b").acquire(engine.limits, 0))
 
     first, second = kv.locks()
     assert (first.name, first.held, first.expires_at, first.waiting) == ("a", True, clock.ms + 1000, 1)

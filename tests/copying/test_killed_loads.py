@@ -19,14 +19,13 @@ from kvmodels import (
     open_async_kv,
     open_kv,
 )
-from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening, store_format
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import DecodeError, EngineError, SchemaMismatchError
 from tests.copying.contents import contents, dumped, fill
 from tests.engines.processes import start
 from tests.oracle import audit, read_store, spec_of
+from tests.store_codecs import kv_on
 from tests.worlds import in_test_servers
 from tests.zoo import Account
 
@@ -125,7 +124,7 @@ def test_a_load_whose_answers_get_lost_leaves_all_or_nothing_or_says_that_it_was
         text, whole = dumped(kv), contents(kv)
     for position in range(5):
         engine = FaultEngine(MemoryEngine(), plan=[*[None] * position, fault])
-        with Kv(Opening.done(engine), store_format("msgpack")) as kv:
+        with kv_on(engine) as kv:
             try:
                 kv.load(io.StringIO(text))
             except EngineError:

@@ -29,6 +29,7 @@ def churn(db: Database, seed: int, steps: int) -> None:
     """Create, change and remove animals of a few keys and values, so that writers meet each other and the check."""
     chance = random.Random(seed)
     animals = db[Animal]
+    expiring = 0.3 if db._engine.capabilities.traits.tells_deadlines else 0
     for _ in range(steps):
         park, number = chance.choice(["east", "west"]), chance.randrange(1, 8)
         values: dict[str, Any] = {
@@ -43,7 +44,7 @@ def churn(db: Database, seed: int, steps: int) -> None:
             if chance.random() < 0.2:
                 animals.remove((park, number))
             elif animals.get_or_none((park, number)) is None:
-                lifetime = 3600 if chance.random() < 0.3 else None
+                lifetime = 3600 if chance.random() < expiring else None
                 animals.create(park=park, number=number, name=f"{park}{number}", expire_in=lifetime, **values)
             else:
                 animals.patch((park, number), **values)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvmodels.api._sync.kv import Kv, open_kv
-from kvmodels.api.opening import Opening, store_format
+from kvmodels.api._sync.kv import open_kv
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Set
 from kvmodels.engines.memory.engine import MemoryEngine
@@ -23,6 +22,7 @@ from kvmodels.errors import (
     SnapshotExpiredError,
 )
 from kvmodels.limits import Limits
+from tests.store_codecs import kv_on
 
 
 def fill(kv, *keys):
@@ -202,7 +202,7 @@ class ReadCounter(MemoryEngine):
 )
 def test_batches_are_as_large_as_was_asked_for(options, wanted):
     engine = ReadCounter()
-    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
+    with kv_on(engine) as kv:
         fill(kv, *[("k", number) for number in range(250)])
         assert len(list(kv.list(("k",), **options))) == min(250, options.get("limit", 250))
         assert engine.wanted == [(size, False) for size in wanted]
@@ -251,7 +251,7 @@ def test_keys_alone_come_without_values_and_are_listed_where_a_value_cannot_be_d
 def test_keys_of_damaged_values_are_listed_and_counted():
     engine = MemoryEngine()
     engine.commit(AtomicWrite((), (Set(encode_key(("k", 1)), b"\xc1", 4),)))
-    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
+    with kv_on(engine) as kv:
         with pytest.raises(DecodeError):
             list(kv.list(("k",)))
         assert last_parts(kv.list(("k",), keys_only=True)) == [1]
@@ -293,7 +293,7 @@ def test_a_count_over_several_batches_is_of_one_state():
             raise AssertionError("a count of several batches reads in a snapshot")
 
     engine = OnlySnapshots()
-    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
+    with kv_on(engine) as kv:
         fill(kv, *[("k", number) for number in range(2_500)])
         assert kv.count(("k",)) == 2_500
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels.api._async.kv import AsyncKv
-from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening, store_format
 from kvmodels.core.values import KvU64
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError
+from tests.store_codecs import async_kv_on, kv_on
 
 
 class LosingEngine(MemoryEngine):
@@ -27,7 +25,7 @@ class LosingEngine(MemoryEngine):
 
 def test_a_raw_operation_is_sent_once_and_its_outcome_is_unknown():
     engine = LosingEngine()
-    kv = Kv(Opening.done(engine), store_format("msgpack"))
+    kv = kv_on(engine)
     operation = kv.atomic().sum(("n",), 1)
     for number, use in enumerate([operation.commit, lambda: kv.set(("k",), 1), lambda: kv.delete(("k",))], start=1):
         with pytest.raises(CommitUnknownError) as caught:
@@ -39,7 +37,7 @@ def test_a_raw_operation_is_sent_once_and_its_outcome_is_unknown():
 
 async def test_the_same_holds_asynchronously():
     engine = LosingEngine()
-    kv = AsyncKv(Opening.done(engine), store_format("msgpack"))
+    kv = async_kv_on(engine)
     with pytest.raises(CommitUnknownError):
         await kv.atomic().sum(("n",), 1).commit()
     assert engine.sent == 1

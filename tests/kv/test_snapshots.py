@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from kvmodels import COMMIT_VERSIONSTAMP
-from kvmodels.api._async.kv import AsyncKv, open_async_kv
-from kvmodels.api.opening import Opening, store_format
+from kvmodels.api._async.kv import open_async_kv
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import ClosedError, InvalidKeyError, ReadOnlyError, SnapshotExpiredError
 from tests.kv.stores import Clock
+from tests.store_codecs import async_kv_on
 
 
 def test_a_snapshot_keeps_every_read_at_one_state(kv):
@@ -153,7 +153,7 @@ async def test_many_tasks_take_one_snapshot():
             return super().snapshot()
 
     engine = Counting()
-    async with AsyncKv(Opening.done(engine), store_format("msgpack")) as kv, kv.snapshot() as state:
+    async with async_kv_on(engine) as kv, kv.snapshot() as state:
         await asyncio.gather(*[state.get(("k", number)) for number in range(10)])
         assert engine.taken == 1
         await kv.count(())

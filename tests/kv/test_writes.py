@@ -420,7 +420,7 @@ def test_the_number_of_keys_of_one_read_is_limited(stores):
     with pytest.raises(OperationTooLargeError) as caught:
         kv.get_many([("k", number) for number in range(4)])
     assert (caught.value.limit, caught.value.size, caught.value.maximum) == ("max_ranges", 4, 3)
-    assert str(caught.value).endswith("Read them in several calls, and in kv.snapshot() if they must belong together.")
+    assert str(caught.value).endswith("on an engine that has snapshots.")
 
 
 def test_a_listing_reads_no_more_rows_at_once_than_the_limit_and_is_complete(stores):

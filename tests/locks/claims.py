@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
-from kvmodels.api.opening import store_format
-from kvmodels.engines.memory.engine import MEMORY_TRAITS
+from kvmodels.engines.contract import Engine
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.lock import LockClaim
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.limits import Traits
-
-FORM = store_format("msgpack")
+from tests.store_codecs import form_of
 
 
 def claim_of(
+    engine: Engine,
     owner: str,
     lease_ms: int = 15_000,
     *,
-    form: StoreFormat = FORM,
+    form: StoreFormat | None = None,
     name: str = "a",
-    traits: Traits = MEMORY_TRAITS,
-    monotonic: Callable[[], float] = time.monotonic,
+    monotonic: Callable[[], float] | None = None,
 ) -> LockClaim:
-    """Return a claim of a waiter that has seen no lease yet."""
-    leases = Leases(traits, monotonic)
-    return LockClaim(form, name, owner, lease_ms, leases=leases, numbered=not traits.versionstamped_keys)
+    """Return a claim of a waiter that has seen no lease yet; its own clock is that of the engine by default."""
+    traits = engine.capabilities.traits
+    leases = Leases(traits, monotonic or (lambda: engine.now_ms() / 1000 + 0.0005))
+    return LockClaim(
+        form or form_of(engine), name, owner, lease_ms, leases=leases, numbered=not traits.versionstamped_keys
+    )

@@ -15,17 +15,15 @@ from typing import Any
 import pytest
 
 from kvmodels import open_async_kv
-from kvmodels.api._async.kv import AsyncKv
 from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening, store_format
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.url import open_engine
 from kvmodels.limits import Traits
 from tests.kv.stores import Clock
 from tests.passing_engine import PassingEngine
+from tests.store_codecs import async_kv_on, kv_on
 
-FORM = store_format("msgpack")
 MANY = 60
 """More steps than any of these calls takes."""
 
@@ -92,10 +90,10 @@ def every_request(interrupt: Callable[[int], bool]) -> int:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the request", "after the request"])
 def test_an_interrupt_at_any_request_of_acquire_leaves_a_free_lock_free(engine, after):
-    kv, interrupting = Kv(Opening.done(engine), FORM), InterruptingEngine(engine)
+    kv, interrupting = kv_on(engine), InterruptingEngine(engine)
 
     def interrupt(request: int) -> bool:
-        lock = Kv(Opening.done(interrupting), FORM).lock("a")
+        lock = kv_on(interrupting).lock("a")
         interrupting.interrupt_at(request, after=after)
         try:
             lock.acquire()
@@ -111,10 +109,10 @@ def test_an_interrupt_at_any_request_of_acquire_leaves_a_free_lock_free(engine, 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the request", "after the request"])
 def test_an_interrupt_at_any_request_of_acquire_leaves_no_place_in_the_line(engine, after):
-    kv, interrupting = Kv(Opening.done(engine), FORM), InterruptingEngine(engine)
+    kv, interrupting = kv_on(engine), InterruptingEngine(engine)
 
     def interrupt(request: int) -> bool:
-        holder, lock = kv.lock("a"), Kv(Opening.done(interrupting), FORM).lock("a")
+        holder, lock = kv.lock("a"), kv_on(interrupting).lock("a")
         assert holder.acquire()
         held = [holder]
 
@@ -139,10 +137,10 @@ def test_an_interrupt_at_any_request_of_acquire_leaves_no_place_in_the_line(engi
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the request", "after the request"])
 def test_an_interrupt_at_any_request_of_release_gives_the_lock_back(engine, after):
-    kv, interrupting = Kv(Opening.done(engine), FORM), InterruptingEngine(engine)
+    kv, interrupting = kv_on(engine), InterruptingEngine(engine)
 
     def interrupt(request: int) -> bool:
-        lock = Kv(Opening.done(interrupting), FORM).lock("a")
+        lock = kv_on(interrupting).lock("a")
         assert lock.acquire()
         interrupting.interrupt_at(request, after=after)
         try:
@@ -158,7 +156,7 @@ def test_an_interrupt_at_any_request_of_release_gives_the_lock_back(engine, afte
 
 
 def test_an_interrupt_while_the_renewal_is_waited_for_gives_the_lock_back(engine, monkeypatch):
-    kv = Kv(Opening.done(engine), FORM)
+    kv = kv_on(engine)
     lock = kv.lock("a")
     assert lock.acquire()
     renewing: Any = lock._renewing
@@ -323,10 +321,10 @@ class CancellingEngine(PassingEngine):
 @pytest.mark.parametrize("in_line", [False, True], ids=["free", "held"])
 async def test_a_cancellation_while_a_request_of_acquire_is_carried_out_leaves_nothing(in_line):
     inner = MemoryEngine(clock=Clock())
-    engine, kv = CancellingEngine(inner), AsyncKv(Opening.done(inner), FORM)
+    engine, kv = CancellingEngine(inner), async_kv_on(inner)
 
     async def cancel(request: int) -> bool:
-        holder, lock = kv.lock("a"), AsyncKv(Opening.done(engine), FORM).lock("a")
+        holder, lock = kv.lock("a"), async_kv_on(engine).lock("a")
         assert not in_line or await holder.acquire()
         engine.task, engine.left = asyncio.create_task(lock.acquire()), request
         while in_line and not engine.task.done() and await kv.count(("__kvmodels__", "lock", "a")) == 0:
@@ -347,10 +345,10 @@ async def test_a_cancellation_while_a_request_of_acquire_is_carried_out_leaves_n
 
 async def test_a_cancellation_while_release_is_carried_out_gives_the_lock_back():
     inner = MemoryEngine(clock=Clock())
-    engine, kv = CancellingEngine(inner), AsyncKv(Opening.done(inner), FORM)
+    engine, kv = CancellingEngine(inner), async_kv_on(inner)
 
     async def cancel(request: int) -> bool:
-        lock = AsyncKv(Opening.done(engine), FORM).lock("a")
+        lock = async_kv_on(engine).lock("a")
         assert await lock.acquire()
         engine.task, engine.left = asyncio.create_task(lock.release()), request
         try:

@@ -25,7 +25,8 @@ from kvmodels.flows.kv.lock import LockClaim
 from kvmodels.flows.kv.queue import Delivery, new_message, take_message
 from kvmodels.runtime.sync import perform, run
 from tests.limited_engine import FEW, SNAPSHOTS, LimitedEngine
-from tests.locks.claims import FORM, claim_of
+from tests.locks.claims import claim_of
+from tests.store_codecs import form_of
 
 LACKS = SNAPSHOTS | {
     "clock",
@@ -69,9 +70,7 @@ class Owner:
 
     def __init__(self, world: World, name: str, chance: random.Random, *, dies: bool) -> None:
         self.engine = world.engine(chance.uniform(-9_999, 9_999))
-        self.claim = claim_of(
-            name, LEASE_MS, traits=self.engine.traits, monotonic=world.monotonic(chance.uniform(0, 1e6))
-        )
+        self.claim = claim_of(self.engine, name, LEASE_MS, monotonic=world.monotonic(chance.uniform(0, 1e6)))
         self.holds, self.done, self.dies = False, False, dies
         self.wakes_at = 0.0
         self._flow = self._life(chance)
@@ -179,7 +178,7 @@ def _held_at_the_end_of_the_lease() -> bool:
     """Whether a holder whose answer came late believes to hold the lock when another may take it over."""
     world = World()
     engine = world.engine()
-    claim = claim_of("holder", LEASE_MS, traits=engine.traits, monotonic=world.monotonic(3))
+    claim = claim_of(engine, "holder", LEASE_MS, monotonic=world.monotonic(3))
     flow = claim.acquire(FEW, 0)
     committing = flow.send(perform(engine, next(flow)))
     answer = perform(engine, committing)
@@ -200,9 +199,9 @@ def test_a_lease_begins_before_its_commit_is_sent(monkeypatch):
 def test_tickets_are_served_in_the_order_of_their_numbers_and_nothing_is_left_behind():
     world = World()
     engine = world.engine()
-    holder = claim_of("holder", LEASE_MS, traits=engine.traits, monotonic=world.monotonic(5))
+    holder = claim_of(engine, "holder", LEASE_MS, monotonic=world.monotonic(5))
     assert run(engine, holder.acquire(FEW, 0))
-    waiting = [claim_of(f"waiter {n}", LEASE_MS, traits=engine.traits, monotonic=world.monotonic(n)) for n in range(12)]
+    waiting = [claim_of(engine, f"waiter {n}", LEASE_MS, monotonic=world.monotonic(n)) for n in range(12)]
     flows = [claim.acquire(FEW, math.inf) for claim in waiting]
     requests: list[Any] = [next(flow) for flow in flows]
 
@@ -232,11 +231,11 @@ def test_tickets_are_served_in_the_order_of_their_numbers_and_nothing_is_left_be
 def test_one_look_does_not_take_the_lock_of_a_dead_holder_until_the_lease_was_seen_unchanged():
     world = World()
     dead, late = world.engine(), world.engine(skew_s=9e9)
-    assert run(dead, claim_of("dead", LEASE_MS, traits=dead.traits, monotonic=world.monotonic(0)).acquire(FEW, 0))
+    assert run(dead, claim_of(dead, "dead", LEASE_MS, monotonic=world.monotonic(0)).acquire(FEW, 0))
     leases = Leases(late.traits, world.monotonic(77))
     for moment, taken in ((0, False), (9.99, False), (10.1, True)):
         world.time = moment
-        claim = LockClaim(FORM, "a", f"late {moment}", LEASE_MS, leases=leases, numbered=True)
+        claim = LockClaim(form_of(late), "a", f"late {moment}", LEASE_MS, leases=leases, numbered=True)
         assert run(late, claim.acquire(FEW, 0)) is taken
 
 
@@ -248,9 +247,9 @@ def test_a_message_is_delivered_again_when_its_lease_was_seen_unchanged(skew_s):
     leases = {name: Leases(engine.traits, world.monotonic(len(name))) for name, engine in engines.items()}
 
     def take(name: str) -> Delivery | float | None:
-        return run(engines[name], take_message(FORM, name, LEASE_MS, lambda _: 0, leases[name]))
+        return run(engines[name], take_message(form_of(engines[name]), name, LEASE_MS, lambda _: 0, leases[name]))
 
-    sent = new_message(FORM, "m", "text").arrival(FORM, EPOCH_MS - 10_000_000_000)
+    sent = new_message(form_of(first), "m", "text").arrival(form_of(first), EPOCH_MS - 10_000_000_000)
     first.commit(AtomicWrite(mutations=(sent,)))
     delivery = take("first")
     assert isinstance(delivery, Delivery)

@@ -10,9 +10,6 @@ from queue import Queue
 import pytest
 
 from kvmodels import open_async_kv, open_kv
-from kvmodels.api._async.kv import AsyncKv
-from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening, store_format
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import (
     ClosedError,
@@ -23,6 +20,7 @@ from kvmodels.errors import (
     ReadOnlyError,
     UnsupportedError,
 )
+from tests.store_codecs import async_kv_on, kv_on
 
 PATIENCE_S = 60
 """Until a test that waits in vain fails; nothing is asserted about how long anything takes."""
@@ -318,7 +316,7 @@ class BusyEngine(MemoryEngine):
 def test_a_listener_goes_on_after_an_engine_was_busy():
     engine = BusyEngine(2, 3)  # 1 is the message
     handled: Queue = Queue()
-    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
+    with kv_on(engine) as kv:
         kv.enqueue("x")
         with kv.listen(handled.put):
             assert handled.get(timeout=PATIENCE_S) == "x"
@@ -328,7 +326,7 @@ def test_a_listener_goes_on_after_an_engine_was_busy():
 async def test_a_listener_of_tasks_goes_on_after_an_engine_was_busy():
     engine = BusyEngine(2)
     handled: asyncio.Queue = asyncio.Queue()
-    async with AsyncKv(Opening.done(engine), store_format("msgpack")) as kv:
+    async with async_kv_on(engine) as kv:
         await kv.enqueue("x")
         async with kv.listen(handled.put):
             assert await asyncio.wait_for(handled.get(), PATIENCE_S) == "x"

@@ -121,17 +121,6 @@ def test_snapshots_dumps_and_backups_are_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_counters_are_not_called_wrong_where_reads_have_no_version():
-    db, _ = opened("snapshots", "versioned_reads", models=(Counted,))
-    for number in range(5):
-        db[Counted].create(id=number, color="red")
-    report = db.check()
-    assert report.findings == ()
-    ((name, reason),) = [line.split(": ", 1) for line in report.unchecked]
-    assert name.startswith("counted.")
-    assert "the state of a read" in reason
-
-
 def test_a_codec_whose_values_the_engine_does_not_store_is_refused_when_the_database_is_opened():
     class WithoutIntegers(Noting):
         @property

@@ -267,13 +267,13 @@ class LosesTickets(LimitedEngine):
 def test_a_waiter_finds_its_ticket_in_a_long_line_after_a_lost_answer():
     engine = LosesTickets(MemoryEngine())
     form = StoreFormat(MsgpackCodec(), None)
-    holder = claim_of("holder", 60_000, form=form, name="job")
+    holder = claim_of(engine, "holder", 60_000, form=form, name="job")
     assert run(engine, holder.acquire(engine.limits, 0))
     for number in range(250):
-        ticket = claim_of(f"waiter {number}", 60_000, form=form, name="job")._new_ticket(engine.now_ms())
+        ticket = claim_of(engine, f"waiter {number}", 60_000, form=form, name="job")._new_ticket(engine.now_ms())
         engine.inner.commit(AtomicWrite(mutations=(ticket,)))
     times = iter([0.0, 0.0, 5.0])
-    last = claim_of("last", 60_000, form=form, name="job", monotonic=lambda: next(times))
+    last = claim_of(engine, "last", 60_000, form=form, name="job", monotonic=lambda: next(times))
     assert not run(engine, last.acquire(engine.limits, 1))
     left: Any = engine.inner.read([ReadRange(*prefix_range(encode_key(("__kvmodels__", "lock", "job"))))])
     assert len(left.ranges[0]) == 250, "it has withdrawn its own ticket"

@@ -11,10 +11,10 @@ import pytest
 
 from kvmodels.api._async.kv import AsyncKv
 from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening, store_format
 from kvmodels.core.operations import Entry
 from kvmodels.engines.url import open_engine
 from tests.kv.stores import Clock
+from tests.store_codecs import kv_on
 from tests.worlds import WORLDS
 
 
@@ -33,7 +33,7 @@ class WatchedStore:
         """The store for writing; the first one is what ``watch`` watches."""
         clock = None if system_clock else self.clock
         engine = open_engine(self.url, clock=clock, durability="relaxed", **options)
-        kv = Kv(Opening.done(engine), store_format("msgpack"))
+        kv = kv_on(engine)
         self._open.append(kv)
         return kv
 

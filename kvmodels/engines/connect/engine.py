@@ -61,6 +61,15 @@ CONNECT_TRAITS: Final = Traits(
     remote=True,
 )
 
+_OF_WATCHES: Final = "Keys can be watched: kv.watch([...]). For prefixes and records use SQLite, LMDB or PostgreSQL. "
+_INSTEAD: Final = {
+    "snapshots over several reads": "Up to 10 keys are read in one state by kv.get_many(). ",
+    "notices of commits": _OF_WATCHES,
+    "a change log": _OF_WATCHES,
+    "backups": "Back up the store where it is served. ",
+}
+"""Advice for programs that lack a capability, by its name in errors."""
+
 _of_the_parent: list[object] = []
 
 
@@ -247,7 +256,7 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
             "KV Connect does not have this capability",
             url=self._url,
             reason=missing,
-            hint="Use SQLite, LMDB or PostgreSQL for it; docs/guides/engines.md has the table.",
+            hint=f"{_INSTEAD.get(missing, '')}Other engines have it: docs/guides/engines.md has the table.",
         )
 
     def _new_form(self) -> ConnectAsyncEngine:

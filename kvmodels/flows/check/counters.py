@@ -1,9 +1,12 @@
 """Count the records of a collection again, and compare the counters of its aggregate indexes.
 
 A counter and the records of its group are many keys, so they must be read at one moment: in a snapshot. On an engine
-without snapshots, every read returns the versionstamp of the store: if nothing was committed from the first to the last
-read, they see one state; otherwise the counters are not compared. They are not compared either if a record cannot be
-read, because its contribution is unknown.
+without snapshots all are read twice: the counters, the records, the records again, the counters again. If every row has
+the same versionstamp both times, what was read is the state of the moment between the two readings of the records;
+otherwise the counters are not compared. They are not compared either if a record cannot be read, because its
+contribution is unknown. A row that exists only between its two readings is not seen. It belongs to no counter that
+stayed the same, unless its commits leave every counter as it was: the worst case is a finding that is none, whose
+repair builds the index once more.
 
 Rules of this module: the recount only reads; it runs in a snapshot and therefore does not change the cached header. A
 wrong counter is never set to another number, because writers add to it without reading it: the index is rebuilt.
@@ -12,6 +15,9 @@ Source: FoundationDB Record Layer, which verifies atomic indexes in the same way
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 from kvmodels.catalog.catalogue import IndexState, StoredIndex
@@ -31,6 +37,9 @@ from kvmodels.schema.definition.definition import ModelSchema
 ROWS_AT_ONCE = 500
 U64_ENCODING = 2
 U64_BYTES = 8
+
+_CHANGED = "the store changed while it was counted; check again"
+_UNREADABLE = "a record cannot be read, so its contribution is unknown"
 
 
 class WrongCounter(NamedTuple):
@@ -61,14 +70,14 @@ class Recount(NamedTuple):
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
     """Count again for every READABLE aggregate index; run it in a snapshot if the engine supports that.
 
-    Cost: reads every record and every counter once, in batches of 500. Memory: one batch, and a number per counter.
+    Cost: reads every record and every counter once, or twice without snapshots, in batches of 500. Memory: one batch,
+    and a number per counter.
     Raises SnapshotExpiredError if it takes longer than the maximum age of a snapshot, also because of the pace.
     """
     try:
         view = yield from read_header(context)
         counting = _Counting(context, view.live[schema.collection], view, pace)
-        decided = yield from counting.records()
-        wrong = (yield from counting.compared()) if decided else []
+        wrong = yield from counting.compared()
     except SnapshotExpiredError as error:
         raise SnapshotExpiredError(
             "the records could not be counted within the life of one snapshot",
@@ -79,7 +88,7 @@ def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow
 
 
 class _Counting:
-    """One pass over the records and one over the counters of a collection."""
+    """The readings of the records and the counters of a collection."""
 
     def __init__(self, context: Context, live: LiveCollection, view: HeaderView, pace: Pace) -> None:
         self._pace = pace
@@ -88,10 +97,8 @@ class _Counting:
         self._view = view
         self._indexes = [ix for ix in live.maintained if ix.readable and ix.definition.aggregates is not None]
         self._totals: list[dict[bytes, int]] = [{} for _ in self._indexes]
-        self._moment: bytes | None = None
         self._obstacle: str | None = None
         self.scanned = 0
-        self._passed = 0
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -99,79 +106,91 @@ class _Counting:
         collection, reason = self._live.schema.collection, self._obstacle
         return tuple(f"{collection}.{ix.stored.name}: {reason}" for ix in self._indexes) if reason else ()
 
-    def records(self) -> Flow[bool]:
-        """Add up the contributions of all records; return False if that is not possible."""
-        if not self._indexes:
-            return False
-        if not self._context.traits.versioned_reads:
-            self._obstacle = "the engine does not report the state of a read, so counts cannot be compared"
-            return False
-        prefix = self._live.layout.prefix
-        start = prefix
-        while True:
-            rows = yield from self._batch(start, prefix, None)
-            if rows is None:
-                return False
-            if not all(map(self._add, rows)):
-                self._obstacle = "a record cannot be read, so its contribution is unknown"
-                return False
-            if not rows:
-                return True
-            start = key_successor(rows[-1].key)
-
-    def _add(self, row: Row) -> bool:
-        layout = self._live.layout
-        if not layout.is_record_key(row.key):
-            return True  # foreign: not counted
-        try:
-            stored = stored_of(self._context, self._live, row)
-            if not layout.names(stored.held, row.key):
-                return False
-            for index, totals in zip(self._indexes, self._totals, strict=True):
-                fold(totals, contribution(index, stored.of(index), row.expire_at), +1)
-        except KvModelsError:
-            return False
-        return True
-
     def compared(self) -> Flow[list[WrongCounter]]:
-        """Return every counter that differs; an empty list if the store has changed meanwhile."""
+        """Return every counter that differs from the records, of the indexes that can be compared."""
+        try:
+            return (yield from self._compared()) if self._indexes else []
+        except _IncomparableError as obstacle:
+            self._obstacle = str(obstacle)
+            return []
+
+    def _compared(self) -> Flow[list[WrongCounter]]:
+        twice = not self._context.traits.snapshots
+        before: dict[str, bytes] = {}
+        for index in self._indexes if twice else ():
+            before[index.stored.name] = yield from self._walk(index, _skip)
+        records = yield from self._walk(None, self._add)
+        if twice and records != (yield from self._walk(None, _skip)):
+            raise _IncomparableError(_CHANGED)
+        return (yield from self._differences(before))
+
+    def _differences(self, before: dict[str, bytes]) -> Flow[list[WrongCounter]]:
+        """Return the wrong counters. Raises _IncomparableError if they differ from the earlier fingerprints."""
         wrong: list[WrongCounter] = []
         for index, totals in zip(self._indexes, self._totals, strict=True):
-            prefix = index.layout.prefix
-            start = prefix
-            while True:
-                rows = yield from self._batch(start, prefix, index.stored.name)
-                if rows is None:
-                    return []
-                if not rows:
-                    break
-                judged = (_judged(index, row, totals.pop(row.key, 0)) for row in rows)
-                wrong.extend(found for found in judged if found is not None)
-                start = key_successor(rows[-1].key)
-            wrong.extend(
+            fingerprint = yield from self._walk(index, partial(self._judge, index, totals, wrong))
+            if before.get(index.stored.name, fingerprint) != fingerprint:
+                raise _IncomparableError(_CHANGED)
+            wrong += [
                 WrongCounter(index.stored, key, expected, None, "the counter is not there")
                 for key, expected in totals.items()
                 if to_u64(expected)
-            )
+            ]
         return wrong
 
-    def _batch(self, start: bytes, prefix: bytes, index: str | None) -> Flow[list[Row] | None]:
-        """Return the next rows; None if the store has changed since the first ones."""
-        size = rows_at_once(self._context.limits, self._pace.size(ROWS_AT_ONCE))
-        span = ReadRange(start, after_prefix(prefix), size)
-        result = yield from read((span,), self._view.guard)
-        if isinstance(result, GuardFailed) or result.versionstamp != (self._moment or result.versionstamp):
-            self._obstacle = "the store changed while it was counted; check again"
-            return None
-        self._moment = result.versionstamp
-        rows = result.ranges[0]
-        self.scanned += len(rows)
-        if rows:
-            self._passed = len(rows) + (0 if start == prefix else self._passed)
-            progress = SchemaProgress("check", self._live.schema.collection, index, self._passed)
-            left = ReadRange(key_successor(rows[-1].key), after_prefix(prefix))
+    def _add(self, row: Row) -> None:
+        self.scanned += 1
+        layout = self._live.layout
+        if not layout.is_record_key(row.key):
+            return  # foreign: not counted
+        try:
+            stored = stored_of(self._context, self._live, row)
+            if not layout.names(stored.held, row.key):
+                raise _IncomparableError(_UNREADABLE)
+            for index, totals in zip(self._indexes, self._totals, strict=True):
+                fold(totals, contribution(index, stored.of(index), row.expire_at), +1)
+        except KvModelsError:
+            raise _IncomparableError(_UNREADABLE) from None
+
+    def _judge(self, index: LiveIndex, totals: dict[bytes, int], wrong: list[WrongCounter], row: Row) -> None:
+        self.scanned += 1
+        found = _judged(index, row, totals.pop(row.key, 0))
+        if found is not None:
+            wrong.append(found)
+
+    def _walk(self, index: LiveIndex | None, take: Callable[[Row], None]) -> Flow[bytes]:
+        """Pass each counter of an index, or each record, to ``take``; return a fingerprint of keys and versionstamps.
+
+        Raises _IncomparableError if the header changes.
+        """
+        prefix = self._live.layout.prefix if index is None else index.layout.prefix
+        left = ReadRange(prefix, after_prefix(prefix))
+        read_before, fingerprint = 0, sha256()
+        while True:
+            size = rows_at_once(self._context.limits, self._pace.size(ROWS_AT_ONCE))
+            result = yield from read((left._replace(limit=size),), self._view.guard)
+            if isinstance(result, GuardFailed):
+                raise _IncomparableError(_CHANGED)
+            rows = result.ranges[0]
+            if not rows:
+                return fingerprint.digest()
+            for row in rows:
+                fingerprint.update(row.key + row.versionstamp)
+                take(row)
+            read_before += len(rows)
+            left = left._replace(start=key_successor(rows[-1].key))
+            name = None if index is None else index.stored.name
+            progress = SchemaProgress("check", self._live.schema.collection, name, read_before)
             yield from self._pace.after(progress, len(rows), left)
-        return rows
+
+
+class _IncomparableError(Exception):
+    """The counters cannot be compared; the text says why."""
+
+
+def _skip(row: Row) -> None:
+    """Take a row of which only the key and the versionstamp count."""
+    del row
 
 
 def _judged(index: LiveIndex, row: Row, expected: int) -> WrongCounter | None:

@@ -57,7 +57,8 @@ def get_entries(form: StoreFormat, limits: Limits, keys: Iterable[Key]) -> Flow[
             size=len(packed_keys),
             maximum=limits.max_ranges,
             limits=limits.whose("max_ranges"),
-            hint="Read them in several calls, and in kv.snapshot() if they must belong together.",
+            hint="Read them in several calls, each of which reads one state. If all must be of one state, read them in "
+            "kv.snapshot(), on an engine that has snapshots.",
         )
     found = yield from read([point(packed) for packed in packed_keys])
     return [

@@ -240,7 +240,8 @@ class KeyWatch(Watch[Entry]):
                 size=len(self._keys),
                 maximum=limits.max_ranges,
                 limits=limits.whose("max_ranges"),
-                hint="Watch their prefix, or watch them in several calls; each of them has its own snapshots.",
+                hint="Watch them in several calls, each of which delivers one state of its keys; or watch their "
+                "prefix, on an engine that has a change log.",
             )
 
 
