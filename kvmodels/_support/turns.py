@@ -21,6 +21,11 @@ holding a turn, because ``join`` gives up the old turn first; so turns cannot de
   and the queues drop tickets whose lock is free. Waiters look at their queues at least every ``RECHECK_S``.
 - A turn lapses after ``LAPSE_S``, or sooner if the ticket says so, because its owner may wait for somebody who waits
   for the turn, or may have stopped.
+
+A holder that has committed knows the state of its keys. It sets ``hands_on``, and the next ticket finds that state in
+``handed``. Only a ticket that was in line before the commit was sent gets it: the state was then current at a moment
+within the call of that ticket, so a result that rests on it is linearizable, even if the call writes nothing. A turn
+that lapses hands nothing on.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 LAPSE_S: Final = 1.0
 """Seconds after which a turn no longer keeps others waiting."""
@@ -43,6 +48,18 @@ RECHECK_S: Final = 1.0
 
 A ticket with short turns looks sooner the nearer it is to the front of its queues.
 """
+
+
+class Handover(NamedTuple):
+    """The state of its keys that a holder hands on when it leaves.
+
+    Attributes:
+        moment: before the commit was sent. Only tickets that were in line by then get the state.
+        state: the stored state right after the commit.
+    """
+
+    moment: int
+    state: object
 
 
 class Turns:
@@ -81,13 +98,19 @@ class Turns:
 
     def ticket(self, lapse_s: float = LAPSE_S) -> Ticket:
         """Return a new ticket, which is in no queue yet; its turns lapse after so many seconds."""
-        return Ticket(self, next(self._numbers), lapse_s)
+        return Ticket(self, self.moment(), lapse_s)
+
+    def moment(self) -> int:
+        """Return a number that is greater than those of earlier moments."""
+        return next(self._numbers)
 
     def join(self, ticket: Ticket, keys: Collection[bytes]) -> None:
         """Put a ticket into the queues of these keys; see ``Ticket.join``."""
         with self._lock:
             self._inside = threading.get_ident()
             self._remove(ticket)
+            ticket.since = self.moment()
+            ticket.handed = None
             ticket.keys = frozenset(keys)
             for key in ticket.keys:
                 queue = self.queues.setdefault(key, [])
@@ -106,7 +129,7 @@ class Turns:
             return
         with self._lock:
             self._inside = threading.get_ident()
-            self._remove(ticket)
+            self._grant(self._drop(ticket), ticket.hands_on)
             self._inside = 0
 
     def look(self, ticket: Ticket) -> None:
@@ -146,8 +169,11 @@ class Turns:
                 queue.remove(ticket)
         return keys
 
-    def _grant(self, keys: Collection[bytes]) -> None:
-        """Give turns to the first tickets of these queues, if they are first in all their queues."""
+    def _grant(self, keys: Collection[bytes], handover: Handover | None = None) -> None:
+        """Give turns to the first tickets of these queues, if they are first in all their queues.
+
+        ``handover``: of the ticket that has left.
+        """
         waiting = [*keys]
         for key in waiting:
             first = self._first(key)
@@ -155,6 +181,8 @@ class Turns:
                 continue
             first.lapses = self._clock() + first.lapse_s
             first.granted = True
+            if handover is not None and first.since < handover.moment:
+                first.handed = handover.state
             if first.wake() is False:
                 waiting += self._drop(first)
 
@@ -181,19 +209,39 @@ class Ticket:
         alive: held as long as the ticket counts; see the module.
         keys: the queues that it is in.
         granted: whether it has the turn for all of them. It may become false again when the turn lapses.
+        handed: the state that the holder before it has handed on with the turn; None if there is none.
+        hands_on: the state that it hands on itself when it leaves with the turn.
         lapse_s: seconds after which a turn of the ticket lapses.
         lapses: when the turn does.
         recheck_s: seconds after which a waiter looks by itself.
+        since: the moment at which it joined its queues.
         wake: called when the turn was granted, in any thread; at first it wakes a thread that is in ``wait``. If it
             returns False, nobody is left who could use the turn, such as a task of a closed event loop.
     """
 
-    __slots__ = ("_gate", "_turns", "alive", "granted", "keys", "lapse_s", "lapses", "number", "recheck_s", "wake")
+    __slots__ = (
+        "_gate",
+        "_turns",
+        "alive",
+        "granted",
+        "handed",
+        "hands_on",
+        "keys",
+        "lapse_s",
+        "lapses",
+        "number",
+        "recheck_s",
+        "since",
+        "wake",
+    )
 
     def __init__(self, turns: Turns, number: int, lapse_s: float = LAPSE_S) -> None:
         self._turns = turns
         self._gate: threading.Lock | None = None
         self.number = number
+        self.since = number
+        self.handed: object | None = None
+        self.hands_on: Handover | None = None
         self.lapse_s = lapse_s
         self.recheck_s = RECHECK_S
         self.alive = threading.Lock()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -311,8 +312,12 @@ def _without_threads(
 def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], bool]]:
     """Return an event, and a function that sets it and that any thread may call; false if the loop is closed."""
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
+    thread = threading.get_ident()
 
     def wake() -> bool:
+        if threading.get_ident() == thread and not loop.is_closed():
+            woken.set()  # without the system calls that wake the loop up
+            return True
         try:
             loop.call_soon_threadsafe(woken.set)
         except RuntimeError:  # a closed loop refuses the call, but then no task waits in it

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from kvmodels._support import turns as module
-from kvmodels._support.turns import LAPSE_S, SHORT_LAPSE_S, Ticket, Turns
+from kvmodels._support.turns import LAPSE_S, SHORT_LAPSE_S, Handover, Ticket, Turns
 from tests.engines.interrupting import cut_short_at
 
 A, B, C = b"a", b"b", b"c"
@@ -64,6 +64,33 @@ def test_a_ticket_that_wants_more_keys_gives_up_its_turn_and_keeps_its_place(sta
     assert (old.granted, young.granted) == (False, False), "it does not take the turn of the holder"
     holder.leave()
     assert (old.granted, young.granted) == (True, False)
+
+
+def test_a_ticket_that_was_in_line_in_time_finds_what_the_holder_has_handed_on(stack):
+    turns = Turns()
+    holder, early, late = alive(stack, turns, 3)
+    holder.join([A])
+    early.join([A])
+    holder.hands_on = Handover(turns.moment(), "state")
+    late.join([A])
+    holder.leave()
+    assert (early.granted, early.handed) == (True, "state")
+    early.hands_on = holder.hands_on
+    early.leave()
+    assert (late.granted, late.handed) == (True, None)
+
+
+def test_a_turn_that_has_lapsed_hands_nothing_on(stack):
+    now = [0.0]
+    turns = Turns(lambda: now[0])
+    holder, waiter = alive(stack, turns, 2)
+    holder.join([A])
+    waiter.join([A])
+    holder.hands_on = Handover(turns.moment(), "state")
+    now[0] = LAPSE_S
+    assert waiter.look()
+    holder.leave()
+    assert waiter.handed is None
 
 
 def test_two_tickets_that_want_each_others_keys_both_get_them(stack):

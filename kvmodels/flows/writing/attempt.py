@@ -41,7 +41,7 @@ from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read
 from kvmodels.flows.references.targets import BusyTargets, read_entries
 from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
 from kvmodels.flows.writing.contention import DEFEATS, Contention, calling, is_contended
-from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, failed_keys, run_after
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade
@@ -113,7 +113,7 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
                 if proposal[4]:
                     run_after(proposal[4])
                 return result
-            failed = _failed_keys(write, outcome)
+            failed = failed_keys(write, outcome)
     return (yield from _carried_out(_Run(context, operation, started), failed))
 
 
@@ -155,13 +155,6 @@ def _guess(context: Context, operation: LogicalWrite[R], seen: AttemptState) -> 
             raise
         return None
     return proposal, compiled
-
-
-def _failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes, ...] | None:
-    """Return the keys of the checks that failed; None where a removal met no record that it can remove."""
-    if isinstance(write, AtomicWrite):
-        return tuple([write.checks[position].key for position in outcome.failed_checks])
-    return (write.check.key,) if outcome.failed_checks else None
 
 
 def _compiled(
@@ -220,7 +213,7 @@ def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None, contended: Sequ
 
 def _in_turns(run: _Run[R], contended: Sequence[bytes]) -> Flow[_Done[R]]:
     """Make the attempts in turns with other writes of the same keys; without ``contended``, after a conflict."""
-    contention = run.contend()
+    contention = run.contention = run.contend()
     with contention.ticket.alive:
         try:
             yield from (contention.expected(contended) if contended else contention.lost(run.lost_keys))
@@ -390,7 +383,13 @@ class _Run(Generic[R]):
         return view
 
     def _read(self, view: HeaderView, keys: set[bytes]) -> Flow[dict[bytes, Row | None] | None]:
-        """Physical rows of all keys at one moment under the header that the attempt was planned with."""
+        """Physical rows of all keys at one moment under the header that the attempt was planned with.
+
+        Without a read if they were handed on, unless an earlier attempt may have stored the token.
+        """
+        contention = None if self.token is not None and self._proposals else self.contention
+        if contention is not None and (handed := contention.handed(view.guard, keys)) is not None:
+            return handed
         wanted = sorted(keys if self.token is None else keys | {self.token.key})
         rows = yield from read_together(self._context.limits, wanted, view.guard)
         if rows is None:
@@ -415,6 +414,7 @@ class _Run(Generic[R]):
         if write is None:
             return _Done(proposal.done(b""), written=False)
         self._proposals[self._attempts] = proposal
+        moment = self._context.turns.moment()
         try:
             outcome: Committed | Conflict = yield _new(Commit, (write,))
         except CommitUnknownError:
@@ -428,6 +428,8 @@ class _Run(Generic[R]):
             self.lost = True  # it may be on its way
             raise
         if isinstance(outcome, Committed):
+            if self.contention is not None:
+                self.contention.committed(moment, write, outcome.versionstamp)
             return _Done(proposal.done(outcome.versionstamp), after=proposal.after)
         yield from self._refused(tuple([write.checks[position].key for position in outcome.failed_checks]))
         return None
@@ -464,9 +466,8 @@ class _Run(Generic[R]):
         return bool(self.lost_keys) or (self._context.release_writes is not None and self._informed >= DEFEATS)
 
     def contend(self) -> Contention:
-        """Take part in the turns from now on; return the place in the queues."""
-        self.contention = Contention(self._context, self._seconds_left, self._started)
-        return self.contention
+        """Return a place in the queues for contended keys."""
+        return Contention(self._context, self._seconds_left, self._started)
 
     def _seconds_left(self) -> float:
         return self._context.retry.deadline_s - (self._context.monotonic() - self._started)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.core.operations import AtomicWrite, Removal, Row
+from kvmodels.core.operations import AtomicWrite, Conflict, Removal, Row
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
 from kvmodels.indexing.compiler import WriteRefusal
@@ -150,6 +150,13 @@ class Operation(Generic[R]):
     def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
         """Return what ``compile`` returns."""
         return None if self.compile is None else self.compile(view)
+
+
+def failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes, ...] | None:
+    """Return the keys of the checks that failed; None where a removal met no record that it can remove."""
+    if isinstance(write, AtomicWrite):
+        return tuple([write.checks[position].key for position in outcome.failed_checks])
+    return (write.check.key,) if outcome.failed_checks else None
 
 
 def always(result: R) -> Callable[[bytes], R]:
