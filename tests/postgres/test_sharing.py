@@ -23,10 +23,8 @@ DO $$
 BEGIN
     FOR n IN 1 .. {COMMITS} LOOP
         PERFORM kvmodels.commit_1(
-            ARRAY[gen_random_uuid()], ARRAY[0, 1, 0, 0]::int8[], '{{}}', '{{}}', '{{}}',
-            ARRAY[convert_to('k' || n, 'UTF8')], ARRAY['v'::bytea], ARRAY[3]::int8[], ARRAY[NULL]::int8[],
-            ARRAY[0]::int8[],
-            '{{}}', '{{}}', '{{}}', '{{}}', -9223372036854775808, -9223372036854775808, 1, 5000, false
+            ARRAY[gen_random_uuid()], ARRAY[convert_to('k' || n, 'UTF8'), 'v'],
+            ARRAY[-9223372036854775808, 0, 1, 5000, 0] || ARRAY[0, 1, 0, 0, 0]::int8[] || ARRAY[3, NULL]::int8[]
         );
         COMMIT;
     END LOOP;

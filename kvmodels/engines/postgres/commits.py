@@ -21,7 +21,7 @@ import psycopg
 from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult, to_versionstamp
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.connection import Boolean, Call, Calls, Int8, int8, uuids
+from kvmodels.engines.postgres.connection import TRUE, Boolean, Call, Calls, int8, uuids
 from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
 from kvmodels.engines.postgres.reads import Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
@@ -33,10 +33,7 @@ from kvmodels.errors import (
     KvModelsError,
 )
 
-_COMMIT: Final = (
-    "SELECT part, outcome, s, d, failed FROM {schema}.commit_1"
-    "(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
-)
+_COMMIT: Final = "SELECT part, outcome, s, d, failed FROM {schema}.commit_1(%b, %b, %b)"
 _RESOLVE: Final = "SELECT part, outcome, s FROM {schema}.resolve_1(%b, %b, %b, %b, %b)"
 
 _TOKEN: Final = re.compile("[0-9a-f]{48}")
@@ -212,7 +209,8 @@ class CommitRun:
         ids = [os.urandom(16) for _ in positions]
         self._since = store.seen
         failure: psycopg.Error | None = None
-        parameters = (uuids(ids), *parameters_of([self._writes[at] for at in positions]), *self._context())
+        context = (*self._context(), store.synced == TRUE)
+        parameters = (uuids(ids), *parameters_of([self._writes[at] for at in positions], context))
         self._sent = list(zip(positions, ids, strict=True))
         try:
             answer = yield Call(self._texts.commit, parameters)
@@ -229,10 +227,10 @@ class CommitRun:
         if failure is not None:
             yield from self._failed(positions, failure)
 
-    def _context(self) -> tuple[Int8, Int8, Int8, Int8, Boolean]:
+    def _context(self) -> tuple[int, int, int, int]:
         store = self._store
         given, mark = store.times()
-        return int8(given), int8(mark), int8(self._since), int8(_milliseconds(store.busy_timeout)), store.synced
+        return given, mark, self._since, _milliseconds(store.busy_timeout)
 
     def _take(self, positions: list[int], answer: list[tuple[Any, ...]]) -> None:
         for (_, outcome, version, _, failed), at in zip(answer[1:], positions, strict=True):
@@ -295,9 +293,8 @@ class CommitRun:
             self._sent = []
             return
         ids = uuids([one for _, one in self._sent])
-        given, mark, since, wait_ms, _ = self._context()
         try:
-            answer = yield Call(self._texts.resolve, (ids, given, mark, since, wait_ms))
+            answer = yield Call(self._texts.resolve, (ids, *map(int8, self._context())))
         except (KvModelsError, psycopg.Error) as error:
             if isinstance(error, psycopg.Error):
                 yield DropConnections()

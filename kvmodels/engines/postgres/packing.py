@@ -83,27 +83,42 @@ def packed(write: AtomicWrite) -> PackedWrite | None:
     return PackedWrite(write.checks, sets, deletes, sums)
 
 
-def parameters_of(writes: Sequence[PackedWrite]) -> tuple[Parameter, ...]:
-    """Return the parameters of ``commit_1`` that describe operations, from ``counts`` to ``operands``."""
-    checks = [one for write in writes for one in write.checks]
-    sets = [one for write in writes for one in write.sets]
-    sums = [one for write in writes for one in write.sums]
-    kinds = [_VACANT if one.versionstamp == VACANT else _STORED if one.physical else _LIVE for one in checks]
-    return (
-        int8s([len(part) for write in writes for part in write]),
-        byteas([one.key for one in checks]),
-        int8s([version_of(one.versionstamp) if one.versionstamp != VACANT else 0 for one in checks]),
-        int8s(kinds),
-        byteas([one.key for one in sets]),
-        byteas([one.value for one in sets]),
-        int8s([one.encoding for one in sets]),
-        int8s([one.expire_at for one in sets]),
-        int8s([one.versionstamped for one in sets]),
-        byteas([key for write in writes for key in write.deletes]),
-        byteas([one.key for one in sums]),
-        int8s([_SUM_KINDS[one.kind] for one in sums]),
-        byteas([one.operand.to_bytes(8, "little") for one in sums]),
-    )
+def parameters_of(writes: Sequence[PackedWrite], context: Sequence[int]) -> tuple[Parameter, Parameter]:
+    """Return the parameters ``blobs`` and ``numbers`` of ``commit_1`` for operations.
+
+    Args:
+        writes: the operations.
+        context: what ``numbers`` begins with, which is the same for all of them.
+    """
+    blobs: list[bytes] = []
+    numbers: list[int | None] = [*context]
+    for checks, unordered, deletes, sums in writes:
+        sets = sorted(unordered, key=_is_stamped)
+        numbers += len(checks), len(sets), sum(map(_is_stamped, sets)), len(deletes), len(sums)
+        for check in checks:
+            blobs.append(check.key)
+            numbers += _judged(check)
+        blobs += [one.key for one in sets]
+        blobs += deletes
+        blobs += [one.key for one in sums]
+        for one in sets:
+            blobs.append(one.value)
+            numbers += one.encoding, one.expire_at
+        for added in sums:
+            blobs.append(added.operand.to_bytes(8, "little"))
+            numbers.append(_SUM_KINDS[added.kind])
+    return byteas(blobs), int8s(numbers)
+
+
+def _is_stamped(one: Set) -> bool:
+    return one.versionstamped
+
+
+def _judged(check: Check) -> tuple[int, int]:
+    """Return the version and the kind of a check."""
+    if check.versionstamp == VACANT:
+        return 0, _VACANT
+    return version_of(check.versionstamp), _STORED if check.physical else _LIVE
 
 
 def ranges_to_compute(write: AtomicWrite) -> list[ReadRange]:

@@ -241,19 +241,20 @@ END
 $$;
 
 -- Takes the lock of writers, which no other role and no other store can take, and returns what a commit starts from.
+-- It has no settings of its own, because those of its callers, which are the functions below, are in force.
 CREATE OR REPLACE FUNCTION SCHEMA.enter_1(
     given int8, mark int8, since int8, wait_ms int8, synced boolean,
     OUT state int8, OUT present int8, OUT floor int8, OUT forgotten int8, OUT logging boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 DECLARE
     last_at int8;
-    m record;
-    epoch numeric;
-    line text;
-    identity int8;
+    ahead int8;
+    known text;
+    server text;
+    epoch float8;
+    done text;
 BEGIN
     -- Under repeatable read two commits that conflict would both be applied.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -261,20 +262,18 @@ BEGIN
     END IF;
     -- A setting on the function would be gone before the end of the transaction, where it counts.
     IF NOT synced THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') <> 'remote_apply' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+        done := set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        done := set_config('synchronous_commit', 'on', true);
     END IF;
-    PERFORM set_config('lock_timeout', wait_ms::text, true);
+    done := set_config('lock_timeout', wait_ms::text, true);
     LOCK TABLE SCHEMA.gate IN EXCLUSIVE MODE;
-    PERFORM set_config('lock_timeout', '0', true);
     SELECT c.version, c.at INTO STRICT state, last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
-    SELECT * INTO STRICT m FROM SCHEMA.meta o WHERE o.one;
-    epoch := extract(epoch FROM clock_timestamp());
-    forgotten := m.forgotten;
-    logging := m.log_ms IS NOT NULL;
+    SELECT m.forgotten, m.log_ms IS NOT NULL, m.clock_offset, m.timeline || m.system_id
+    INTO STRICT forgotten, logging, ahead, known FROM SCHEMA.meta m WHERE m.one;
     IF given = -9223372036854775808 THEN
-        present := (epoch * 1000)::int8 + m.clock_offset;
+        epoch := date_part('epoch', clock_timestamp());
+        present := (epoch * 1000)::int8 + ahead;
         IF greatest(last_at, mark) - present > 1000 THEN
             -- Time goes on from the mark at its full rate, instead of standing still until the clock has caught up.
             UPDATE SCHEMA.meta o SET clock_offset = o.clock_offset + greatest(last_at, mark) - present WHERE o.one;
@@ -286,12 +285,16 @@ BEGIN
     END IF;
     present := greatest(present, last_at, mark);
     floor := greatest(floor, state + 1, since + 1);
-    line := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
-    SELECT system_identifier INTO identity FROM pg_control_system();
-    IF line <> m.timeline OR identity <> m.system_id OR since > state THEN
+    -- Once for each session: it ends with the server, and takes the lock only after a promotion, not before.
+    server := current_setting('kvmodels.server', true);
+    IF coalesce(server, '') = '' THEN
+        server := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || (pg_control_system()).system_identifier;
+        done := set_config('kvmodels.server', server, false);
+    END IF;
+    IF server <> known OR since > state THEN
         -- A failover or a restore: versions of commits that were lost by it are never given again.
         floor := floor + 3600000000;
-        UPDATE SCHEMA.meta o SET timeline = line, system_id = identity WHERE o.one;
+        UPDATE SCHEMA.meta o SET timeline = left(server, 8), system_id = substr(server, 9)::int8 WHERE o.one;
     END IF;
 END
 $$;
@@ -301,7 +304,6 @@ $$;
 CREATE OR REPLACE FUNCTION SCHEMA.notify_1(version int8)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock(1802923364, 'SCHEMA.gate'::regclass::oid::int4) THEN
@@ -310,150 +312,160 @@ BEGIN
 END
 $$;
 
--- Applies operations, each whole or not at all, in one transaction. counts holds four numbers for each operation: of
--- its checks, sets, deletes and sums; the other arrays hold these of all operations, one after the other.
--- check_kinds: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. A key appears once among
--- the sets, deletes and sums of an operation. stamped: 1 ends the key with the versionstamp. sum_kinds: 0 sum, 1 min,
+-- Four bytes of a number in little endian, from the one at "start" on.
+CREATE OR REPLACE FUNCTION SCHEMA.half_1(number bytea, start int4)
+RETURNS int8
+LANGUAGE sql IMMUTABLE
+AS $$
+SELECT get_byte(number, start) + (get_byte(number, start + 1) << 8) + (get_byte(number, start + 2) << 16)
+    + (get_byte(number, start + 3)::int8 << 24)
+$$;
+
+-- What is stored after a sum (kind 0), minimum (1) or maximum (2). In two halves, because PostgreSQL has no unsigned
+-- 64-bit integers.
+CREATE OR REPLACE FUNCTION SCHEMA.combined_1(kind int8, stored bytea, operand bytea)
+RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    low int8 := SCHEMA.half_1(stored, 0);
+    high int8 := SCHEMA.half_1(stored, 4);
+    other_low int8 := SCHEMA.half_1(operand, 0);
+    other_high int8 := SCHEMA.half_1(operand, 4);
+BEGIN
+    IF kind > 0 THEN
+        RETURN CASE WHEN ((high, low) < (other_high, other_low)) = (kind = 1) THEN stored ELSE operand END;
+    END IF;
+    low := low + other_low;
+    high := high + other_high + (low >> 32);
+    FOR b IN 0 .. 3 LOOP
+        stored := set_byte(set_byte(stored, b, (low >> 8 * b & 255)::int4), b + 4, (high >> 8 * b & 255)::int4);
+    END LOOP;
+    RETURN stored;
+END
+$$;
+
+-- Applies operations, each whole or not at all, in one transaction. "numbers" begins with the time (-2^63: the
+-- server's), the mark, "since", the milliseconds to wait for the lock, and 1 if the commit waits for the disk. Then, of
+-- each operation: how many checks, sets, sets whose key ends with the versionstamp, deletes and sums it has; version
+-- and kind of each check; encoding and deadline of each set; the kind of each sum. "blobs" has, of each operation: the
+-- keys of its checks, sets, deletes and sums, then the values of the sets and the operands of the sums. Few arrays,
+-- because each parameter takes the client and the server a microsecond or two.
+-- A key appears once among the sets, deletes and sums of an operation; sets with a versionstamp are the last. Kinds of
+-- checks: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. Kinds of sums: 0 sum, 1 min,
 -- 2 max, of unsigned 64-bit integers in little endian with the encoding 2.
 -- The first row (part -1) is the state before; part i is operation i. outcome 0: applied, with its version; 1: the
 -- positions of the checks that failed; 2: the positions of the sums that met another value.
-CREATE OR REPLACE FUNCTION SCHEMA.commit_1(
-    ids uuid[], counts int8[],
-    check_keys bytea[], check_versions int8[], check_kinds int8[],
-    set_keys bytea[], set_values bytea[], set_encodings int8[], set_deadlines int8[], stamped int8[],
-    delete_keys bytea[],
-    sum_keys bytea[], sum_kinds int8[], operands bytea[],
-    given int8, mark int8, since int8, wait_ms int8, synced boolean
-)
-RETURNS TABLE (part int4, outcome int4, s int8, d int8, failed int8[])
+-- A series in the list of a subquery numbers the rows; "unnest" of slices of the arrays took longer.
+CREATE OR REPLACE FUNCTION SCHEMA.commit_1(ids uuid[], blobs bytea[], numbers int8[])
+RETURNS TABLE (part int4, outcome int4, s int8, d int8, failed int4[])
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     g record;
-    at_check int8 := 0;
-    at_set int8 := 0;
-    at_delete int8 := 0;
-    at_sum int8 := 0;
-    checks int8;
-    sets int8;
-    deletes int8;
-    sums int8;
+    blob int4 := 0; -- so many blobs and numbers are of operations before
+    at int4 := 5;
+    checks int4;
+    sets int4;
+    stamped int4;
+    changes int4;
+    sums int4;
+    present int8;
     last int8;
     next int8;
     stamp bytea;
-    present bytea;
-    number numeric;
-    operand numeric;
-    changed bytea[];
 BEGIN
-    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
-    IF since < g.forgotten THEN
+    g := SCHEMA.enter_1(numbers[1], numbers[2], numbers[3], numbers[4], numbers[5] = 1);
+    IF numbers[3] < g.forgotten THEN
         RAISE EXCEPTION 'the operation is older than the memory of the store' USING ERRCODE = 'KV003';
     END IF;
+    present := g.present;
     last := g.state;
-    part := -1; s := last; d := g.present;
+    part := -1; s := last; d := present;
     RETURN NEXT;
     FOR i IN 1 .. cardinality(ids) LOOP
-        checks := counts[4 * i - 3]; sets := counts[4 * i - 2]; deletes := counts[4 * i - 1]; sums := counts[4 * i];
-        part := i - 1; outcome := 0; failed := NULL; s := last; d := g.present;
+        checks := numbers[at + 1]; sets := numbers[at + 2]; stamped := numbers[at + 3]; sums := numbers[at + 5];
+        changes := sets + numbers[at + 4] + sums;
+        at := at + 5;
+        part := i - 1; outcome := 0; s := last; failed := NULL;
         IF checks > 0 THEN
-            SELECT array_agg(o.i - 1 ORDER BY o.i) INTO failed
-            FROM unnest(
-                check_keys[at_check + 1 : at_check + checks], check_versions[at_check + 1 : at_check + checks],
-                check_kinds[at_check + 1 : at_check + checks]
-            ) WITH ORDINALITY o(key, version, kind, i)
-            WHERE CASE o.kind
-                WHEN 0 THEN o.version <> coalesce((
-                    SELECT t.version FROM SCHEMA.kv t
-                    WHERE t.key = o.key AND (t.expires_at IS NULL OR t.expires_at > g.present)), -1)
-                WHEN 1 THEN o.version <> coalesce((SELECT t.version FROM SCHEMA.kv t WHERE t.key = o.key), -1)
-                ELSE EXISTS (
-                    SELECT FROM SCHEMA.kv t
-                    WHERE t.key >= o.key || '\x00'::bytea AND t.key < o.key || '\xff'::bytea
-                    AND (t.expires_at IS NULL OR t.expires_at > g.present)
-                    ORDER BY t.key LIMIT 1)
-            END;
-            IF failed IS NOT NULL THEN
+            failed := ARRAY(
+                SELECT o.n - 1 FROM (SELECT generate_series(1, checks) AS n) o
+                WHERE CASE numbers[at + 2 * o.n]
+                    WHEN 2 THEN EXISTS (
+                        SELECT FROM SCHEMA.kv t
+                        WHERE t.key >= blobs[blob + o.n] || '\x00'::bytea
+                        AND t.key < blobs[blob + o.n] || '\xff'::bytea
+                        AND (t.expires_at IS NULL OR t.expires_at > present)
+                        ORDER BY t.key LIMIT 1)
+                    ELSE numbers[at + 2 * o.n - 1] <> coalesce((
+                        SELECT t.version FROM SCHEMA.kv t WHERE t.key = blobs[blob + o.n]
+                        AND (numbers[at + 2 * o.n] = 1 OR t.expires_at IS NULL OR t.expires_at > present)), -1)
+                END
+            );
+            blob := blob + checks; at := at + 2 * checks;
+            IF cardinality(failed) > 0 THEN
                 outcome := 1;
             END IF;
         END IF;
-        IF outcome = 0 AND sums > 0 THEN
-            SELECT array_agg(o.i - 1 ORDER BY o.i) INTO failed
-            FROM unnest(sum_keys[at_sum + 1 : at_sum + sums]) WITH ORDINALITY o(key, i)
-            WHERE EXISTS (
-                SELECT FROM SCHEMA.kv t
-                WHERE t.key = o.key AND (t.expires_at IS NULL OR t.expires_at > g.present)
-                AND (t.encoding <> 2 OR length(t.value) <> 8));
-            IF failed IS NOT NULL THEN
+        IF sums > 0 AND outcome = 0 THEN
+            failed := ARRAY(
+                SELECT o.n - 1 FROM (SELECT generate_series(1, sums) AS n) o
+                WHERE EXISTS (
+                    SELECT FROM SCHEMA.kv t
+                    WHERE t.key = blobs[blob + changes - sums + o.n]
+                    AND (t.expires_at IS NULL OR t.expires_at > present)
+                    AND (t.encoding <> 2 OR length(t.value) <> 8)
+                )
+            );
+            IF cardinality(failed) > 0 THEN
                 outcome := 2;
             END IF;
         END IF;
         IF outcome = 0 THEN
             next := greatest(last + 1, g.floor);
-            stamp := '\x02'::bytea || convert_to(lpad(to_hex(next), 16, '0') || '0000', 'UTF8') || '\x00'::bytea;
-            changed := '{}';
+            IF stamped > 0 THEN
+                stamp := '\x02'::bytea || convert_to(lpad(to_hex(next), 16, '0') || '0000', 'UTF8') || '\x00'::bytea;
+            END IF;
             IF sets > 0 THEN
-                WITH written AS (
-                    INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
-                    SELECT CASE o.stamped WHEN 0 THEN o.key ELSE o.key || stamp END, o.value, o.encoding::int4, next, o.deadline
-                    FROM unnest(
-                        set_keys[at_set + 1 : at_set + sets], set_values[at_set + 1 : at_set + sets],
-                        set_encodings[at_set + 1 : at_set + sets], set_deadlines[at_set + 1 : at_set + sets],
-                        stamped[at_set + 1 : at_set + sets]
-                    ) o(key, value, encoding, deadline, stamped)
-                    ON CONFLICT (key) DO UPDATE SET
-                        value = excluded.value, encoding = excluded.encoding,
-                        version = excluded.version, expires_at = excluded.expires_at
-                    RETURNING t.key
-                )
-                SELECT array_agg(o.key) INTO changed FROM written o WHERE g.logging;
-            END IF;
-            IF deletes > 0 THEN
-                DELETE FROM SCHEMA.kv t WHERE t.key = ANY (delete_keys[at_delete + 1 : at_delete + deletes]);
-                changed := changed || delete_keys[at_delete + 1 : at_delete + deletes];
-            END IF;
-            FOR j IN at_sum + 1 .. at_sum + sums LOOP
-                -- As numeric, because PostgreSQL has no unsigned 64-bit integers.
-                SELECT t.value INTO present FROM SCHEMA.kv t
-                WHERE t.key = sum_keys[j] AND (t.expires_at IS NULL OR t.expires_at > g.present);
-                operand := 0;
-                FOR b IN REVERSE 7 .. 0 LOOP
-                    operand := operand * 256 + get_byte(operands[j], b);
-                END LOOP;
-                IF present IS NOT NULL THEN
-                    number := 0;
-                    FOR b IN REVERSE 7 .. 0 LOOP
-                        number := number * 256 + get_byte(present, b);
-                    END LOOP;
-                    operand := CASE sum_kinds[j]
-                        WHEN 0 THEN mod(number + operand, 18446744073709551616)
-                        WHEN 1 THEN least(number, operand)
-                        ELSE greatest(number, operand)
-                    END;
-                END IF;
-                present := '\x0000000000000000'::bytea;
-                FOR b IN 0 .. 7 LOOP
-                    present := set_byte(present, b, mod(operand, 256)::int4);
-                    operand := div(operand, 256);
-                END LOOP;
                 INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
-                VALUES (sum_keys[j], present, 2, next, NULL)
+                SELECT
+                    CASE WHEN o.n <= sets - stamped THEN blobs[blob + o.n] ELSE blobs[blob + o.n] || stamp END,
+                    blobs[blob + changes + o.n], numbers[at + 2 * o.n - 1], next, numbers[at + 2 * o.n]
+                FROM (SELECT generate_series(1, sets) AS n) o
                 ON CONFLICT (key) DO UPDATE SET
-                    value = excluded.value, encoding = 2, version = excluded.version, expires_at = NULL;
-                changed := changed || sum_keys[j];
+                    value = excluded.value, encoding = excluded.encoding,
+                    version = excluded.version, expires_at = excluded.expires_at;
+            END IF;
+            IF changes > sets + sums THEN
+                DELETE FROM SCHEMA.kv t
+                WHERE t.key = ANY (ARRAY(SELECT blobs[blob + n] FROM generate_series(sets + 1, changes - sums) n));
+            END IF;
+            FOR n IN 1 .. sums LOOP
+                INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
+                VALUES (blobs[blob + changes - sums + n], blobs[blob + changes + sets + n], 2, next, NULL)
+                ON CONFLICT (key) DO UPDATE SET
+                    value = CASE
+                        WHEN t.expires_at <= present THEN excluded.value
+                        ELSE SCHEMA.combined_1(numbers[at + 2 * sets + n], t.value, excluded.value)
+                    END,
+                    encoding = 2, version = excluded.version, expires_at = NULL;
             END LOOP;
             IF g.logging THEN
-                INSERT INTO SCHEMA.log AS l (key, version) SELECT o.key, next FROM unnest(changed) o(key)
+                INSERT INTO SCHEMA.log AS l (key, version)
+                SELECT
+                    CASE WHEN o.n <= sets - stamped OR o.n > sets THEN blobs[blob + o.n] ELSE blobs[blob + o.n] || stamp END,
+                    next
+                FROM (SELECT generate_series(1, changes) AS n) o
                 ON CONFLICT (key) DO UPDATE SET version = excluded.version;
             END IF;
-            INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (next, last, g.present, ids[i], false);
+            INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (next, last, present, ids[i], false);
             last := next;
             s := next;
         END IF;
-        at_check := at_check + checks; at_set := at_set + sets;
-        at_delete := at_delete + deletes; at_sum := at_sum + sums;
+        blob := blob + changes + sets + sums; at := at + 2 * sets + sums;
         RETURN NEXT;
     END LOOP;
     IF last <> g.state THEN
@@ -478,7 +490,7 @@ DECLARE
     last int8;
 BEGIN
     -- "since" of the operations may be of a lost future, which must not raise the counter twice.
-    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, true);
+    g := SCHEMA.enter_1(given, mark, since, wait_ms, true);
     last := g.state;
     FOR i IN 1 .. cardinality(ids) LOOP
         part := i - 1;
@@ -514,7 +526,7 @@ DECLARE
     doomed bytea[];
     last_at int8;
 BEGIN
-    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
+    g := SCHEMA.enter_1(given, mark, since, wait_ms, synced);
     s := g.state; d := g.present; removed := 0;
     SELECT c.at INTO STRICT last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
     IF given = -9223372036854775808 AND d - last_at > 3600000 AND abs(d - confirmed) > 3600000 THEN
@@ -558,7 +570,7 @@ DECLARE
     made int8;
     removed int8 := 0;
 BEGIN
-    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
+    g := SCHEMA.enter_1(given, mark, since, wait_ms, synced);
     SELECT * INTO STRICT m FROM SCHEMA.meta o WHERE o.one;
     IF g.logging THEN
         IF log_before = -9223372036854775808 THEN
@@ -676,7 +688,7 @@ AS $$
 DECLARE
     g record;
 BEGIN
-    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, true);
+    g := SCHEMA.enter_1(given, mark, since, wait_ms, true);
     IF kept = 0 THEN
         DELETE FROM SCHEMA.log;
         UPDATE SCHEMA.meta m SET log_ms = NULL, log_floor = NULL WHERE m.one;
