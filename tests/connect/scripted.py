@@ -244,10 +244,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         with suppress(OSError):  # the client has given up
-            self.send_response(answer.status)
+            self.send_response_only(answer.status)
             self.close_connection = answer.parts is not None
             length = {} if answer.parts is not None else {"content-length": str(len(answer.body))}
-            for name, value in {**length, **answer.headers}.items():
+            date = {"date": self.date_time_string()}
+            for name, value in {**date, **length, **answer.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self._send(answer.body)

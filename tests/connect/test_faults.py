@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -21,8 +21,10 @@ from kvmodels import (
     RetryPolicy,
     Unique,
     UniqueViolationError,
+    open_async_kv,
 )
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Conflict, ReadResult, point
+from kvmodels.engines.connect import transport
 from kvmodels.engines.connect.engine import ConnectEngine
 from kvmodels.engines.connect.wire.encoding import encode_atomic_write_output
 from kvmodels.engines.connect.wire.messages import AtomicWriteOutput, WriteStatus
@@ -145,6 +147,64 @@ def test_an_answer_that_is_late_is_not_waited_for_longer_than_a_call_may_take(se
         gone.set()
 
 
+class Slow:
+    """Answers with a body that trickles in for half a minute, unless ``gone`` is set."""
+
+    def __init__(self, part: bytes) -> None:
+        self.gone = threading.Event()
+        self.part = part
+
+    def __call__(self, request: Request, _server: ScriptedServer) -> Answer | None:
+        return Answer(200, parts=self._parts()) if request.path in (READ, WRITE) else None
+
+    def _parts(self) -> Generator[bytes]:
+        for _ in range(1_500):
+            if self.gone.wait(0.02):
+                return
+            yield self.part
+
+
+def test_an_answer_that_trickles_in_is_not_waited_for_longer_than_a_call_may_take(server, reach):
+    engine = reach()
+    engine._options = engine._options._replace(busy_timeout=0.3)
+    server.script = slow = Slow(b"\0")
+    with pytest.raises(EngineTimeoutError):
+        engine.read([point(b"k")])
+    with pytest.raises(CommitUnknownError, match="in time"):
+        commit(engine, put(b"k"))
+    slow.gone.set()
+
+
+async def test_an_answer_that_trickles_in_is_not_awaited_for_longer_than_a_call_may_take(server):
+    async with open_async_kv(server.url, access_token=ACCESS_TOKEN, busy_timeout=0.3) as kv:
+        server.script = slow = Slow(b"\0")
+        with pytest.raises(EngineTimeoutError):
+            await kv.get(("k",))
+        with pytest.raises(CommitUnknownError, match="in time"):
+            await kv.set(("k",), 1)
+        slow.gone.set()
+        server.script = lambda _request, _server: None
+        await kv.set(("k",), 2)
+        assert (await kv.get(("k",))).value == 2
+
+
+def test_an_answer_without_an_end_is_not_kept_in_memory(server, reach, monkeypatch):
+    monkeypatch.setattr(transport, "MOST_BYTES", 100_000)
+    engine = reach()
+    server.script = slow = Slow(bytes(60_000))
+    with pytest.raises(CommitUnknownError, match="larger than"):
+        commit(engine, put(b"k"))
+    slow.gone.set()
+
+
+def test_a_date_of_the_server_that_is_none_is_ignored(server, reach):
+    dates = ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2020 00:00:00 +99999999999999", "soon", ""]
+    for date in dates:
+        metadata = server.metadata()
+        server.script = once("/", metadata._replace(headers={**metadata.headers, "date": date}))
+        assert reach().read([point(b"k")]).ranges == [[]]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -155,7 +215,11 @@ def test_an_answer_that_is_late_is_not_waited_for_longer_than_a_call_may_take(se
         {"endpoints": []},
         {"endpoints": [{"url": "/v2", "consistency": "eventual"}]},
         {"endpoints": [{"url": "ftp://127.0.0.1/v2", "consistency": "strong"}]},
+        {"endpoints": [{"url": "http://[", "consistency": "strong"}]},
+        {"endpoints": [{"url": "http://127.0.0.1:99999999/", "consistency": "strong"}]},
         {"expiresAt": "tomorrow"},
+        Answer(307, b"", {"location": "http://["}),
+        Answer(308, b"", {"location": "http://127.0.0.1:99999999/"}),
         Answer(404, b"Resource not found."),
         Answer(403, ACCESS_TOKEN.encode()),
     ],

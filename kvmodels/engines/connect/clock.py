@@ -39,7 +39,7 @@ class EstimatedClock:
         """Take over the time in the header ``Date`` of an answer, and return the present time."""
         try:
             told = None if date is None else parsedate_to_datetime(date)
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter for numbers of any length
             told = None
         if told is not None and self._given is None:
             ahead_ms = round(told.timestamp() * 1_000) + 500 - system_clock_ms()

@@ -174,10 +174,15 @@ class Session:
         return {"authorization": f"Bearer {self._access_token}", "content-type": "application/json"}
 
     def _redirected(self, url: str, answer: HttpAnswer) -> str:
-        location = urljoin(url, answer.headers.get("location", ""))
-        if _origin(urlsplit(location)) != _origin(urlsplit(self._url)):
-            raise refused_redirect(self.shown, location)
-        return location
+        location = answer.headers.get("location", "")
+        try:
+            target = urljoin(url, location)
+            within = _origin(urlsplit(target)) == _origin(urlsplit(self._url))
+        except ValueError:  # it is no URL
+            within, target = False, location
+        if not within:
+            raise refused_redirect(self.shown, target)
+        return target
 
     def _take(self, url: str, answer: HttpAnswer) -> Served:
         try:
@@ -189,9 +194,7 @@ class Session:
         raise not_a_database(self.shown, reason)
 
     def _took(self, url: str, answer: HttpAnswer, metadata: DatabaseMetadata) -> Served:
-        endpoints = [urljoin(url, one.url) for one in metadata.endpoints if one.consistency == "strong"]
-        for one in endpoints:
-            self._require_safe(one)
+        endpoints = [self._endpoint(url, one.url) for one in metadata.endpoints if one.consistency == "strong"]
         now_ms = self._clock.answered(answer.headers.get("date"))
         lifetime_s = metadata.expires_at.timestamp() - now_ms / 1_000
         with self._lock:
@@ -213,11 +216,18 @@ class Session:
             )
             return served
 
-    def _require_safe(self, endpoint: str) -> None:
-        parts = urlsplit(endpoint)
+    def _endpoint(self, url: str, given: str) -> str:
+        """Return the URL of an endpoint. Raises EngineError if it cannot be used, or would give the token away."""
+        try:
+            endpoint = urljoin(url, given)
+            parts = urlsplit(endpoint)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise not_a_database(self.shown, "an endpoint is not a URL") from None
         allowed = ("https",) if self._url.startswith("https:") else ("http", "https")
-        if parts.scheme not in allowed or not parts.hostname:
+        if parts.scheme not in allowed or not host:
             raise not_a_database(self.shown, "an endpoint is not an https URL")
+        return endpoint
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:

@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator
 from functools import cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx2
 
@@ -35,6 +35,9 @@ CONNECT_S: Final = 10.0
 
 IDLE_S: Final = 30.0
 """Seconds after which an idle connection is closed."""
+
+MOST_BYTES: Final = 512 * 1024 * 1024
+"""The largest answer, several times 1,000 rows of 64 KiB; a server may hold larger values that another API stored."""
 
 _NOT_SENT: Final = (
     httpx2.ConnectError,
@@ -61,16 +64,40 @@ def _timeout(seconds: float) -> httpx2.Timeout:
     return httpx2.Timeout(seconds, connect=min(seconds, CONNECT_S))
 
 
+def _options(call: HttpCall) -> Any:
+    return {"headers": call.headers, "content": call.body, "timeout": _timeout(call.seconds)}
+
+
 def _translated(error: Exception) -> NotSentError | LostAnswerError:
+    if isinstance(error, LostAnswerError):
+        return error
     text = f"{type(error).__name__}: {error}"
     return NotSentError(text) if isinstance(error, _NOT_SENT) else LostAnswerError(text)
 
 
-_TRANSLATION: Final = ((httpx2.HTTPError, httpx2.InvalidURL), _translated)
+_TRANSLATION: Final = ((httpx2.HTTPError, httpx2.InvalidURL, LostAnswerError), _translated)
 
 
-def _answer(response: httpx2.Response) -> HttpAnswer:
-    return HttpAnswer(response.status_code, response.headers, response.content)
+class _Body:
+    """The body of an answer as it arrives, which ends with LostAnswerError if it is too late or too large.
+
+    ``seconds``: the time for the body. The client's own timeout is one for each part, so an answer that trickles in
+    would never end.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._received = bytearray()
+
+    def add(self, part: bytes) -> None:
+        self._received += part
+        if len(self._received) > MOST_BYTES:
+            raise LostAnswerError("the answer is larger than every answer of KV Connect")
+        if time.monotonic() > self._deadline:
+            raise LostAnswerError("the answer did not arrive completely in time")
+
+    def answer(self, response: httpx2.Response) -> HttpAnswer:
+        return HttpAnswer(response.status_code, response.headers, bytes(self._received))
 
 
 class ThreadTransport:
@@ -91,8 +118,11 @@ class ThreadTransport:
         if isinstance(request, RetryPause):
             time.sleep(request.seconds)
             return None
-        timeout = _timeout(request.seconds)
-        return _answer(self._client.post(request.url, headers=request.headers, content=request.body, timeout=timeout))
+        with self._client.stream("POST", request.url, **_options(request)) as response:
+            body = _Body(request.seconds)
+            for part in response.iter_bytes():
+                body.add(part)
+            return body.answer(response)
 
 
 class LoopTransport:
@@ -113,9 +143,7 @@ class LoopTransport:
             NotSentError, LostAnswerError: there is no answer, or it ended early.
         """
         try:
-            async with self._client.stream(
-                "POST", call.url, headers=call.headers, content=call.body, timeout=_timeout(call.seconds)
-            ) as response:
+            async with self._client.stream("POST", call.url, **_options(call)) as response:
                 yield StreamedAnswer(response.status_code, response.aiter_bytes())
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise _translated(error) from None
@@ -128,7 +156,8 @@ class LoopTransport:
         if isinstance(request, RetryPause):
             await asyncio.sleep(request.seconds)
             return None
-        timeout = _timeout(request.seconds)
-        return _answer(
-            await self._client.post(request.url, headers=request.headers, content=request.body, timeout=timeout)
-        )
+        async with self._client.stream("POST", request.url, **_options(request)) as response:
+            body = _Body(request.seconds)
+            async for part in response.aiter_bytes():
+                body.add(part)
+            return body.answer(response)
