@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,17 @@ import pytest
 import trustme
 
 from kvmodels import Database
-from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Conflict, ReadRange, ReadResult, Set
+from kvmodels.core.operations import (
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Delete,
+    ReadRange,
+    ReadResult,
+    Set,
+)
 from kvmodels.engines.etcd.engine import EtcdEngine
 from kvmodels.engines.etcd.protocol.exchange import CallFailedError, EtcdCall
 from kvmodels.engines.etcd.protocol.transport import EtcdThreadTransport
@@ -169,6 +180,28 @@ def test_a_full_quota_refuses_writes_and_keeps_what_is_there():
         engine.close()
 
 
+def test_a_full_store_is_read_swept_and_freed_by_deletes_alone_and_takes_writes_after_the_operator_has_made_room():
+    with own_cluster(quota_backend_bytes=str(QUOTA)) as cluster:
+        node, now = cluster.nodes[0], [1_000_000]
+        engine = EtcdEngine(cluster.url("app"), clock=lambda: now[0], busy_timeout=60)
+        with pytest.raises((StorageFullError, CommitUnknownError)):
+            for at in range(100):
+                rows = (Set(b"k%02d" % at, bytes(1_000_000), 2, now[0] + 1), Set(b"stays%02d" % at, b"", 2))
+                engine.commit(AtomicWrite((), rows))
+        until(lambda: "NOSPACE" in node.ctl("alarm", "list"))
+        now[0] += 10
+        with pytest.raises(StorageFullError):
+            commit(engine, put(b"small"))
+        assert engine.sweep(1_000) >= 10
+        assert isinstance(engine.commit(AtomicWrite((Check(b"absent", None),), (Delete(b"stays00"),))), Committed)
+        assert keys(engine, ALL)[0] == b"stays01"
+        compact(node)
+        node.ctl("defrag")
+        node.ctl("alarm", "disarm")
+        commit(engine, put(b"small"))
+        engine.close()
+
+
 @pytest.mark.parametrize(("applied", "error"), [(True, CommitUnknownError), (False, StorageFullError)])
 def test_a_server_may_say_that_its_space_is_exceeded_after_it_has_applied_a_commit(
     cluster: EtcdCluster, monkeypatch: pytest.MonkeyPatch, applied: bool, error: type[EngineError]
@@ -266,6 +299,32 @@ def test_a_restored_cluster_refuses_writes_until_it_is_accepted(cluster: EtcdClu
         again = EtcdEngine(other.url("app"))
         assert get(again, b"k").value == b"new"  # type: ignore[union-attr]
         again.close()
+
+
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_a_living_program_refuses_to_write_to_a_cluster_that_was_put_back_under_the_same_id(
+    cluster: EtcdCluster, tmp_path: Path, reads_first: bool
+):
+    [node] = cluster.nodes
+    engine = EtcdEngine(cluster.url("app"), busy_timeout=60)
+    commit(engine, put(b"k", b"saved"))
+    snapshot = tmp_path / "snapshot.db"
+    node.ctl("snapshot", "save", str(snapshot))
+    for _ in range(5):
+        commit(engine, put(b"k", b"lost"))
+    cluster.kill()
+    shutil.rmtree(node.data)
+    restored(node, snapshot, node)
+    cluster.start()
+    if reads_first:
+        assert get(engine, b"k").value == b"saved"  # type: ignore[union-attr]
+    else:
+        with pytest.raises(CommitUnknownError):
+            commit(engine, put(b"l"))
+    with pytest.raises(EngineError, match="lost commits") as caught:
+        commit(engine, put(b"l"))
+    assert "accept_restore=True" in str(caught.value.hint)
+    engine.close()
 
 
 def test_a_release_that_loses_commits_is_refused_without_the_option(etcd_server: EtcdNode):

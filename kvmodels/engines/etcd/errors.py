@@ -220,6 +220,17 @@ def restored(url: str, present: int, known: int) -> EngineError:
     )
 
 
+def went_back(url: str) -> EngineError:
+    """Return the error for writes to a cluster that was put back to an earlier state under the same cluster id."""
+    return EngineError(
+        "the cluster has lost commits, whose versionstamps would be given a second time",
+        url=url,
+        reason="its revision went back while the store is open",
+        hint="End all programs that use the store. Restore the cluster with another --initial-cluster-token, then open "
+        "the store once with accept_restore=True.",
+    )
+
+
 def absent(url: str) -> EngineError:
     """Return the error for a prefix without a store."""
     return EngineError(

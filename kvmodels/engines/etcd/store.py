@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kvmodels.core.operations import to_versionstamp
-from kvmodels.engines.etcd.errors import gone, restored, unknown
+from kvmodels.engines.etcd.errors import gone, restored, unknown, went_back
 from kvmodels.engines.etcd.layout import FORMAT, Keys, StoreRecord, decode_clock, decode_record, format_of
 from kvmodels.engines.etcd.protocol.parts import Part, read_range
 from kvmodels.engines.etcd.protocol.rpc_pb2 import KeyValue, ResponseHeader, TxnResponse
@@ -131,25 +131,37 @@ class EtcdStore:
         if known is None or known.revision != stored.mod_revision:
             self._require_format(stored.value)
             known = self.known = KnownRecord(decode_record(stored.value), stored.mod_revision)
+            self.session.begin_history()
         return known
 
     @property
     def is_restored(self) -> bool:
-        """True if the last answer came from another cluster than that of the record."""
-        return self.known is not None and self._cluster_id not in (0, self.known.record.cluster_id)
+        """True if the last answer came from another cluster than that of the record, or from an earlier state."""
+        return self.session.went_back or self._is_of_another_cluster
 
     def require_own_cluster(self) -> None:
         """Refuse writes to a store that was restored into another cluster. Raises EngineError."""
         known = self.known
-        if known is not None and self.is_restored:
+        if known is not None and self._is_of_another_cluster:
             raise restored(self.url, self._cluster_id, known.record.cluster_id)
+        if self.session.went_back:
+            raise went_back(self.url)
 
     def require_answer_of_own_cluster(self, header: ResponseHeader) -> None:
-        """Report a commit as unknown that another cluster has answered. Raises CommitUnknownError."""
+        """Report a commit as unknown that another cluster, or an earlier state, has answered.
+
+        Raises CommitUnknownError.
+        """
         self._cluster_id = header.cluster_id
         known = self.known
         if known is not None and header.cluster_id != known.record.cluster_id:
             raise unknown(self.url, "the cluster was replaced while the store is open")
+        if self.session.went_back:
+            raise unknown(self.url, "the cluster has lost commits while the store is open")
+
+    @property
+    def _is_of_another_cluster(self) -> bool:
+        return self.known is not None and self._cluster_id not in (0, self.known.record.cluster_id)
 
     def _require_format(self, data: bytes) -> None:
         number = format_of(data)

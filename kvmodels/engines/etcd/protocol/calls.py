@@ -47,10 +47,12 @@ def _call(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts, *, 
     renewed = False
     while True:
         endpoint = yield from session.current(attempts, writing=writing)
+        before = session.revision
         try:
             answer: TxnResponse = yield EtcdCall(
                 endpoint.address, TXN, request, endpoint.metadata, attempts.within(ANSWER_S)
             )
+            session.answered(answer.header.revision, before)
             return answer
         except CallFailedError as error:
             failure = error

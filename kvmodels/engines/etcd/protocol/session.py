@@ -129,6 +129,11 @@ class EtcdSession:
         prefix: of the keys of the store, for messages.
         credentials: of a user; None for none.
         allow_lossy_server: whether writes to releases that lose commits are allowed.
+
+    Attributes:
+        url, prefix: as above.
+        revision: of the cluster, the greatest that was answered.
+        went_back: whether a later answer had a smaller revision, so the cluster has lost commits.
     """
 
     def __init__(
@@ -148,6 +153,18 @@ class EtcdSession:
         self._insecure: set[str] = set()
         self.url = url
         self.prefix = prefix
+        self.revision = 0
+        self.went_back = False
+
+    def answered(self, revision: int, before: int) -> None:
+        """Take over the revision in an answer; ``before`` is the value of ``revision`` when the request was sent."""
+        if revision < before <= self.revision:  # a greater one is of a history that was ended meanwhile
+            self.went_back = True
+        self.revision = max(self.revision, revision)
+
+    def begin_history(self) -> None:
+        """Forget the revisions of before a restore that was accepted."""
+        self.revision, self.went_back = 0, False
 
     @property
     def endpoints(self) -> int:
