@@ -90,6 +90,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture
+def few_objects() -> None:
+    """Let the garbage collector look only at what the test makes: all that was made before takes it a second."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _fast_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
     """Use only the general code with ``--without-fast-kinds``, and in the second run of ``tests/general_suites.py``."""

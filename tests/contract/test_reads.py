@@ -25,6 +25,7 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows, told
+from tests.worlds import in_the_soak
 
 
 def test_a_range_is_in_byte_order_and_without_its_end(engine):
@@ -107,7 +108,7 @@ def test_followed_ranges_are_read_from_what_the_first_ranges_held(engine):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("limit", [None, 0, 1, 3, 50])
+@pytest.mark.parametrize("limit", [None, 3, *in_the_soak(0, 1, 50)])
 @pytest.mark.parametrize(
     ("start", "end"),
     [(b"by/red/", b"by/red0"), (b"by/red/", b"by/red/\xff"), (b"by/red/a", b"by/red/b"), (b"by", b"c")],
@@ -142,7 +143,7 @@ def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("limit", [None, 0, 1, 31, 32, 33, 95, 96, 97, 100, 101, 400])
+@pytest.mark.parametrize("limit", [None, 0, 31, 32, 33, 100, *in_the_soak(1, 95, 96, 97, 101, 400)])
 def test_many_rows_without_deadlines_are_those_that_are_read_one_by_one(engine, limit, reverse):
     numbers = {b"by/a/": 40, b"by/b/": 100, b"by/c/": 300, b"by/d/": 1}
     commit(engine, *(put(head + b"%03d" % at) for head, number in numbers.items() for at in range(number)))

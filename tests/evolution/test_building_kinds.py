@@ -146,6 +146,7 @@ def every_kind(path: Path, seed: int, *, records: int, writers: int, kills: int,
         answers_are_right(db[Resident])
 
 
+@pytest.mark.servers
 def test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_killed(tmp_path):
     every_kind(tmp_path / "app.db", 5, records=80, writers=2, kills=2, names=())
 

@@ -161,6 +161,7 @@ def test_review_24_an_index_and_copies_are_built_beside_writers_by_builders_that
     plan_and_copies(tmp_path / "app.db", 7, records=300, writers=2, kills=3)
 
 
+@pytest.mark.servers
 def test_a_unique_index_over_duplicates_is_built_beside_writers_by_builders_that_are_killed(tmp_path):
     unique_with_duplicates(tmp_path / "app.db", 11, records=300, writers=2, kills=3)
 

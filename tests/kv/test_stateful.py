@@ -360,9 +360,9 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
 @pytest.mark.parametrize(
     ("store", "examples"),
     [
-        ("memory-sync", 60),
-        ("sqlite-async", 30),
-        ("lmdb-sync", 30),
+        ("memory-sync", 40),
+        ("sqlite-async", 15),
+        ("lmdb-sync", 15),
         pytest.param("sqlite-sync", 40, marks=pytest.mark.servers),
         pytest.param("memory-async", 30, marks=pytest.mark.servers),
     ],

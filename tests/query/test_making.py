@@ -41,6 +41,7 @@ from kvmodels.flows.reading.lookup import find_one, get_by_key
 from kvmodels.query.query import Query
 from kvmodels.schema.filters.operands import key_values
 from kvmodels.schema.instances import state_of
+from tests.worlds import MEMORY
 
 
 class Shade(Enum):
@@ -265,7 +266,7 @@ def test_the_short_ways_are_taken():
 
 
 @pytest.mark.fast_kinds
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_many_rows_at_once_are_what_each_of_them_is(engine, damage, url_of):
     with Database(url_of(engine), models=[Plain]) as db:

@@ -240,7 +240,7 @@ def lines_help(asked: Asked, declaration: Declaration, counts: Counter[str]) -> 
 def test_drawn_queries_are_answered_when_the_lines_are_pasted():
     counts = Counter[str]()
 
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(declarations(), st.data())
     def check(declaration: Declaration, data: st.DataObject) -> None:
         for _ in range(3):

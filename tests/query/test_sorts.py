@@ -10,6 +10,7 @@ import pytest
 from kvmodels import Database, Field, Indexed, KvModel, NoUsableIndexError, OperationTooLargeError, PrimaryKey
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import backward, forward
+from tests.worlds import in_the_soak
 
 
 class Song(KvModel, collection="songs"):
@@ -83,7 +84,7 @@ def test_a_sort_gives_the_order_of_python_in_both_directions(
     assert ids(asked.iterator(batch_size=7)) == expected
 
 
-@pytest.mark.parametrize("size", [1, 4, 13, 100])
+@pytest.mark.parametrize("size", [4, 100, *in_the_soak(1, 13)])
 @pytest.mark.parametrize("columns", ORDERS)
 def test_pages_of_a_sort_go_forward_and_back(
     store: tuple[Database, WatchedEngine], columns: tuple[str, ...], size: int

@@ -116,7 +116,7 @@ def ordered(found: Iterable[Book], order: tuple[str, ...]) -> list[int]:
     return [book.id for book in rows]
 
 
-@pytest.mark.parametrize("seed", [*range(3), *in_the_soak(*range(3, 12))])
+@pytest.mark.parametrize("seed", [0, *in_the_soak(*range(1, 12))])
 def test_random_filters_find_what_python_finds(db: Database, seed: int):
     random, everything, kinds = Random(seed), db[Book].all().to_list(), set[str]()
     for _ in range(60):

@@ -19,7 +19,7 @@ from kvmodels.flows.execution import merge as merging
 from kvmodels.flows.execution.join import EntryReader
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import QUERIES, Asked, Spot, backward, forward, spot, spots
-from tests.worlds import in_test_servers
+from tests.worlds import in_test_servers, in_the_soak
 
 COUNT = 100
 NAMES = list(QUERIES)
@@ -74,7 +74,7 @@ def test_every_way_to_answer_gives_what_python_gives_in_both_directions(
         assert ids(asked.iterator(batch_size=size)) == found
 
 
-@pytest.mark.parametrize("size", [1, 3, 500])
+@pytest.mark.parametrize("size", [3, 500, *in_the_soak(1)])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_walk_forward_and_a_walk_back_give_the_same_pages(
     quiet: tuple[Database, WatchedEngine], name: str, size: int
@@ -263,7 +263,7 @@ def walk_beside_writers(case: Asked, walk: Walk, seed: int, **options: Any) -> t
     return found, expected
 
 
-@pytest.mark.parametrize("walk", ["pages", "iteration back", *in_test_servers("pages back", "iteration")])
+@pytest.mark.parametrize("walk", ["pages", *in_test_servers("pages back", "iteration", "iteration back")])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_walk_skips_and_repeats_no_record_that_nobody_writes(name: str, walk: str):
     found, expected = walk_beside_writers(QUERIES[name], WALKS[walk], NAMES.index(name))
@@ -280,7 +280,7 @@ def test_many_walks_skip_and_repeat_no_record_that_nobody_writes(name: str, walk
         assert found == expected
 
 
-@pytest.mark.parametrize("walk", ["pages back", "iteration", *in_test_servers("pages")])
+@pytest.mark.parametrize("walk", ["iteration", *in_test_servers("pages", "pages back")])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_snapshots_a_walk_skips_and_repeats_no_record_that_nobody_writes(name: str, walk: str):
     found, expected = walk_beside_writers(QUERIES[name], WALKS[walk], NAMES.index(name), snapshots=False)

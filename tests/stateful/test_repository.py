@@ -14,7 +14,7 @@ from tests.stateful.reads import Repository
 ENOUGH = 70
 """So many examples run every verb."""
 
-EXAMPLES = {"memory-sync": ENOUGH, "sqlite-async": 12, "lmdb-sync": 12}
+EXAMPLES = {"memory-sync": ENOUGH, "sqlite-async": 8, "lmdb-sync": 8}
 """Each engine once, and both facades, one of which is generated from the other; the soak has all six worlds."""
 
 STEPS = 50

@@ -311,6 +311,7 @@ def test_a_block_whose_constructor_was_interrupted_is_forgotten_without_an_error
     lost.__del__()
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_block_that_a_function_has_left_open_is_refused_and_after_its_collection_forgotten(db):
     def enter() -> Transaction:
         block = db.transaction()
@@ -362,6 +363,7 @@ async def test_an_async_block_that_was_entered_by_hand_and_lost_is_rolled_back_w
     assert [account.balance async for account in adb[Account]] == [15, 20]
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_block_that_was_left_keeps_nothing_alive(db):
     def blocks() -> int:
         return sum(type(one).__name__ in ("TransactionBlock", "OpenBlock") for one in gc.get_objects())
@@ -435,6 +437,7 @@ def test_an_unchecked_block_that_a_context_manager_enters_for_its_caller_is_refu
     assert balances(db) == {1: 10, 2: 0, 3: 0}
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_an_unchecked_block_that_was_lost_takes_no_checks_from_later_reads(db):
     def lose(tx: Transaction) -> None:
         tx.unchecked().__enter__()

@@ -197,6 +197,7 @@ def test_an_exception_of_the_flow_itself_is_passed_on():
         run(MemoryEngine(), flow())
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_nothing_is_kept_after_an_error_that_the_flow_did_not_handle():
     class Witness:
         pass

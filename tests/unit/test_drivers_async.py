@@ -390,6 +390,7 @@ async def test_aclose_carries_out_what_was_queued_and_then_closes():
         await arun(engine, commit(put(b"late")))
 
 
+@pytest.mark.usefixtures("few_objects")
 async def test_the_threads_of_an_engine_end_with_it():
     engine = BlockingEngine()
     await arun(engine, commit(put(b"k")))

@@ -267,6 +267,7 @@ def test_one_engine_serves_one_loop_after_another_and_two_at_once(engine):
     assert len(set(outcomes)) == 40
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_an_engine_has_its_own_lanes_until_it_is_closed_and_nothing_keeps_them_then(tmp_path: Path):
     """Also the engine that was asked for last, which is remembered."""
     first, second = (SqliteEngine(tmp_path / name) for name in ("a.db", "b.db"))

@@ -50,7 +50,7 @@ def test_a_column_is_compared_with_keys_as_each_of_its_values(codec: ColumnCodec
     matches = column_matcher(codec.pack_stored)
 
     @seed(20261121)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(st.one_of(st.lists(TEXTS), st.lists(NUMBERS), st.lists(NUMBERS).map(sorted), st.lists(VALUES)), st.data())
     def compare(values: list[Any], data: st.DataObject) -> None:
         packed = ended(lambda: [codec.pack_stored(value) for value in values])

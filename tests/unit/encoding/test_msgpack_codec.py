@@ -202,6 +202,7 @@ def test_a_part_of_a_document_may_contain_itself():
 
 @pytest.mark.parametrize("levels", [500, 1023, 1024, 1025, 20_000])
 @pytest.mark.parametrize("kind", ["list", "dict"])
+@pytest.mark.usefixtures("few_objects")
 def test_nesting_has_no_limit(levels, kind):
     value: Any = "core"
     for _ in range(levels):

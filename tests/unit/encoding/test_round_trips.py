@@ -68,6 +68,7 @@ def test_ten_thousand_levels_come_back(codec: ValueCodec, kind: type):
 
 
 @both
+@pytest.mark.usefixtures("few_objects")
 def test_a_cycle_through_ten_thousand_levels_comes_back(codec: ValueCodec):
     root: list[Any] = []
     inner = root

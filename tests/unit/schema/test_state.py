@@ -97,6 +97,7 @@ def test_a_dropped_state_can_be_set_again(stored):
     assert state_of(stored) is STATE
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_row_that_stands_for_a_state_is_not_traced_by_the_garbage_collector(stored):
     encoding = STATE.encoding  # a name, so that this is no constant, which is never traced
     row = (b"\x02cities\x00!\x01", b"\x80", encoding, b"\x00" * 9 + b"\x07", None)
