@@ -28,6 +28,8 @@ from kvmodels.core.operations import (
 from kvmodels.engines.postgres.commits import CallAnswer
 from kvmodels.engines.postgres.connection import Call
 from kvmodels.engines.postgres.engine import PostgresEngine
+from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
+from kvmodels.engines.postgres.native.pace import GroupPace
 from kvmodels.errors import (
     ClosedError,
     CommitUnknownError,
@@ -226,6 +228,45 @@ async def test_a_warning_during_a_commit_counts_as_a_lost_answer(
         admin.execute("DROP FUNCTION kvmodels.warn CASCADE")
 
 
+# Halves
+
+
+class Halves(GroupPace):
+    """Sends eight operations at once, whatever was measured."""
+
+    def answered(self, flush_s: float | None, active: int) -> None:
+        self.half = 8
+
+
+async def halved(engine: PostgresEngine) -> PostgresAsyncEngine:
+    """The form of the engine, whose connection is open, with groups of eight."""
+    form = engine.native()
+    form._commits._pace = Halves()
+    await form.commit(add())
+    return form
+
+
+async def test_each_operation_of_two_halves_gets_its_own_outcome(engine: PostgresEngine, proxy: Proxy):
+    form = await halved(engine)
+    requests = proxy.plan = Requests()
+    every_other = [AtomicWrite((Check(b"n" if at % 2 else b"m", None),), (put(b"p%d" % at),)) for at in range(16)]
+    outcomes = await asyncio.gather(*map(form.commit, every_other))
+    assert [type(outcome) for outcome in outcomes] == [Committed, Conflict] * 8
+    assert len({outcome.versionstamp for outcome in outcomes if isinstance(outcome, Committed)}) == 8
+    assert requests.calls(b"commit_1") == 2
+
+
+@pytest.mark.parametrize("faults", [["lose_answer"], ["lose_request"], [None, "lose_answer"], ["lose_answer"] * 2])
+async def test_halves_whose_answers_are_lost_are_applied_once(
+    engine: PostgresEngine, proxy: Proxy, faults: list[Fault]
+):
+    form = await halved(engine)
+    proxy.plan = Requests(commit=faults)
+    outcomes = await asyncio.gather(*(form.commit(add()) for _ in range(4 * 8)))
+    assert all(isinstance(outcome, Committed) for outcome in outcomes)
+    assert number(engine, b"n") == 1 + 4 * 8
+
+
 # Cancelling
 
 
@@ -235,7 +276,7 @@ async def test_a_cancelled_commit_that_was_not_sent_is_withdrawn(engine: Postgre
     with admin.transaction():
         admin.execute("LOCK TABLE kvmodels.gate IN EXCLUSIVE MODE")
         first = asyncio.create_task(form.commit(add()))
-        while form._commits._queue or not form._commits._task:
+        while form._commits._queue or not form._commits._under_way:
             await asyncio.sleep(0)
         second = asyncio.create_task(form.commit(add(b"m")))
         await asyncio.sleep(0)
@@ -381,7 +422,7 @@ def test_a_loop_that_is_closed_with_commits_under_way_harms_nobody(databases: Da
         await form.commit(add())
         admin.execute("BEGIN; LOCK TABLE kvmodels.gate IN EXCLUSIVE MODE")
         task = asyncio.create_task(form.commit(add()))
-        while form._commits._queue or not form._commits._task:
+        while form._commits._queue or not form._commits._under_way:
             await asyncio.sleep(0)
         abandoned.append(task)
 
@@ -390,8 +431,8 @@ def test_a_loop_that_is_closed_with_commits_under_way_harms_nobody(databases: Da
     loop.run_until_complete(begin())
     loop.close()
     abandoned[0]._log_destroy_pending = False  # type: ignore[attr-defined]
-    for task in (form._commits._task for form in engine._forms.values()):
-        task._log_destroy_pending = False  # type: ignore[union-attr]
+    for task in (task for form in engine._forms.values() for task in form._commits._under_way):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
     admin.execute("COMMIT")
 
     async def go_on() -> None:
@@ -414,7 +455,7 @@ def test_a_loop_that_is_shut_down_finishes_the_commits_that_were_sent(databases:
         form = engine.native()
         await form.commit(add())
         tasks.extend(asyncio.create_task(form.commit(add())) for _ in range(TASKS))
-        while form._commits._queue or not form._commits._task:
+        while form._commits._queue or not form._commits._under_way:
             await asyncio.sleep(0)
 
     asyncio.run(begin())

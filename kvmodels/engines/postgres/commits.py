@@ -66,10 +66,14 @@ class Reading(NamedTuple):
 
 
 class CallAnswer(NamedTuple):
-    """The rows of a call, and whether the server sent a warning with them."""
+    """The rows of a call, whether the server sent a warning with them, and the seconds from the rows to the commit.
+
+    The seconds are None if they were not measured.
+    """
 
     rows: list[tuple[Any, ...]]
     warned: bool
+    flush_s: float | None = None
 
 
 NO_ANSWER: Final = CallAnswer([], warned=False)

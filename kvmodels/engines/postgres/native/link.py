@@ -50,15 +50,36 @@ class _LoopConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 class _Request:
     """Calls that are one transaction, and the future that gets the answer of the last one."""
 
-    __slots__ = ("aborted", "answer", "calls", "chunked", "error", "preparing", "rows", "shared", "size", "warned")
+    __slots__ = (
+        "aborted",
+        "answer",
+        "arrived",
+        "calls",
+        "chunked",
+        "error",
+        "preparing",
+        "rows",
+        "shared",
+        "size",
+        "timed",
+        "warned",
+    )
 
     def __init__(
-        self, calls: Sequence[Call], answer: asyncio.Future[CallAnswer] | None, size: int, *, shared: bool
+        self,
+        calls: Sequence[Call],
+        answer: asyncio.Future[CallAnswer] | None,
+        size: int,
+        *,
+        shared: bool,
+        timed: bool = False,
     ) -> None:
         self.calls = calls
         self.answer = answer
         self.size = size
         self.shared = shared
+        self.timed = timed
+        self.arrived = 0.0
         self.aborted = False
         self.rows: list[tuple[Any, ...]] = []
         self.chunked = False
@@ -73,7 +94,9 @@ class _Request:
         if self.error is not None:
             answer.set_exception(self.error)
         else:
-            answer.set_result(CallAnswer(self.rows, self.warned))
+            answer.set_result(
+                CallAnswer(self.rows, self.warned, time.monotonic() - self.arrived if self.arrived else None)
+            )
 
 
 class _Segment:
@@ -144,14 +167,23 @@ class Link:
         return await answer
 
     def send(
-        self, calls: Sequence[Call], answer: asyncio.Future[CallAnswer] | None = None, *, shared: bool = False
+        self,
+        calls: Sequence[Call],
+        answer: asyncio.Future[CallAnswer] | None = None,
+        *,
+        shared: bool = False,
+        timed: bool = False,
     ) -> None:
         """Send calls as one transaction, or with others of this turn if it is a small read and ``shared``.
 
-        ``answer`` gets what ``call`` returns or raises.
+        Args:
+            calls: of the transaction.
+            answer: gets what ``call`` returns or raises.
+            shared: whether the calls may share a Sync.
+            timed: whether to measure the end of the transaction: the server then sends the rows before it.
         """
         size = sum([sum(map(len, call.parameters)) for call in calls])
-        request = _Request(calls, answer, size, shared=shared)
+        request = _Request(calls, answer, size, shared=shared, timed=timed)
         if self.closed:
             request.error = psycopg.OperationalError(_LOST)
             request.finish()
@@ -210,6 +242,8 @@ class Link:
                 segment.requests.append(request)
                 for call in request.calls:
                     self._hand_over(segment, request, call)
+                if request.timed:
+                    self._pgconn.send_flush_request()
                 if not request.shared:
                     self._pgconn.pipeline_sync()
                 elif self._open is None:
@@ -317,6 +351,8 @@ class Link:
             elif status == pq.ExecStatus.TUPLES_OK and not request.chunked:
                 self._rows.set_pgresult(result)
                 request.rows = self._rows.load_rows(0, result.ntuples, tuple)
+                if request.timed:
+                    request.arrived = time.monotonic()
         if pgconn.status != pq.ConnStatus.OK:
             self.close()
         elif done:

@@ -104,10 +104,14 @@ class LoopLinks:
         """Return the link of small reads with the fewest requests. Raises what connecting raises."""
         return self.shared_now() or await self._opened("shared")
 
+    def writer_now(self) -> Link | None:
+        """Return the link of commits; None if one has to be opened first."""
+        writer = self._writer
+        return writer if writer is not None and not writer.closed else None
+
     async def writer(self) -> Link:
         """Return the link of commits. Raises what connecting raises."""
-        writer = self._writer
-        return writer if writer is not None and not writer.closed else await self._opened("writer")
+        return self.writer_now() or await self._opened("writer")
 
     async def take(self, purpose: str) -> Link:
         """Return a link for one caller, until it is given back.
