@@ -290,6 +290,24 @@ def an_interrupt_while_a_failure_is_dealt_with_changes_no_answer() -> None:
     assert ledger.numbers() == {"a": 1, "b": 1, "c": 1}
 
 
+def a_write_that_interrupts_its_own_leader_is_refused() -> None:
+    """As a signal handler does. The leader ends as usual, and so does a write of another thread meanwhile."""
+    ledger = Ledger()
+    other = threading.Thread(target=lambda: ledger.commit(add("other")))
+
+    def interrupt() -> None:
+        with pytest.raises(EngineError, match="inside another write of the same thread"):
+            ledger.commit(add("nested"))
+        other.start()
+
+    ledger.at["end"] = once(interrupt)
+    assert isinstance(ledger.commit(add("outer")), Committed)
+    other.join()
+    assert ledger.numbers() == {"other": 1, "outer": 1}
+    assert isinstance(ledger.commit(add("outer")), Committed)
+    assert not ledger.commits.waiting
+
+
 # --- the mutants: each breaks one rule ------------------------------------------------------------------------------
 
 
@@ -467,6 +485,16 @@ def all_in_the_queue_time_out_with_the_first(patch: pytest.MonkeyPatch) -> None:
 
 
 Schedule = Callable[[], None]
+
+
+def waits_for_its_own_thread(patch: pytest.MonkeyPatch) -> None:
+    def wait(_: object) -> None:
+        raise AssertionError("it would wait forever")
+
+    patch.setattr(GroupCommitter, "_leader", property(lambda _: None, lambda _, thread: None))
+    patch.setattr(group_commit._ThreadWaiter, "wait", wait)
+
+
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
 RULES: dict[Schedule, tuple[Mutant, ...]] = {
@@ -492,6 +520,7 @@ RULES: dict[Schedule, tuple[Mutant, ...]] = {
     a_group_is_bounded_by_bytes: (no_bound, bytes_of_the_last_alone),
     a_leader_calls_the_next_when_it_goes: (gone_without_a_word, calls_the_first_although_it_is_gone),
     a_waiter_of_many_is_called_once_for_a_group: (calls_for_each_answer,),
+    a_write_that_interrupts_its_own_leader_is_refused: (waits_for_its_own_thread,),
     a_deadline_is_that_of_its_operation: (all_in_the_queue_time_out_with_the_first,),
 }
 
@@ -535,10 +564,11 @@ def interrupted_at(position: int, work: Callable[[], object]) -> bool:
         if frame.f_code.co_filename != group_commit.__file__:
             return None
         if event == "line":
-            # Where the interpreter gives a lock back, and between an error and the first step of its handler, it does
-            # not look for signals; a trace function is called even there.
+            # Where the interpreter gives a lock back, enters a "try", and between an error and the first step of its
+            # handler, it does not look for signals; a trace function is called even there.
             line = linecache.getline(group_commit.__file__, frame.f_lineno)
-            if not any(text in line for text in ("with self._turn", "except Exception as error", "failure = error")):
+            unsignalled = ("with self._turn", "try:", "except Exception as error", "failure = error")
+            if not any(text in line for text in unsignalled):
                 reached += 1
                 if reached == position:
                     raise KeyboardInterrupt

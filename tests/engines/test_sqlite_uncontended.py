@@ -28,6 +28,7 @@ from kvmodels.core.operations import (
     Set,
     to_versionstamp,
 )
+from kvmodels.engines.shared import group_commit
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
 from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite import uncontended as uncontended
@@ -36,6 +37,7 @@ from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.errors import (
     ClosedError,
     CommitUnknownError,
+    EngineError,
     EngineTimeoutError,
     InvalidValueError,
     KvModelsError,
@@ -607,6 +609,15 @@ def who_meets_others_shares_with_them(ledger: Ledger) -> None:
     assert carried_out(ledger, WRITE) is not None
 
 
+def who_interrupts_it_in_its_thread_is_refused(ledger: Ledger) -> None:
+    def interrupt() -> None:
+        with pytest.raises(EngineError, match="inside another write of the same thread"):
+            ledger.commit(WRITE)
+
+    assert carried_out(ledger, WRITE, interrupt) is not None
+    assert isinstance(ledger.commit(WRITE), Committed)
+
+
 class Turn:
     """The turn of a ledger; somebody comes who finds it taken, at the last moment before it is given back."""
 
@@ -665,11 +676,20 @@ def never_crowded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCommitter, "_crowded", property(lambda self: False, lambda self, value: None))
 
 
+def waits_for_its_own_thread(patch: pytest.MonkeyPatch) -> None:
+    def wait(_: object) -> None:
+        raise AssertionError("it would wait forever")
+
+    patch.setattr(GroupCommitter, "_leader", property(lambda _: None, lambda _, thread: None))
+    patch.setattr(group_commit._ThreadWaiter, "wait", wait)
+
+
 COMPANY: dict[Mutant, Callable[[Ledger], None]] = {
     never_called: who_waits_is_told,
     looked_for_within_the_turn: who_comes_at_the_last_moment_is_told,
     first_although_others_wait: who_has_come_goes_first,
     never_crowded: who_meets_others_shares_with_them,
+    waits_for_its_own_thread: who_interrupts_it_in_its_thread_is_refused,
 }
 
 

@@ -17,6 +17,8 @@ deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decid
 - A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader.
   Nothing is carried out twice, because what is put back was rolled back.
 - A single writer waits for nobody: it leads at once, or commits without a group while nobody else is in sight.
+- A signal handler or finaliser that interrupts a leader must not wait for it, because the leader runs on only after it
+  has returned. So a leader notes its thread, and a commit of the same thread is refused.
 """
 
 from __future__ import annotations
@@ -302,13 +304,15 @@ class GroupCommitter:
         fatal: what the engine's library raises; see ``GroupTransaction.evaluate``.
     """
 
-    __slots__ = ("_carry_out", "_crowded", "_fatal", "_queue", "_turn")
+    __slots__ = ("_carry_out", "_crowded", "_fatal", "_leader", "_queue", "_turn")
 
     def __init__(self, carry_out: Callable[[Group], None], fatal: type[Exception]) -> None:
         self._carry_out = carry_out
         self._fatal = fatal
         self._queue: deque[Member] = deque()
         self._turn = threading.Lock()
+        self._leader: int | None = None
+        """The thread that holds the turn. Set and reset inside of it, where no signal handler runs in between."""
         self._crowded = False
 
     @property
@@ -320,7 +324,8 @@ class GroupCommitter:
         """Have an operation carried out, by this thread or by another one, and wait for the answer.
 
         Raises:
-            KvModelsError: what the engine says; and what evaluating the operation raises.
+            KvModelsError: what the engine says; what evaluating the operation raises; and a refusal if this call has
+                interrupted another one of its thread, which cannot end before it.
         """
         member = Member(write, self, backoff)
         try:
@@ -351,11 +356,16 @@ class GroupCommitter:
         if self._crowded or self._queue or self._turn.locked() or not switches.fast_kinds:
             return None
         commit = UncontendedCommit(write)
+        thread = threading.get_ident()
         try:
             # A blocking "with", as in ``_lead``. Who has come to the queue before the turn was taken goes first.
             with self._turn:
-                if not self._queue:
-                    carry_out(commit)
+                self._leader = thread
+                try:
+                    if not self._queue:
+                        carry_out(commit)
+                finally:
+                    self._leader = None
         except BaseException as interruption:
             if not isinstance(interruption, Exception):
                 interruption.add_note(outcome_note(commit.outcome))
@@ -382,6 +392,8 @@ class GroupCommitter:
         if not self._turn.locked():
             self._lead(member)
             return
+        if self._leader == threading.get_ident():
+            raise _nested()
         gate = member.waiter
         if not isinstance(gate, _ThreadWaiter):
             gate = member.waiter = _ThreadWaiter()
@@ -392,16 +404,21 @@ class GroupCommitter:
     def _lead(self, own: Member | None) -> None:
         """Carry out one group; ``own`` is the operation of this thread, wherever it is."""
         group = Group(self._queue, self._fatal)
+        thread = threading.get_ident()
         try:
             # A blocking "with", although it was just looked whether the turn is free: of everything that takes a lock
             # it is what an interrupt cannot come between.
             with self._turn:
-                if own is None or own.outcome is None:
-                    if own is not None and own.taken:
-                        group.settle(own, _lost())
-                    else:
-                        self._carry(group)
-                        self._crowded = len(group.members) > 1 or bool(self._queue)
+                self._leader = thread
+                try:
+                    if own is None or own.outcome is None:
+                        if own is not None and own.taken:
+                            group.settle(own, _lost())
+                        else:
+                            self._carry(group)
+                            self._crowded = len(group.members) > 1 or bool(self._queue)
+                finally:
+                    self._leader = None
         finally:
             try:
                 self._call_next()
@@ -524,6 +541,14 @@ def _lost() -> CommitUnknownError:
     return CommitUnknownError(
         "the thread that wrote the commit was interrupted again and again",
         hint="Read the record to see whether it was applied.",
+    )
+
+
+def _nested() -> EngineError:
+    return EngineError(
+        "a write was begun inside another write of the same thread, which cannot end before it",
+        hint="Nothing was written. A signal handler or __del__ that interrupts a write must not write: let it set a "
+        "flag or put work into a queue.SimpleQueue, and write after the interrupted call has returned.",
     )
 
 
