@@ -77,6 +77,8 @@ def _of_json(text: IO[str], model: type[M]) -> Iterator[tuple[str, M]]:
             items = json.load(text)
         except ValueError as error:
             raise CommandError(f"malformed JSON: {error}") from error
+        except RecursionError as error:
+            raise CommandError("the JSON is nested too deeply", hint="Nothing was written.") from error
         for number, item in enumerate(items, 1):
             yield f"record {number}", _validated(model, f"record {number}", json.dumps(item))
         return
@@ -100,7 +102,7 @@ def _names_in(text: str) -> Iterable[str]:
     """Return the names of a JSON object; none for other text."""
     try:
         found: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return cast("dict[str, object]", found) if isinstance(found, dict) else ()
 
@@ -150,7 +152,7 @@ def _parsed(cell: str) -> object:
     """Return the JSON value in a cell that is no text for its field; another cell unchanged."""
     try:
         return json.loads(cell)
-    except ValueError:
+    except (ValueError, RecursionError):
         return cell
 
 

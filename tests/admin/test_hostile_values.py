@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import pytest
 
@@ -108,6 +109,18 @@ def test_a_text_with_control_characters_is_edited_as_json(kv_db, notes):
         form = page.form(text='"\\u0000 changed"', data="00ff")
         client.post("/admin/records/notes/edit", params={"id": key}, data=form)
     assert (notes.get(key).text, notes.get(key).data) == ("\x00 changed", b"\x00\xff")
+
+
+def test_deeply_nested_json_in_a_form_changes_nothing(kv_db, notes):
+    key = next(note.id for note in notes.all() if note.id.startswith("controls"))
+    stored, deep = notes.get(key), "[" * 100_000
+    with browsed(kv_db) as client:
+        place = f"/admin/records/notes/edit?id={quote(key)}"
+        fields = ParsedPage(client.get(place).text).fields
+        for name in ("f.text", "f.more", "digests"):
+            answer = client.post(place, data=fields | {name: deep}, follow_redirects=False)
+            assert (name, answer.status_code) in {("digests", 303), ("f.text", 422), ("f.more", 422)}
+    assert notes.get(key).text == stored.text
 
 
 def test_a_form_with_a_million_characters_is_stored_or_refused_whole(kv_db, notes):

@@ -142,6 +142,8 @@ FAULTY = {
     '{"code": "DE", "name": "Germany"}\n{"code": \n': "line 2: Invalid JSON",
     '[{"code": "DE", "name": "Germany"}, 7]': "record 2: ",
     '[{"code": "DE"': "malformed JSON",
+    "[" * 100_000: "the JSON is nested too deeply",
+    '{"code": ' + "[" * 100_000: "line 1: Invalid JSON: recursion limit exceeded",
     '{"code": "DE", "name": "Germany"}\n{"code": "FR", "nam": "x", "name": "France"}\n': (
         "line 2: Country has no field 'nam'. Did you mean name? "
     ),
@@ -166,6 +168,8 @@ def test_a_cell_of_csv_is_json_only_where_its_field_takes_no_text(url, run):
     assert run("insert", "airports", "-", "--csv", stdin=lines).exit_code == 0
     [record] = printed(run("rows", "airports", "icao=LSZA"))
     assert (record["city"], record["services"]) == ('["x"]', ["rail"])
+    deep = run("insert", "airports", "-", "--csv", stdin=f"icao,services\nLSZB,{'[' * 100_000}\n")
+    assert (deep.exit_code, "line 2: " in deep.stderr) == (2, True)
 
 
 def test_existing_records_are_refused_or_replaced(url, run):

@@ -113,7 +113,7 @@ def changed_names(states: Mapping[str, FieldState], digests: str) -> set[str]:
     """Return the names of the fields whose text differs from the digests of a form; all if these are damaged."""
     try:
         found: object = json.loads(digests)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = {}
     known = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     return {name for name, state in states.items() if state.locked is None and known.get(name) != state.digest}
@@ -222,7 +222,7 @@ def _value(field: FormField, states: Mapping[str, FieldState]) -> tuple[Any, boo
         return field.value(json.loads(text) if state.escaped else text), True
     except ValidationError as error:
         state.errors = tuple(_message(one) for one in error.errors(include_url=False))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         state.errors = (str(error),)
     return PydanticUndefined, False
 
