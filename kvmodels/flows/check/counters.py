@@ -98,6 +98,7 @@ class _Counting:
         self._indexes = [ix for ix in live.maintained if ix.readable and ix.definition.aggregates is not None]
         self._totals: list[dict[bytes, int]] = [{} for _ in self._indexes]
         self._obstacle: str | None = None
+        self._moment: bytes | None = None
         self.scanned = 0
 
     @property
@@ -169,7 +170,7 @@ class _Counting:
         while True:
             size = rows_at_once(self._context.limits, self._pace.size(ROWS_AT_ONCE))
             result = yield from read((left._replace(limit=size),), self._view.guard)
-            if isinstance(result, GuardFailed):
+            if isinstance(result, GuardFailed) or self._is_another_moment(result.versionstamp):
                 raise _IncomparableError(_CHANGED)
             rows = result.ranges[0]
             if not rows:
@@ -182,6 +183,11 @@ class _Counting:
             name = None if index is None else index.stored.name
             progress = SchemaProgress("check", self._live.schema.collection, name, read_before)
             yield from self._pace.after(progress, len(rows), left)
+
+    def _is_another_moment(self, versionstamp: bytes) -> bool:
+        """Return whether the only reading of a store with snapshots has seen two states: it ran outside of one."""
+        self._moment = self._moment or versionstamp
+        return self._context.traits.snapshots and versionstamp != self._moment
 
 
 class _IncomparableError(Exception):
