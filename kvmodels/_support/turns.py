@@ -157,6 +157,23 @@ class Turns:
             self._inside = 0
         return found
 
+    def are_busy(self, keys: Collection[bytes], *, passes_sleepers: bool) -> bool:
+        """Return whether a newcomer should wait for one of these keys.
+
+        With ``passes_sleepers`` it need not while the thread whose turn it is still sleeps, because it has read nothing
+        that the newcomer could change. So threads that write one record again and again do not switch for every write.
+        What was handed on to such a thread is withdrawn.
+        """
+        for key in keys:
+            # The iterator bears that other threads change the queue meanwhile.
+            first = next(iter(self.queues.get(key, ())), None)
+            if first is None:
+                continue
+            if not (passes_sleepers and first.granted and first.asleep):
+                return True
+            first.handed = None
+        return False
+
     def _remove(self, ticket: Ticket) -> None:
         self._grant(self._drop(ticket))
 
@@ -207,6 +224,7 @@ class Ticket:
 
     Attributes:
         alive: held as long as the ticket counts; see the module.
+        asleep: whether a thread waits for the turn, or has it and was not scheduled yet. False for tasks.
         keys: the queues that it is in.
         granted: whether it has the turn for all of them. It may become false again when the turn lapses.
         handed: the state that the holder before it has handed on with the turn; None if there is none.
@@ -223,6 +241,7 @@ class Ticket:
         "_gate",
         "_turns",
         "alive",
+        "asleep",
         "granted",
         "handed",
         "hands_on",
@@ -246,6 +265,7 @@ class Ticket:
         self.recheck_s = RECHECK_S
         self.alive = threading.Lock()
         self.keys: frozenset[bytes] = frozenset()
+        self.asleep = False
         self.granted = False
         self.lapses = 0.0
         self.wake: Callable[[], object] = self._open
@@ -290,11 +310,15 @@ class Ticket:
             gate.acquire()
             self._gate = gate
         deadline = time.monotonic() + seconds
-        while not self.look():
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return False
-            gate.acquire(timeout=min(remaining, self.recheck_s))
+        self.asleep = True
+        try:
+            while not self.look():
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                gate.acquire(timeout=min(remaining, self.recheck_s))
+        finally:
+            self.asleep = False
         return True
 
     def _open(self) -> None:

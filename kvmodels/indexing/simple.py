@@ -150,6 +150,7 @@ class RecordWriter:
         "_encode",
         "_header",
         "_indexes",
+        "_key_field",
         "_longest",
         "_pack",
         "_parts",
@@ -173,6 +174,7 @@ class RecordWriter:
         primary_key = live.schema.primary_key
         stored = all(column.codec.name in PART_IS_STORED for column in primary_key)
         self._parts = tuple(column.field for column in primary_key) if stored else ()
+        self._key_field = self._parts[0] if len(self._parts) == 1 else None
         self._same_entries = _same(column for index in live.maintained for column in index.definition.columns)
         self._indexes: tuple[_Index, ...] = tuple(
             (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
@@ -214,7 +216,7 @@ class RecordWriter:
         if check is not None:
             checks.append(check)
         try:
-            if old is not None and (old[4] is not None or before is None or self._pack(before) != pk):
+            if old is not None and (old[4] is not None or before is None or not self._names(before, document, pk)):
                 return False
             if document is None:
                 if old is None or before is None or live.referrers:
@@ -245,6 +247,15 @@ class RecordWriter:
         if released:
             mutations += [_new(Delete, (slot,)) for slot in released]
         return True
+
+    def _names(self, before: Document, document: Document | None, pk: bytes) -> bool:
+        """Return whether a stored document has the primary key of its row, which is that of ``document``, if given."""
+        name = self._key_field
+        if name is not None and document is not None:
+            old, new = before[name], document[name]
+            if old == new and type(old) is type(new):
+                return True
+        return self._pack(before) == pk
 
     def _add_entries(self, pk: bytes, document: Document, mutations: list[Mutation]) -> list[bytes]:
         """Set the entries of a new record, and return the slots that it claims."""

@@ -233,6 +233,20 @@ def test_a_header_that_changes_is_no_key_to_wait_for(monkeypatch: pytest.MonkeyP
     assert (db[Counter].get(1).n, engine.conflicts) == (3, 1)
 
 
+def test_a_write_does_not_wait_for_a_thread_that_has_not_noticed_its_turn(
+    monkeypatch: pytest.MonkeyPatch, db: Database
+):
+    monkeypatch.setattr(Ticket, "wait", None)
+    turns = db._core.context.turns
+    sleeper = turns.ticket()
+    with sleeper.alive:
+        layout = db._core.context.layouts["counters"]
+        sleeper.join([layout.key(layout.pack((1,)))])
+        sleeper.asleep = True
+        db[Counter].patch(1, n=3)
+    assert db[Counter].get(1).n == 3
+
+
 def test_a_turn_that_nobody_gives_back_delays_a_newcomer_by_one_turn_at_most(
     monkeypatch: pytest.MonkeyPatch, db: Database
 ):

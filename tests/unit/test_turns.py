@@ -41,6 +41,37 @@ def test_tickets_for_one_key_get_their_turns_in_the_order_in_which_they_came(sta
     assert served == tickets
 
 
+def are_busy(turns: Turns, key: bytes) -> tuple[bool, bool]:
+    """Return whether a newcomer waits, on a server and on other engines."""
+    return turns.are_busy([key], passes_sleepers=False), turns.are_busy([key], passes_sleepers=True)
+
+
+def test_a_newcomer_needs_not_wait_for_a_thread_that_still_sleeps(stack, monkeypatch):
+    turns = Turns()
+    holder, waiter = alive(stack, turns, 2)
+    holder.join([A])
+    waiter.join([A])
+    holder.hands_on = Handover(turns.moment(), "stale once a newcomer has written")
+    while_waiting: list[tuple[bool, tuple[bool, bool]]] = []
+
+    def look(self: Ticket) -> bool:
+        while_waiting.append((self.granted, are_busy(turns, A)))
+        holder.leave()
+        while_waiting.append((self.granted, are_busy(turns, A)))
+        return True
+
+    monkeypatch.setattr(Ticket, "look", look)
+    assert waiter.wait(1.0)
+    # It sleeps while the holder writes; then it has the turn, but has not returned; then it is awake.
+    assert [*while_waiting, (waiter.granted, are_busy(turns, A))] == [
+        (False, (True, True)),
+        (True, (True, False)),
+        (True, (True, True)),
+    ]
+    assert are_busy(turns, B) == (False, False)
+    assert waiter.handed is None
+
+
 def test_tickets_for_different_keys_do_not_wait_for_each_other(stack):
     turns = Turns()
     one, other, both = alive(stack, turns, 3)

@@ -64,7 +64,7 @@ Deadline = int | None | Keep
 
 def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
     """Return the deadline of an ``expire_in`` argument. Raises as ``lifetime_ms``."""
-    return expire_in if expire_in is None or isinstance(expire_in, Keep) else lifetime_ms(expire_in)
+    return expire_in if expire_in is None or expire_in is KEEP else lifetime_ms(expire_in)
 
 
 def created_object(
@@ -114,8 +114,10 @@ def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObje
     return encoded(context, schema, instance, schema.prepare(instance))
 
 
-def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: PreparedObject) -> EncodedObject:
-    """Encode an object that was validated. Raises InvalidValueError."""
+def encoded(
+    context: Context, schema: ModelSchema, instance: Any, prepared: PreparedObject, pk: bytes | None = None
+) -> EncodedObject:
+    """Encode an object that was validated; ``pk`` is its packed primary key if known. Raises InvalidValueError."""
     _, _, document, key_values, _ = prepared
     layout = context.layouts[schema.collection]
     try:
@@ -124,7 +126,8 @@ def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: Prep
         error.model = schema.name
         error.field = _field_in(error.path)
         raise
-    pk = layout.pack_prepared(key_values, document)
+    if pk is None:
+        pk = layout.pack_prepared(key_values, document)
     return _new(EncodedObject, (schema, layout, instance, prepared, document, value, encoding, key_values, pk, None))
 
 
@@ -174,7 +177,8 @@ def record_change(
 def stored(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> Any:
     """Give the caller's object its validated values and its state, after the commit; return it."""
     schema, layout, instance, prepared, _, value, encoding, _, pk, fresh = item
-    schema.accept(instance, prepared)
+    if prepared[0] is not instance.__dict__:
+        schema.accept(instance, prepared)
     if fresh is not None:
         _take_over(instance, fresh)
     row = layout.prefix + pk, value, encoding, versionstamp, change[7]

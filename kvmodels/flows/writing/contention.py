@@ -104,7 +104,7 @@ class Contention:
             self._defeats += 1
             if self._defeats >= DEFEATS:
                 self._reservation.expect_outsiders()
-            if quick and (yield from self._reservation.taken(self._seconds_left())):
+            if quick and (yield from self._reserved()):
                 return
             ticket.leave()
             pause = min(context.retry.pause(self._defeats, context.random()), self._seconds_left())
@@ -114,7 +114,11 @@ class Contention:
         if ticket.keys and not ticket.granted:
             yield from take_turn(ticket, max(0.0, self._seconds_left()))
         if quick:
-            yield from self._reservation.taken(self._seconds_left())
+            yield from self._reserved()
+
+    def _reserved(self) -> Flow[bool]:
+        """Take the writer lock, and return whether it was taken; not before the second defeat, which is rare."""
+        return self._defeats >= DEFEATS and (yield from self._reservation.taken(self._seconds_left()))
 
     def handed(self, guard: Guard, keys: Collection[bytes]) -> dict[bytes, Row | None] | None:
         """Return the rows that the holder before has handed on with the turn, once; None if the write has to read.
@@ -210,6 +214,8 @@ def calling(contention: Contention | None) -> Generator[None]:
 
 
 def is_contended(context: Context, keys: Collection[bytes]) -> bool:
-    """Whether other writes of the process wait for one of the keys, or have the turn for it."""
-    queues = context.turns.queues
-    return any(key in queues for key in keys)
+    """Whether a write should wait for its turn before its first attempt, because others want one of its keys.
+
+    On a server it also waits for threads that still sleep: a round trip in vain costs more than a switch of threads.
+    """
+    return context.turns.are_busy(keys, passes_sleepers=not context.traits.may_lose_answers)

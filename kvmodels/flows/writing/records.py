@@ -105,7 +105,8 @@ class _InsertObject(RecordWrite):
     def __init__(self, writer: ChangeBuilder, instance: Any, targets: Mapping[bytes, bytes] | None) -> None:
         self.targets = targets
         item = self._item = writer.first(instance)
-        super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
+        key = item[1].prefix + item[8]
+        RecordWrite.__init__(self, writer, key, needs_clock(writer.schema, writer.deadline))  # super() takes longer
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the record; AlreadyExistsError if there is one."""
@@ -264,18 +265,20 @@ class _ChangeRecord(RecordWrite):
         self._changes = changes
         self._expected = expected
         self.guesses = writer.life is None
-        super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
+        key = context.layouts[schema.collection].prefix + pk
+        RecordWrite.__init__(self, writer, key, writer.deadline is not KEEP)  # super() takes longer
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
         schema = writer.schema
         row = self.found(seen)
-        require_version(schema, self._values, self._expected, row)
+        if self._expected is not None:
+            require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
         item, old, is_fresh = self._changed(seen, row)
-        if item.pk != self._pk:
+        if item[8] != self._pk:
             raise _moved(schema, self._values, item.key_values)
         return storing_one(writer, writer.store(item, seen, row, old), is_fresh=is_fresh)
 
@@ -292,7 +295,8 @@ class _ChangeRecord(RecordWrite):
             instance = loader_of(context, seen.view.live[schema.collection])(row)
         elif function is None:
             instance, ready = revised
-            return encoded(context, schema, instance, ready), old, True
+            same = context.layouts[schema.collection].is_same(ready[3], self._values)
+            return encoded(context, schema, instance, ready, self._pk if same else None), old, True
         else:
             instance, _ = revised
             set_stored(instance, context.layouts[schema.collection].unpack_key, cast("Any", (*row,)))
