@@ -15,6 +15,7 @@ from kvmodels._support.turns import SHORT_LAPSE_S, Ticket, Turns
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.errors import RetriesExhaustedError
 from tests.passing_engine import PassingEngine
 from tests.transactions.contention import PATIENCE_S
 
@@ -169,6 +170,16 @@ def test_a_writer_that_takes_no_turns_delays_nobody_for_long(db: Database, engin
     beaten(db, engine, times=5)
     db[Counter].mutate(1, increase)
     assert (db[Counter].get(1).n, engine.conflicts) == (6, 5)
+    assert db._core.context.turns.queues == {}
+
+
+def test_an_upsert_that_gives_up_names_the_record_that_it_lost(engine: Busy):
+    db = Database.from_engine(engine, DatabaseCore([Counter], retry=RetryPolicy(attempts=3, deadline_s=PATIENCE_S)))
+    db[Counter].create(id=1)
+    beaten(db, engine, times=9)
+    with pytest.raises(RetriesExhaustedError, match="in every round") as caught:
+        db[Counter].update_or_create(id=1, defaults={"n": 5})
+    assert (caught.value.attempts, caught.value.failed_checks) == (3, (("counters", 1),))
     assert db._core.context.turns.queues == {}
 
 

@@ -48,7 +48,7 @@ from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
-from kvmodels.indexing.simple import fits, record_writer
+from kvmodels.indexing.simple import compile_simple, fits, record_writer
 
 R = TypeVar("R")
 
@@ -142,9 +142,8 @@ def _guess(context: Context, operation: LogicalWrite[R], seen: AttemptState) -> 
         proposal = operation.propose(seen)
         changes = proposal[0]
         compiled: AtomicWrite | NeedRows | None = None
-        if changes and proposal[5] is None:  # of unique slots nothing is read: each is taken for free
-            writer = record_writer(changes[0][0], seen[0].guard, context.codec)
-            compiled = None if writer is None else writer.compiled(changes, None)
+        if proposal[5] is None:  # of unique slots nothing is read: each is taken for free
+            compiled = compile_simple(changes, None, seen[0].guard, context.codec)
         if compiled is None:
             compiled = _compiled(context, operation, proposal, seen)
         if compiled is None or isinstance(compiled, NeedRows):

@@ -163,9 +163,11 @@ class Contention:
 def repeated(context: Context, keys: Collection[bytes], attempt: Callable[[], Flow[R | None]], message: str) -> Flow[R]:
     """Return the first result of an attempt; after one without a result, attempts are made in turns for its keys.
 
+    Cost: the attempts; without keys, a pause between two of them.
+
     Args:
         context: shared by the flows of the database.
-        keys: the keys that an attempt reads and writes.
+        keys: the keys that an attempt reads and writes, or that the last one has lost; read after each attempt.
         attempt: one read and one commit; returns None if another write was faster.
         message: what has happened if there is no result.
 
@@ -185,7 +187,10 @@ def repeated(context: Context, keys: Collection[bytes], attempt: Callable[[], Fl
     with contention.ticket.alive:
         try:
             while attempts < context.retry.attempts and seconds_left() > 0:
-                yield from contention.lost(keys)
+                if keys:
+                    yield from contention.lost(keys)
+                else:
+                    yield from sleep(min(context.retry.pause(attempts + 1, context.random()), max(0.0, seconds_left())))
                 attempts += 1
                 result = yield from attempt()
                 if result is not None:

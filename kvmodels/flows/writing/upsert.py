@@ -9,7 +9,7 @@ Rules of this module: every round is a look and one write; rounds are bounded as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kvmodels.core.operations import point
@@ -17,16 +17,15 @@ from kvmodels.errors import (
     AlreadyExistsError,
     IntegrityError,
     InvalidArgumentError,
-    RetriesExhaustedError,
     StaleObjectError,
     UniqueViolationError,
 )
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, read, sleep, steps_of
+from kvmodels.flows.effects import Flow, read, steps_of
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.flows.reading.lookup import get_or_none
-from kvmodels.flows.writing.contention import Contention
+from kvmodels.flows.writing.contention import repeated
 from kvmodels.flows.writing.records import insert, save
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
@@ -116,61 +115,7 @@ def update_or_create(
                 raise
         return None
 
-    rounds = _Rounds(context)
-    first = yield from one_round()
-    return first or (yield from _repeated(rounds, one_round, lost))
-
-
-def _repeated(
-    rounds: _Rounds, one_round: Callable[[], Flow[tuple[Any, bool] | None]], lost: Sequence[bytes]
-) -> Flow[tuple[Any, bool]]:
-    """Return the result of the round that succeeds; each waits for its turn on the keys that the last one has lost."""
-    contention = rounds.contention()
-    with contention.ticket.alive:
-        try:
-            while True:
-                yield from rounds.next(contention, lost)
-                result = yield from one_round()
-                if result is not None:
-                    return result
-        finally:
-            contention.leave()
-
-
-class _Rounds:
-    """Counts rounds, and waits between two of them."""
-
-    __slots__ = ("_context", "_made", "_started")
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._made = 0
-        self._started = context.monotonic()
-
-    def contention(self) -> Contention:
-        """Return a place in the queues for contended keys."""
-        return Contention(self._context, self._seconds_left, self._started)
-
-    def next(self, contention: Contention, lost: Sequence[bytes]) -> Flow[None]:
-        """Wait for the next round: for the turn on keys that were lost. Raises RetriesExhaustedError."""
-        self._made += 1
-        policy, left = self._context.retry, self._seconds_left()
-        if self._made >= policy.attempts or left <= 0:
-            raise RetriesExhaustedError(
-                "others were faster in every round",
-                attempts=self._made,
-                elapsed_s=round(policy.deadline_s - left, 6),
-                failed_checks=(),
-            )
-        if lost:
-            yield from contention.lost(lost)
-            return
-        pause = min(policy.pause(self._made + 1, self._context.random()), left)
-        if pause > 0:
-            yield from sleep(pause)
-
-    def _seconds_left(self) -> float:
-        return self._context.retry.deadline_s - (self._context.monotonic() - self._started)
+    return (yield from repeated(context, lost, one_round, "others were faster in every round"))
 
 
 def _require_values(defaults: Mapping[str, Any]) -> None:
