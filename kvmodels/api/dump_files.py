@@ -142,7 +142,7 @@ def _open(path: str, mode: str) -> IO[Any]:
         raise EngineError(
             "the file of the dump cannot be opened",
             reason=f"{path}: {getattr(error, 'strerror', error)}",
-            hint="Check the path; a dump never overwrites a file.",
+            hint="Check the path." if "r" in mode else "Check the path; a dump never overwrites a file.",
         ) from error
 
 

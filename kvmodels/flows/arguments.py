@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeGuard, TypeVar, cast
 
+from pydantic import BaseModel
+
 from kvmodels.core.operations import parse_versionstamp
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
 from kvmodels.limits import Traits
@@ -27,14 +29,15 @@ KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
     """Return the items of an iterable argument.
 
-    Raises InvalidArgumentError if it is not iterable, or is a str, which would be split into characters.
+    Raises InvalidArgumentError if it is not iterable, or is a str or a model object, which would be split into its
+    characters or fields.
 
     Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
         [1, 2]
     """
     try:
-        if isinstance(value, (str, bytes, bytearray)):
+        if isinstance(value, (str, bytes, bytearray, BaseModel)):
             raise TypeError
         iterator = iter(cast("Any", value))
     except TypeError:

@@ -162,8 +162,10 @@ def test_a_dump_never_overwrites_a_file_and_leaves_no_half_of_one(stores, tmp_pa
     kv.set(("a",), 1)
     path = tmp_path / "dump.ndjson"
     path.write_text("mine")
-    with pytest.raises(EngineError, match="File exists"):
+    with pytest.raises(EngineError, match=r"File exists.*never overwrites a file"):
         kv.dump(path)
+    with pytest.raises(EngineError, match=r"No such file or directory'\). Check the path\.$"):
+        kv.load(tmp_path / "missing.ndjson")
     assert path.read_text() == "mine"
     path.unlink()
     damage(kv, ("z",))

@@ -126,12 +126,14 @@ def test_K20_a_handler_that_nobody_would_await_is_refused_and_never_counts_as_su
 
 def test_what_fails_is_logged(url, caplog):
     caplog.set_level(logging.WARNING, "kvmodels.queue")
-    handler, _ = failing(1, ValueError("this line is seen"))
+    handler, _ = failing(2, ValueError("this line is seen"))
     with open_kv(url) as kv:
         kv.enqueue("x", backoff_schedule=[0])
         with kv.listen(handler):
             wait_until(lambda: kv.count(("__kvmodels__", "queue")) == 0)
     assert "this line is seen" in caplog.text
+    assert "it is delivered again after 0 seconds" in caplog.text
+    assert "it was given up, or another listener has it" in caplog.text
 
 
 def test_closing_the_store_finishes_what_runs_and_starts_nothing_more(url):

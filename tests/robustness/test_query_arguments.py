@@ -180,7 +180,11 @@ def test_a_size_of_nothing_is_refused(db: Database, size: int):
     refused(lambda: places.sort_in_memory(limit=size), InvalidArgumentError, argument="limit", value=size)
 
 
-@pytest.mark.parametrize("keys", ["abc", b"abc", bytearray(b"abc"), 3, None], ids=repr)
+@pytest.mark.parametrize(
+    "keys",
+    ["abc", b"abc", bytearray(b"abc"), 3, None, Place(id=1, code="b", country="x")],
+    ids=lambda one: repr(one)[:12],
+)
 def test_several_keys_are_no_text(db: Database, keys: Any):
     refused(lambda: db[Place].in_bulk(keys), InvalidArgumentError, argument="keys")
     refused(lambda: db[Place].bulk_create(keys), InvalidArgumentError, argument="objs")

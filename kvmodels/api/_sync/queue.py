@@ -275,7 +275,12 @@ class _Work:
             except KvModelsError as error:
                 _log.warning("a message could not be settled; it is delivered again after its lease", exc_info=error)
             else:
-                _log.warning("the handler of a message failed; next delivery in seconds: %s", again, exc_info=failure)
+                if again is None:
+                    text = "the handler of a message failed; it was given up, or another listener has it"
+                    _log.warning(text, exc_info=failure)
+                else:
+                    text = "the handler of a message failed; it is delivered again after %g seconds"
+                    _log.warning(text, again, exc_info=failure)
 
 
 def listening_arguments(handler: object, concurrency: object, lease: object) -> int:

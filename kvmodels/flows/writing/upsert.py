@@ -173,7 +173,10 @@ def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any], others: Mapping
         "the lookups name no complete unique key, so two callers could both create a record",
         argument="lookups",
         value=tuple(lookups),
-        expected=tuple(index.fields for index in schema.indexes.values() if index.unique),
+        expected=(
+            tuple(column.field for column in schema.primary_key),
+            *(index.fields for index in schema.indexes.values() if index.unique),
+        ),
         hint="Give every field of the primary key or of a unique index as field=value, the rest in defaults.",
     )
 
