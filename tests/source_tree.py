@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,9 @@ def python_files(*folders: Path) -> list[Path]:
 @functools.cache
 def parse(path: Path) -> ast.Module:
     """The syntax tree of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    gc.freeze()  # it stays, and the garbage collector would look at all of it again and again
+    return tree
 
 
 def shown(path: Path) -> str:

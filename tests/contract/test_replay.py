@@ -89,7 +89,7 @@ def replay_in_processes(url: str, operations: int, threads: int, **options: Any)
 
 def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
     engine = open_engine(clock=None)
-    assert replay_in_threads(engine, 150, SEED).violations == []
+    assert replay_in_threads(engine, 100, SEED).violations == []
     engine.close()
 
 
