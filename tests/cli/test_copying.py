@@ -107,6 +107,7 @@ def test_records_that_violate_a_constraint_are_listed(shop, run):
         (3, "", ("backup", "theme.json", "-d", "shop.db")),
         (2, "--readonly forbids", ("load", "cut.ndjson", "--into-used", "--readonly", *APP)),
         (2, "--readonly forbids", ("copy", "shop.db", "new.db", "--readonly")),
+        (2, "SRC and DST are the same store", ("copy", "shop.db", "shop.db")),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(shop, run, code, said, words):

@@ -153,6 +153,8 @@ def copy(
     Both may have any engine. The store is copied completely or not at all; versionstamps are new. Readers and writers
     of SRC may stay; nothing may write to DST.
     """
+    if source == target:
+        raise CommandError("SRC and DST are the same store", hint="Name an empty store as DST, or one that is absent.")
     with (
         open_store(source, readonly=line.readonly, writes=False) as from_store,
         open_store(target, readonly=line.readonly, writes=True, creates=True, codec=codec) as to_store,
