@@ -26,7 +26,7 @@ from kvmodels.api import opening as codecs
 from kvmodels.codecs.v8.codec import V8Codec
 from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
-from tests import general_suites, limited_suites, server_suites
+from tests import connect_suites, general_suites, limited_suites, server_suites
 from tests.connect.denokv import DenokvServer
 from tests.connect.stores import SERVED, ConnectStores, Serve, on_denokv, on_own_servers, on_scripted_servers
 from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
@@ -166,7 +166,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK
         )
     servers = server_suites.servers_of(module, test)
-    others = [*server_suites.connect_of(module, test), *server_suites.etcd_of(module, test)]
+    over_connect = [] if metafunc.definition.get_closest_marker("soak") else connect_suites.connect_of(module, test)
+    others = [*over_connect, *server_suites.etcd_of(module, test)]
     if servers or others:
         runs = [pytest.param(None, id="here"), *in_test_servers(*servers), *others]
         metafunc.parametrize("_server_stores", runs, indirect=True)
@@ -207,7 +208,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     parameters: dict[str, Any] = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
     name = pyfuncitem.originalname
     limits: Any = parameters.get("_store_limits")
-    on_etcd = parameters.get("_server_stores") in ETCD_NAMES
+    server: Any = parameters.get("_server_stores")
+    refusal = connect_suites.refusal_of(server, name) if server in SERVED else None
+    if refusal is not None:
+        with pytest.raises(refusal) as refused:
+            yield
+        assert getattr(refused.value, "limit", None) in (None, "max_checks")
+        return True
+    on_etcd = server in ETCD_NAMES
     if on_etcd and name in server_suites.REFUSED_ON_ETCD:
         with pytest.raises(UnsupportedError):
             yield

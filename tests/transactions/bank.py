@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable
 
-from kvmodels import Database, RetriesExhaustedError, RetryPolicy, Transaction
+from kvmodels import Database, RetriesExhaustedError, RetryPolicy, Transaction, TransactionConflictError
 from tests.transactions.models import Account
 
 ACCOUNTS = 20
@@ -23,9 +23,8 @@ def opened(url: str) -> Database:
 
 def found(db: Database) -> None:
     """Every account gets its opening balance."""
-    with db.transaction() as tx:
-        for number in range(ACCOUNTS):
-            tx[Account].create(id=number, balance=OPENING_BALANCE)
+    accounts = [Account(id=number, balance=OPENING_BALANCE) for number in range(ACCOUNTS)]
+    db[Account].bulk_create(accounts, batch_size=5)  # fits the 10 checks of denokv
 
 
 def transfer_many(db: Database, seed: int, rounds: int) -> int:
@@ -54,8 +53,12 @@ def audit(db: Database, *, at_least: int, until: threading.Event) -> list[tuple[
     """(sum, smallest balance) of one state after the other, until others have finished."""
     seen: list[tuple[int, int]] = []
     while len(seen) < at_least or not until.is_set():
-        with db.transaction() as tx:
-            balances = [account.balance for account in tx[Account].all()]
+        try:
+            with db.transaction() as tx:
+                balances = [account.balance for account in tx[Account].all()]
+        except TransactionConflictError:
+            assert not db._engine.capabilities.traits.snapshots
+            continue
         seen.append((sum(balances), min(balances)))
     return seen
 
