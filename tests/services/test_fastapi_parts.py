@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -13,6 +14,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
+from pydantic import BaseModel, ValidationError, model_validator
 
 from kvmodels import (
     ULID,
@@ -388,3 +390,141 @@ def test_a_store_that_is_not_as_the_models_declare_it_serves_nobody():
             app.state.kvmodels_database = Database("memory://", models=[User])
             app.state.kvmodels_database.close()
             assert client.get("/health").json() == {"status": "unreachable"}
+
+
+class Booking(KvModel, collection="bookings"):
+    id: PrimaryKey[int]
+    starts: int
+    ends: int = Field(alias="until")
+    price: int = Field(default=1, gt=0)
+
+    @model_validator(mode="after")
+    def require_order(self) -> Booking:
+        if self.ends <= self.starts:
+            raise ValueError("it ends before it starts")
+        return self
+
+
+class NewBooking(Creation[Booking], exclude=("price",)):
+    pass
+
+
+class BookingPatch(Partial[Booking], exclude=("id",)):
+    pass
+
+
+class AnyTimes(BaseModel):
+    ends: Any
+
+
+class LaxBooking(KvModel, collection="bookings"):
+    id: PrimaryKey[int]
+    starts: int
+    ends: int
+    price: int = 1
+
+
+def booking_service(db: Database) -> FastAPI:
+    app = FastAPI(lifespan=lifespan(db))
+
+    @app.post("/bookings")
+    def create(bookings: Repo[Booking], body: NewBooking, price: int = 1) -> None:
+        bookings.create(body, price=price)
+
+    @app.patch("/bookings/{key}")
+    def change(bookings: Repo[Booking], key: int, body: BookingPatch, starts: int | None = None) -> None:
+        own: dict[str, Any] = {} if starts is None else {"starts": starts}
+        bookings.patch(key, body, **own)
+
+    @app.post("/own")
+    def own(bookings: Repo[Booking]) -> None:
+        bookings.create(id=2, starts=2, until=1)
+
+    @app.post("/mutate")
+    def mutate(bookings: Repo[Booking]) -> None:
+        def shorten(booking: Booking) -> None:
+            booking.ends = 0
+
+        bookings.mutate(1, shorten)
+
+    return app
+
+
+def test_a_body_that_a_validator_of_several_fields_refuses_is_an_invalid_request():
+    app = booking_service(Database("memory://", models=[Booking]))
+    add_error_handlers(app)
+    with TestClient(app) as client:
+        refused_first = client.post("/bookings", json={"id": 1, "starts": 7654, "until": 1})
+        assert client.post("/bookings", json={"id": 1, "starts": 7654, "until": 9999}).status_code == 200
+        refused_change = client.patch("/bookings/1", json={"until": 3})
+        refused_mix = client.patch("/bookings/1?starts=7655", json={"until": 3})
+    for answer in (refused_first, refused_change, refused_mix):
+        assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+        assert answer.json()["errors"] == [
+            {"loc": ["body"], "msg": "Value error, it ends before it starts", "type": "value_error"}
+        ]
+        assert "765" not in answer.text
+
+
+def test_a_body_of_another_class_is_refused_by_its_field_under_its_alias():
+    app = booking_service(Database("memory://", models=[Booking]))
+    add_error_handlers(app)
+
+    @app.patch("/any/{key}")
+    def change(bookings: Repo[Booking], key: int, body: AnyTimes) -> None:
+        bookings.patch(key, body)
+
+    with TestClient(app) as client:
+        assert client.post("/bookings", json={"id": 1, "starts": 1, "until": 2}).status_code == 200
+        answer = client.patch("/any/1", json={"ends": "secret"})
+    assert answer.status_code == 422
+    assert [(one["loc"][0], one["type"]) for one in answer.json()["errors"]] == [("body", "int_parsing")]
+    assert "secret" not in answer.text
+
+
+def test_an_own_handler_of_invalid_requests_receives_a_refused_body():
+    app = booking_service(Database("memory://", models=[Booking]))
+
+    @app.exception_handler(RequestValidationError)
+    def own(request: Request, error: RequestValidationError) -> JSONResponse:
+        return JSONResponse([[*one["loc"]] for one in error.errors()], 418)
+
+    add_error_handlers(app)
+    with TestClient(app) as client:
+        answer = client.post("/bookings", json={"id": 1, "starts": 2, "until": 1})
+    assert (answer.status_code, answer.json()) == (418, [["body"]])
+
+
+@pytest.mark.parametrize("path", ["/own", "/mutate", "/bookings?price=0"])
+def test_an_invalid_value_of_the_service_itself_is_no_problem_of_the_client(path: str):
+    app = booking_service(Database("memory://", models=[Booking]))
+    add_error_handlers(app)
+    with TestClient(app) as client:
+        assert client.post("/bookings", json={"id": 1, "starts": 1, "until": 2}).status_code == 200
+        with pytest.raises(ValidationError):
+            client.post(path, json={"id": 2, "starts": 1, "until": 2})
+
+
+def test_a_hook_that_makes_an_object_invalid_is_no_problem_of_the_client():
+    db = Database("memory://", models=[Booking])
+    app = booking_service(db)
+    add_error_handlers(app)
+
+    def spoil(booking: Booking, *_: Booking) -> None:
+        booking.ends = 0
+
+    with TestClient(app) as client:
+        assert client.post("/bookings", json={"id": 1, "starts": 1, "until": 2}).status_code == 200
+        db.signals.before_update(Booking)(spoil)
+        with pytest.raises(ValidationError):
+            client.patch("/bookings/1", json={"until": 3})
+
+
+def test_a_stored_record_that_breaks_a_rule_is_no_problem_of_the_client(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Database(url, models=[LaxBooking]) as lax:
+        lax[LaxBooking].create(id=1, starts=9, ends=1)
+    app = booking_service(Database(url, models=[Booking]))
+    add_error_handlers(app)
+    with TestClient(app) as client, pytest.raises(DecodeError):
+        client.patch("/bookings/1", json={"price": 3})

@@ -324,10 +324,12 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         if _:
             raise positional_refusal("create", _, _CREATE_HINT)
         sent: Mapping[str, Any] = fields
+        body_fields: set[str] | None = None
         if body is not None:
             sent = request_bodies.sent_values(body, fields, kind=request_bodies.Creation, hint=_CREATE_HINT)
+            body_fields = sent.keys() - fields
         context, schema = self._runner.context, self._runner.schema
-        flow = records.create(context, schema, sent, expire_in, by_fields=body is not None)
+        flow = records.create(context, schema, sent, expire_in, body_fields=body_fields)
         created: M = await self._runner.run("insert", flow)
         return created
 
@@ -427,10 +429,12 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 was written.
         """
         sent: Mapping[str, Any] = changes
+        body_fields: Collection[str] = ()
         if body is not None:
             sent = request_bodies.sent_values(body, changes, kind=BaseModel, hint=_PATCH_HINT)
+            body_fields = sent.keys() - changes
         context, schema, lifetime = self._runner.context, self._runner.schema, deadline_of(expire_in)
-        flow = records.patch(context, schema, key, sent, lifetime, if_version=if_version)
+        flow = records.patch(context, schema, key, sent, lifetime, if_version=if_version, body_fields=body_fields)
         patched: M = await self._runner.run("patch", flow)
         return patched
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from inspect import isawaitable
 from typing import Any, Final, cast
 
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -17,7 +18,7 @@ from fastapi.openapi.utils import (
     validation_error_definition,  # pyright: ignore[reportUnknownVariableType] - a bare dict
 )
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from kvmodels.errors import (
@@ -42,6 +43,7 @@ from kvmodels.errors import (
 )
 from kvmodels.ext.fastapi.paging import describe_pages
 from kvmodels.ext.fastapi.preconditions import describe_conditions
+from kvmodels.schema.definition.variants import is_body_error
 
 PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     DoesNotExist: 404,
@@ -127,7 +129,9 @@ def add_error_handlers(app: FastAPI, *, pages: str = "urn:kvmodels:") -> None:
     The body is a ``Problem``: ``type`` (the page of the error), ``title``, ``status``, ``code``, and ``errors`` in the
     form in which FastAPI names the fields of an invalid request. It has no values. An answer 503 has Retry-After. The
     body of an ``HTTPException`` has its ``detail``. The OpenAPI document describes 422 as a ``Problem`` too. An own
-    handler of ``RequestValidationError`` is kept. Add the handlers before the first request.
+    handler of ``RequestValidationError`` is kept. It also receives the ``ValidationError`` that ``create(body)`` or
+    ``patch(key, body)`` raises because of the body; any other ``ValidationError`` stays a 500. Add the handlers before
+    the first request.
 
     Args:
         app: the application.
@@ -157,7 +161,23 @@ def add_error_handlers(app: FastAPI, *, pages: str = "urn:kvmodels:") -> None:
     app.add_exception_handler(AnyHTTPException, _answer_http_exception)
     if app.exception_handlers.get(RequestValidationError) is request_validation_exception_handler:
         app.add_exception_handler(RequestValidationError, _answer_invalid_request)
+    if ValidationError not in app.exception_handlers:
+        app.add_exception_handler(ValidationError, _answer_refused_body)
     _describe(app)
+
+
+async def _answer_refused_body(request: Request, error: Exception) -> Response:
+    """Answer an error that the body of a request caused in a write method like FastAPI's own error of the body."""
+    assert isinstance(error, ValidationError)
+    if not is_body_error(error):
+        raise error
+    # Without input: that of an error of the whole object is the record, with fields that the client may not see.
+    fields = error.errors(include_url=False, include_input=False)
+    refused = RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in fields])
+    app: FastAPI = request.app
+    answered: Any = app.exception_handlers[RequestValidationError](request, refused)
+    response: Response = await answered if isawaitable(answered) else answered
+    return response
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:

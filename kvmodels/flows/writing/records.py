@@ -14,6 +14,8 @@ from functools import partial
 from inspect import iscoroutine
 from typing import Any, Final, TypeVar, cast
 
+from pydantic import ValidationError
+
 from kvmodels.core.operations import Row
 from kvmodels.errors import (
     AlreadyExistsError,
@@ -47,6 +49,7 @@ from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.targets import with_keys
+from kvmodels.schema.definition.variants import mark_body_error
 from kvmodels.schema.instances import (
     ObjectState,
     set_stored,
@@ -75,14 +78,21 @@ def create(
     fields: Mapping[str, Any],
     expire_in: float | timedelta | Keep | None,
     *,
-    by_fields: bool = False,
+    body_fields: Collection[str] | None = None,
 ) -> Flow[Any]:
     """Make an object of values, and store it as a new record.
+
+    ``body_fields`` are the fields whose values are those of a body; None: there is no body, and ``fields`` has only the
+    names that the constructor accepts. An error that they cause is marked.
 
     Cost: as ``insert``; a target of a foreign key is not read if its loaded object is given. Raises as ``insert`` and
     ``created_object``.
     """
-    instance = created_object(schema, fields, expire_in, by_fields=by_fields)
+    try:
+        instance = created_object(schema, fields, expire_in, by_fields=body_fields is not None)
+    except ValidationError as error:
+        mark_body_error(schema, error, body_fields or ())
+        raise
     targets = loaded_targets(context, fields.values()) if schema.references else None
     return _insert(context, schema, instance, deadline_of(expire_in), targets)
 
@@ -213,8 +223,11 @@ def patch(
     expire_in: Deadline = KEEP,
     *,
     if_version: str | Collection[str] | None = None,
+    body_fields: Collection[str] = (),
 ) -> Flow[Any]:
     """Read a record, change fields, commit; again from the read after a conflict. Return the stored object.
+
+    ``body_fields`` are the changes whose values are those of a body; an error that they cause is marked.
 
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes. Raises
     DoesNotExist, StaleObjectError for another version, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError
@@ -222,9 +235,9 @@ def patch(
     """
     expected = None if if_version is None else versions_of(if_version)
     writer = ChangeBuilder(context, schema, expire_in)
-    return flow_of(
-        writer, _ChangeRecord, given, None, {**(with_keys(schema, changes) if schema.references else changes)}, expected
-    )
+    changed = {**(with_keys(schema, changes) if schema.references else changes)}
+    operation = partial(_ChangeRecord, body_fields=body_fields) if body_fields else _ChangeRecord
+    return flow_of(writer, operation, given, None, changed, expected)
 
 
 def mutate(
@@ -248,7 +261,7 @@ def mutate(
 class _ChangeRecord(RecordWrite):
     """Change a record, of any version or of the expected one: by new values of fields, or by a function."""
 
-    __slots__ = ("_changes", "_expected", "_function", "_pk", "_values", "guesses")
+    __slots__ = ("_body_fields", "_changes", "_expected", "_function", "_pk", "_values", "guesses")
 
     def __init__(
         self,
@@ -257,6 +270,8 @@ class _ChangeRecord(RecordWrite):
         function: Callable[[Any], Any] | None,
         changes: Mapping[str, Any],
         expected: tuple[bytes, ...] | None,
+        *,
+        body_fields: Collection[str] = (),
     ) -> None:
         context, schema = writer.context, writer.schema
         self._values, pk = packed_key(context, schema, given)
@@ -264,6 +279,7 @@ class _ChangeRecord(RecordWrite):
         self._function = function
         self._changes = changes
         self._expected = expected
+        self._body_fields = body_fields
         self.guesses = writer.life is None
         key = context.layouts[schema.collection].prefix + pk
         RecordWrite.__init__(self, writer, key, writer.deadline is not KEEP)  # super() takes longer
@@ -300,15 +316,23 @@ class _ChangeRecord(RecordWrite):
         else:
             instance, _ = revised
             set_stored(instance, context.layouts[schema.collection].unpack_key, cast("Any", (*row,)))
-        returned = prepared = instance
         if function is None:
-            apply_changes(schema.variant_of(instance), instance, changes)
-        else:
-            returned, prepared = _changed_by(schema, function, instance)
+            return self._patched(instance, old), old, True
+        returned, prepared = _changed_by(schema, function, instance)
         item = writer.first(prepared, old)
         if returned is not instance:
             item = item._replace(instance=returned)
         return item, old, returned is instance
+
+    def _patched(self, instance: Any, old: Document) -> EncodedObject:
+        """Return the loaded object with the new values. Raises pydantic.ValidationError, marked if a body caused it."""
+        schema = self._writer.schema
+        try:
+            apply_changes(schema.variant_of(instance), instance, self._changes)
+            return self._writer.first(instance, old)
+        except ValidationError as error:
+            mark_body_error(schema, error, self._body_fields)
+            raise
 
 
 def _changed_by(schema: ModelSchema, function: Callable[[Any], Any], instance: Any) -> tuple[Any, Any]:

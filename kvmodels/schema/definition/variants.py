@@ -10,10 +10,10 @@ is never overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import AliasChoices, AliasPath, BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from kvmodels._support import suggest as spelling
@@ -22,6 +22,7 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.targets import with_keys
 
 _CONSTRUCTOR: Final = "__kv_constructor__"
+_BODY: Final = "__kv_body__"
 
 
 def constructor_of(model: type[BaseModel]) -> Constructor:
@@ -207,12 +208,33 @@ def _class_of(schema: ModelSchema, values: Mapping[str, Any]) -> type[Any]:
 
 def require_known_names(schema: ModelSchema, names: Iterable[str]) -> None:
     """Raise UnknownFieldError for a name that is unknown to all classes of the collection."""
-    constructors = [
-        constructor_of(one) for one in ((schema.model,) if schema.variants is None else schema.variants.by_class)
-    ]
+    constructors = _constructors(schema)
     for name in names:
         if not any(one.knows(name) for one in constructors):
             raise constructors[0].unknown(name)
+
+
+def _constructors(schema: ModelSchema) -> list[Constructor]:
+    """Return the constructors of all classes of a collection."""
+    return [constructor_of(one) for one in ((schema.model,) if schema.variants is None else schema.variants.by_class)]
+
+
+def mark_body_error(schema: ModelSchema, error: ValidationError, fields: Collection[str]) -> None:
+    """Mark an error for ``is_body_error`` if a client caused it by the values of ``fields`` in its body.
+
+    An error of the whole object counts, because the object has these values. An error of any other field does not.
+    """
+    aliases = {alias: field for one in _constructors(schema) for alias, field in one.aliases.items()}
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        place = str(problem["loc"][0]) if problem["loc"] else None
+        if not fields or (place is not None and aliases.get(place, place) not in fields):
+            return
+    setattr(error, _BODY, True)  # pydantic permits no derived class
+
+
+def is_body_error(error: ValidationError) -> bool:
+    """Return whether a write method raised an error that the values in its ``body`` caused."""
+    return hasattr(error, _BODY)
 
 
 def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
