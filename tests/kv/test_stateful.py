@@ -372,8 +372,8 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
     ("store", "examples"),
     [
         ("memory-sync", 40),
-        ("sqlite-async", 15),
-        ("lmdb-sync", 15),
+        ("sqlite-async", 30),
+        ("lmdb-sync", 30),
         pytest.param("sqlite-sync", 40, marks=pytest.mark.servers),
         pytest.param("memory-async", 30, marks=pytest.mark.servers),
     ],
