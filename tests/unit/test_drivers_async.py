@@ -330,7 +330,7 @@ async def test_a_cancellation_that_comes_with_the_awaited_commit_is_not_lost():
     task = asyncio.create_task(arun(engine, waiting()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    # The commit sets the event of the task at once, which goes on behind the cancellation.
+    # Before the commit, because the commit wakes the task at once.
     asyncio.get_running_loop().call_soon(task.cancel)
     engine.commit(AtomicWrite((), (Set(b"k", b"v", 3),)))
     with pytest.raises(asyncio.CancelledError):

@@ -24,6 +24,15 @@ from kvmodels.core.operations import (
     ReadResult,
 )
 from kvmodels.engines.connect.clock import EstimatedClock
+from kvmodels.engines.connect.errors import (
+    BACKUPS,
+    CHANGE_LOG,
+    FOLLOWING_READS,
+    NOTICES,
+    SNAPSHOTS,
+    MissingCapability,
+    not_in_connect,
+)
 from kvmodels.engines.connect.exchange import Steps
 from kvmodels.engines.connect.native import ConnectAsyncEngine
 from kvmodels.engines.connect.probe import limits_steps
@@ -42,7 +51,6 @@ from kvmodels.engines.connect.writes import ENCODINGS, commit_steps
 from kvmodels.engines.contract import Capabilities, Snapshot
 from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.server_engine import ServerEngine
-from kvmodels.errors import UnsupportedError
 from kvmodels.limits import Limits, Traits
 
 CONNECT_TRAITS: Final = Traits(
@@ -60,15 +68,6 @@ CONNECT_TRAITS: Final = Traits(
     backup=False,
     remote=True,
 )
-
-_OF_WATCHES: Final = "Keys can be watched: kv.watch([...]). For prefixes and records use SQLite, LMDB or PostgreSQL. "
-_INSTEAD: Final = {
-    "snapshots over several reads": "Up to 10 keys are read in one state by kv.get_many(). ",
-    "notices of commits": _OF_WATCHES,
-    "a change log": _OF_WATCHES,
-    "backups": "Back up the store where it is served. ",
-}
-"""Advice for programs that lack a capability, by its name in errors."""
 
 _of_the_parent: list[object] = []
 
@@ -164,7 +163,7 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
 
     def snapshot(self) -> Snapshot:
         """Raise UnsupportedError: KV Connect has no snapshots."""
-        self.refuse("snapshots over several reads")
+        self.refuse(SNAPSHOTS)
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """Apply the operation whole, or report which checks failed.
@@ -183,12 +182,12 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Raise UnsupportedError: KV Connect does not tell of commits."""
         del wake
-        self.refuse("notices of commits")
+        self.refuse(NOTICES)
 
     def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
         """Raise UnsupportedError: KV Connect does not tell of commits."""
         del after, timeout_s
-        self.refuse("notices of commits")
+        self.refuse(NOTICES)
 
     def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
         """Wait for a change of some keys, as ``KeyWatcher`` describes.
@@ -196,11 +195,7 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         Costs one long request for as long as its keys are waited for. While the server takes no watch, because it has
         version 1 or 2 of the protocol or cannot be reached, a wait ends after 0.1 seconds.
         """
-        self._begin_call()
-        try:
-            return self._watching.wait(keys, after, timeout_s)
-        finally:
-            self._end_call()
+        return self._counted(lambda: self._watching.wait(keys, after, timeout_s))
 
     async def await_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
         """Wait as ``wait_for_keys`` does, without a thread."""
@@ -215,12 +210,12 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
     def changes(self, one: ReadRange, after: bytes) -> Changes:
         """Raise UnsupportedError: KV Connect has no log of changes."""
         del one, after
-        self.refuse("a change log")
+        self.refuse(CHANGE_LOG)
 
     def backup(self, path: str) -> None:
         """Raise UnsupportedError: KV Connect has no snapshots."""
         del path
-        self.refuse("backups")
+        self.refuse(BACKUPS)
 
     def abandon(self) -> None:
         """Forget the connections in a forked child: they belong to the parent."""
@@ -236,7 +231,7 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         """Return the flow of ``read``. Raises ClosedError, UnsupportedError."""
         self.require_open()
         if follow is not None and not isinstance(follow, NoFollow):
-            self.refuse("reads that follow from others in their snapshot")
+            self.refuse(FOLLOWING_READS)
         return read_steps(self._session, ranges, guard, self._attempts())
 
     def counting(self, ranges: Sequence[ReadRange], guard: Guard | None) -> Steps[Counted | GuardFailed]:
@@ -249,15 +244,10 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         self.require_writable()
         return commit_steps(self._session, write, self._limits, self._attempts())
 
-    def refuse(self, missing: str) -> NoReturn:
+    def refuse(self, missing: MissingCapability) -> NoReturn:
         """Raise UnsupportedError, or ClosedError."""
         self.require_open()
-        raise UnsupportedError(
-            "KV Connect does not have this capability",
-            url=self._url,
-            reason=missing,
-            hint=f"{_INSTEAD.get(missing, '')}Other engines have it: docs/guides/engines.md has the table.",
-        )
+        raise not_in_connect(self._url, missing)
 
     def _new_form(self) -> ConnectAsyncEngine:
         return ConnectAsyncEngine(self, self._session, self._options.pool_size)

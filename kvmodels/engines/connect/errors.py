@@ -7,7 +7,7 @@ Rules of this module: a token is never shown, also where a server repeats it in 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import Arithmetic, AtomicWrite
@@ -22,6 +22,7 @@ from kvmodels.errors import (
     LimitExceededError,
     OperationTooLargeError,
     ReadOnlyError,
+    UnsupportedError,
     ValueTooLargeError,
 )
 
@@ -50,6 +51,35 @@ _NOT_A_NUMBER: Final = re.compile(
 _READ_ONLY: Final = "This database is read only"
 _NO_MODEL_WRITES: Final = "The atomic write changes keys of a model"
 _REFUSED_HINT: Final = "Check the access token: the console of Deno or the operator of the server has it."
+
+
+class MissingCapability(NamedTuple):
+    """A capability that KV Connect does not have: its name in errors, and what a program can do instead."""
+
+    name: str
+    advice: str = ""
+
+
+_KEYS_CAN_BE_WATCHED: Final = (
+    "Keys can be watched: kv.watch([...]). For prefixes and records use SQLite, LMDB or PostgreSQL. "
+)
+SNAPSHOTS: Final = MissingCapability(
+    "snapshots over several reads", "Up to 10 keys are read in one state by kv.get_many(). "
+)
+NOTICES: Final = MissingCapability("notices of commits", _KEYS_CAN_BE_WATCHED)
+CHANGE_LOG: Final = MissingCapability("a change log", _KEYS_CAN_BE_WATCHED)
+BACKUPS: Final = MissingCapability("backups", "Back up the store where it is served. ")
+FOLLOWING_READS: Final = MissingCapability("reads that follow from others in their snapshot")
+
+
+def not_in_connect(url: str, missing: MissingCapability) -> UnsupportedError:
+    """Return the error for a call that needs what KV Connect does not have."""
+    return UnsupportedError(
+        "KV Connect does not have this capability",
+        url=url,
+        reason=missing.name,
+        hint=f"{missing.advice}Other engines have it: docs/guides/engines.md has the table.",
+    )
 
 
 def _text_of(answer: HttpAnswer, *secrets: str) -> str:

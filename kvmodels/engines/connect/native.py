@@ -18,6 +18,7 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
 )
+from kvmodels.engines.connect.errors import CHANGE_LOG, NOTICES, SNAPSHOTS, MissingCapability
 from kvmodels.engines.connect.exchange import Steps
 from kvmodels.engines.connect.session import Session
 from kvmodels.engines.connect.transport import LoopTransport
@@ -39,7 +40,7 @@ class ConnectHandle(FormOwner, Protocol):
         """Return the flow of ``count``."""
         ...
 
-    def refuse(self, missing: str) -> NoReturn:
+    def refuse(self, missing: MissingCapability) -> NoReturn:
         """Raise UnsupportedError."""
         ...
 
@@ -75,12 +76,12 @@ class ConnectAsyncEngine(ServerForm[ConnectHandle]):
 
     async def snapshot(self) -> AsyncSnapshot:
         """Raise UnsupportedError: KV Connect has no snapshots."""
-        self._engine.refuse("snapshots over several reads")
+        self._engine.refuse(SNAPSHOTS)
 
     async def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
         """Raise UnsupportedError: KV Connect does not tell of commits."""
         del after, timeout_s
-        self._engine.refuse("notices of commits")
+        self._engine.refuse(NOTICES)
 
     async def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
         """Wait for a change of some keys. Raises as ``KeyWatcher.wait_for_keys``."""
@@ -90,7 +91,7 @@ class ConnectAsyncEngine(ServerForm[ConnectHandle]):
     async def changes(self, one: ReadRange, after: bytes) -> Changes:
         """Raise UnsupportedError: KV Connect has no log of changes."""
         del one, after
-        self._engine.refuse("a change log")
+        self._engine.refuse(CHANGE_LOG)
 
     async def _end_waits(self) -> None:
         await self._streams.aclose()

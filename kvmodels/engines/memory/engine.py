@@ -289,7 +289,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
                     return Conflict(failed)
             stamp = to_versionstamp(store.counter + 1)
             # The deadline that counts may be the store's first one, set by this very operation.
-            changes, _ = evaluate(mutations, stamp, store.clock.now_ms if now is None else now, store.rows.get)
+            changes, _ = evaluate(mutations, stamp, store.clock.now_ms() if now is None else now, store.rows.get)
             store.apply(changes, stamp)
         store.signal.notify()
         return _new(Committed, (stamp,))

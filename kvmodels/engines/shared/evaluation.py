@@ -64,16 +64,13 @@ def require_storable_deadline(expire_at: int, key: bytes) -> None:
 
 
 def evaluate(
-    mutations: Sequence[Mutation],
-    stamp: bytes,
-    now: int | Callable[[], int],
-    stored: Callable[[bytes], Row | None],
+    mutations: Sequence[Mutation], stamp: bytes, now: int, stored: Callable[[bytes], Row | None]
 ) -> tuple[dict[bytes, Row | None], int | None]:
     """Return the rows after the mutations, applied in order; nothing is written.
 
-    ``now``: milliseconds, or a function that returns them, which only arithmetic calls; a row with a deadline up to
-    this time counts as absent. Returns the rows that are left by key (None: the key is removed), and the earliest
-    deadline among those of ``Set``. Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
+    ``now``: milliseconds; a row with a deadline up to this time counts as absent. Returns the rows that are left by key
+    (None: the key is removed), and the earliest deadline among those of ``Set``. Raises InvalidValueError: a sum, min
+    or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Row | None] = {}
     earliest: int | None = None
@@ -92,6 +89,5 @@ def evaluate(
         else:
             key = mutation.key
             present = changes[key] if key in changes else stored(key)
-            moment = now if isinstance(now, int) else now()
-            changes[key] = Row(key, *combine(mutation, visible(present, moment)), stamp, None)
+            changes[key] = Row(key, *combine(mutation, visible(present, now)), stamp, None)
     return changes, earliest

@@ -99,11 +99,7 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
 
     def run(self, make: Callable[[], AnySteps[T]], /) -> T:
         """Make a flow and carry it out in this thread; ``close`` waits for it. Raises ClosedError."""
-        self._begin_call()
-        try:
-            return self._carrier.run(make())
-        finally:
-            self._end_call()
+        return self._counted(lambda: self._carrier.run(make()))
 
     @abstractmethod
     def _new_form(self) -> FormT:
@@ -117,14 +113,14 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
     def _end_threads(self) -> None:
         """End the threads of the engine, after its running calls."""
 
-    def _begin_call(self) -> None:
-        """Have ``close`` wait until ``_end_call``. Raises ClosedError."""
+    def _counted(self, call: Callable[[], T]) -> T:
+        """Make a call that ``close`` waits for, and return its result. Raises ClosedError."""
         with self._idle:
             self.require_open()
             self._running += 1
-
-    def _end_call(self) -> None:
-        """Let ``close`` go on after the last call."""
-        with self._idle:
-            self._running -= 1
-            self._idle.notify_all()
+        try:
+            return call()
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()

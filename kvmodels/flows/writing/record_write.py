@@ -52,11 +52,7 @@ class RecordWrite:
 
     def found(self, seen: AttemptState) -> Row | None:
         """Return the row of the record that was read; None if it has expired, or is one of another class."""
-        _, rows, now_ms = seen
-        row = None if rows is None else rows[self._key]
-        if row is not None and (expire_at := row[4]) is not None and expire_at <= now_ms:
-            return None
-        schema = self._writer.schema
+        row, schema = seen.live_row(self._key), self._writer.schema
         return row if schema.variants is None else own_row(self._writer.context, schema, row)
 
     def compiled(self, _: HeaderView, /) -> CompiledWrite[Any] | None:

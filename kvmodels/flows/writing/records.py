@@ -115,8 +115,7 @@ class _InsertObject(RecordWrite):
     def __init__(self, writer: ChangeBuilder, instance: Any, targets: Mapping[bytes, bytes] | None) -> None:
         self.targets = targets
         item = self._item = writer.first(instance)
-        key = item[1].prefix + item[8]
-        RecordWrite.__init__(self, writer, key, needs_clock(writer.schema, writer.deadline))  # super() takes longer
+        super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the record; AlreadyExistsError if there is one."""
@@ -281,20 +280,18 @@ class _ChangeRecord(RecordWrite):
         self._expected = expected
         self._body_fields = body_fields
         self.guesses = writer.life is None
-        key = context.layouts[schema.collection].prefix + pk
-        RecordWrite.__init__(self, writer, key, writer.deadline is not KEEP)  # super() takes longer
+        super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
         schema = writer.schema
         row = self.found(seen)
-        if self._expected is not None:
-            require_version(schema, self._values, self._expected, row)
+        require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
         item, old, is_fresh = self._changed(seen, row)
-        if item[8] != self._pk:
+        if item.pk != self._pk:
             raise _moved(schema, self._values, item.key_values)
         return storing_one(writer, writer.store(item, seen, row, old), is_fresh=is_fresh)
 

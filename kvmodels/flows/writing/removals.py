@@ -84,8 +84,7 @@ class _RemoveByKey(RecordWrite):
         view = writer.context.view
         # Hooks, and the class of a record of several, are asked of the row; what refers to it, of its guard.
         self.guesses = writer.life is None and schema.variants is None and not (view and _is_target(view, schema))
-        key = writer.context.layouts[schema.collection].prefix + pk
-        RecordWrite.__init__(self, writer, key)  # super() takes longer
+        super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk)
 
     def keys(self, view: HeaderView, /) -> Sequence[bytes]:
         """Return the key of the record, and that of its guard if others may refer to it."""

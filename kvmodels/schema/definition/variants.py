@@ -224,12 +224,13 @@ def mark_body_error(schema: ModelSchema, error: ValidationError, fields: Collect
 
     An error of the whole object counts, because the object has these values. An error of any other field does not.
     """
+    if not fields:
+        return
     aliases = {alias: field for one in _constructors(schema) for alias, field in one.aliases.items()}
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        place = str(problem["loc"][0]) if problem["loc"] else None
-        if not fields or (place is not None and aliases.get(place, place) not in fields):
-            return
-    setattr(error, _BODY, True)  # pydantic permits no derived class
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [str(problem["loc"][0]) for problem in problems if problem["loc"]]
+    if all(aliases.get(place, place) in fields for place in places):
+        setattr(error, _BODY, True)  # pydantic permits no derived class
 
 
 def is_body_error(error: ValidationError) -> bool:

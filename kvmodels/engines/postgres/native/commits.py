@@ -42,7 +42,6 @@ from kvmodels.errors import KvModelsError
 
 _NOT_STARTED: Final = "the commit was not applied: it had not been started"
 
-
 MOST_UNDER_WAY: Final = 2
 """Calls under way: while the server carries out one, the next one arrives."""
 
@@ -156,7 +155,7 @@ class LoopCommits:
         self._joined += 1
         if self._began is None:
             self._begin_turn()
-        if len(self._queue) >= self._pace.half and len(self._under_way) < MOST_UNDER_WAY:
+        if self._has_half():
             self._send()
         cancelled: asyncio.CancelledError | None = None
         while member.outcome is None:
@@ -191,10 +190,12 @@ class LoopCommits:
         assert self._began is not None
         self._pace.prepared(self._joined, self._clock() - self._began)
         self._began = None
-        while self._queue and (
-            not self._under_way or (len(self._queue) >= self._pace.half and len(self._under_way) < MOST_UNDER_WAY)
-        ):
+        while self._queue and (not self._under_way or self._has_half()):
             self._send()
+
+    def _has_half(self) -> bool:
+        """Return whether enough operations wait to be sent beside a call that is under way."""
+        return len(self._queue) >= self._pace.half and len(self._under_way) < MOST_UNDER_WAY
 
     def _send(self) -> None:
         """Send the next group, and have a task pursue it."""
@@ -234,7 +235,7 @@ class LoopCommits:
         first: _SentGroup | None = group
         while run.pending and failure is None:
             try:
-                await (self._drive(run.step()) if first is None else self._drive_first(first))
+                await (self._drive(run.step()) if first is None else self._drive(first.steps, first.step, first.answer))
             except asyncio.CancelledError:
                 continue
             except Exception as error:  # noqa: BLE001 - raised where the operations came from
@@ -261,10 +262,6 @@ class LoopCommits:
         if self._began is None:
             self._begin_turn()
 
-    async def _drive_first(self, group: _SentGroup) -> None:
-        """Carry out the first steps of a group, whose call may have been sent."""
-        await self._drive(group.steps, group.step, group.answer)
-
     async def _drive(
         self, steps: Steps, step: Step | None = None, sent: asyncio.Future[CallAnswer] | None = None
     ) -> None:
@@ -276,13 +273,12 @@ class LoopCommits:
             if step is None:
                 step = next(steps)
             while True:
+                waiting, sent = sent, None
                 try:
-                    answer = await (self._perform(step) if sent is None else sent)
+                    answer = await (self._perform(step) if waiting is None else waiting)
                 except (KvModelsError, psycopg.Error) as error:
-                    sent = None
                     step = steps.throw(error)
                 else:
-                    sent = None
                     step = steps.send(answer)
         except StopIteration:
             return
