@@ -356,7 +356,8 @@ $$;
 -- 2 max, of unsigned 64-bit integers in little endian with the encoding 2.
 -- The first row (part -1) is the state before; part i is operation i. outcome 0: applied, with its version; 1: the
 -- positions of the checks that failed; 2: the positions of the sums that met another value.
--- A series in the list of a subquery numbers the rows; "unnest" of slices of the arrays took longer.
+-- A series in the list of a subquery numbers the rows; "unnest" of slices of the arrays took longer. A row is looked up
+-- by a subquery for a value: EXISTS would become a join, for which the planner once read the whole table.
 CREATE OR REPLACE FUNCTION SCHEMA.commit_1(ids uuid[], blobs bytea[], numbers int8[])
 RETURNS TABLE (part int4, outcome int4, s int8, d int8, failed int4[])
 LANGUAGE plpgsql VOLATILE
@@ -413,11 +414,10 @@ BEGIN
         IF sums > 0 AND outcome = 0 THEN
             failed := ARRAY(
                 SELECT o.n - 1 FROM (SELECT generate_series(1, sums) AS n) o
-                WHERE EXISTS (
-                    SELECT FROM SCHEMA.kv t
+                WHERE (
+                    SELECT t.encoding <> 2 OR length(t.value) <> 8 FROM SCHEMA.kv t
                     WHERE t.key = blobs[blob + changes - sums + o.n]
                     AND (t.expires_at IS NULL OR t.expires_at > present)
-                    AND (t.encoding <> 2 OR length(t.value) <> 8)
                 )
             );
             IF cardinality(failed) > 0 THEN
