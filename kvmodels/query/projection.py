@@ -22,6 +22,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
@@ -128,7 +129,8 @@ def _known(schema: ModelSchema, name: str) -> str:
         model=schema.name,
         field=name,
         suggestion=near[0] if near else None,
-        hint=f"Its fields are: {', '.join(dict.fromkeys([*schema.fields, *schema.computed]))}.",
+        hint=hint_to_query(schema.model, name)
+        or f"Its fields are: {', '.join(dict.fromkeys([*schema.fields, *schema.computed]))}.",
     )
 
 

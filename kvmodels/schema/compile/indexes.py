@@ -32,6 +32,7 @@ from kvmodels.schema.definition.definition import (
     PartialCondition,
     SpanTest,
 )
+from kvmodels.schema.definition.properties import hint_to_query, hint_to_write
 from kvmodels.schema.filters.parse import negate, parse
 from kvmodels.schema.filters.predicate import AllOf, Condition, Conjunction, Predicate, has_spans, parts_of
 
@@ -367,7 +368,8 @@ class Declarations:
                 field=name,
                 option=index,
                 suggestion=suggestion,
-                hint="Use the names of fields, paths such as address.city and computed columns, with a leading - for "
+                hint=hint_to_query(self._schema.model, name)
+                or "Use the names of fields, paths such as address.city and computed columns, with a leading - for "
                 "descending order.",
             )
         return self._error(
@@ -415,7 +417,8 @@ class Declarations:
             field=name,
             option=declared.text,
             suggestion=nearest(self._fields, (), head),
-            hint="Use the names of fields; a nested field is included with the whole field that it is in.",
+            hint=hint_to_write(self._schema.model, name)
+            or "Use the names of fields; a nested field is included with the whole field that it is in.",
         )
 
     def _sum(self, name: str, declared: _Declared) -> Column:

@@ -473,6 +473,16 @@ class FieldRef(Comparable[T]):
         """Sort by this field in descending order."""
         return Order(self._name, descending=True, model=self._model)
 
+    if not TYPE_CHECKING:  # type checkers know no minus either
+
+        def __neg__(self):
+            model = "" if self._model is None else f"{self._model.__name__}."
+            raise InvalidValueError(
+                "a minus before a field is not an order",
+                field=self._name,
+                hint=f'Write {model}{self._name}.desc(), or "-{self._name}".',
+            )
+
 
 class ElementRef(Comparable[E]):
     """At least one element of a field with several values, such as ``Place.names.any()``.

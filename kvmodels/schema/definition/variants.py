@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from kvmodels._support import suggest as spelling
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.properties import hint_to_write
 from kvmodels.schema.definition.targets import with_keys
 
 _CONSTRUCTOR: Final = "__kv_constructor__"
@@ -135,7 +136,7 @@ class Constructor:
             model=self._model.__name__,
             field=name,
             suggestion=near[0] if near else None,
-            hint=f"The model takes: {', '.join(known)}.",
+            hint=hint_to_write(self._model, name) or f"The model takes: {', '.join(known)}.",
         )
 
 

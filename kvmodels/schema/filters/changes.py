@@ -15,6 +15,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.properties import hint_to_write
 from kvmodels.schema.definition.variants import constructor_of
 from kvmodels.schema.filters.operands import nearest_field
 
@@ -276,7 +277,7 @@ def unknown_field(schema: ModelSchema, name: str, message: str) -> UnknownFieldE
         model=schema.name,
         field=name,
         suggestion=nearest_field(schema, name),
-        hint="Use the names of fields, not aliases.",
+        hint=hint_to_write(schema.model, name) or "Use the names of fields, not aliases.",
     )
 
 

@@ -34,6 +34,7 @@ from kvmodels.schema.declare.expressions import (
 )
 from kvmodels.schema.declare.subqueries import Subquery
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.definition.targets import key_given
 from kvmodels.schema.definition.variants import constructor_of
 
@@ -204,7 +205,7 @@ def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
         model=schema.name,
         field=name,
         suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, known),
-        hint=f"Its fields are: {', '.join(shown)}.",
+        hint=hint_to_query(schema.model, name) or f"Its fields are: {', '.join(shown)}.",
     )
 
 

@@ -160,7 +160,8 @@ def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
         "this is not an expression",
         model=schema.name,
         type=type(expression).__name__,
-        hint=f"Write an expression such as {schema.name}.field >= 18, or a keyword such as field__gte=18.",
+        hint=f"Write an expression such as {schema.name}.field >= 18, or a keyword such as field__gte=18. Properties "
+        "and methods of the class are not fields.",
     )
 
 

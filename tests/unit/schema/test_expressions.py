@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Comparison, FieldRef, Order, col
 from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey
@@ -51,6 +51,12 @@ def test_the_reflected_operators_turn_around():
 def test_orders_name_field_and_direction():
     assert Person.age.asc() == Order("age", False, Person)
     assert Person.age.desc() == Order("age", True, Person)
+
+
+def test_a_minus_before_a_field_is_refused_with_the_order_to_write():
+    age: Any = Person.age
+    with pytest.raises(InvalidValueError, match=r'Write Person.age.desc\(\), or "-age"'):
+        -age
 
 
 @pytest.mark.parametrize(
