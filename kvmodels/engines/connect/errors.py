@@ -165,7 +165,7 @@ def busy(url: str, reason: str) -> EngineTimeoutError:
         "the server could not be reached in time",
         url=url,
         reason=reason,
-        hint="Try again later, or raise busy_timeout=.",
+        hint="Check the URL and whether the server is running and reachable; if it is busy, raise busy_timeout=.",
     )
 
 

@@ -262,7 +262,7 @@ def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> Postgr
             connection = _opened(conninfo, prepare=prepare)
         except psycopg.Error as error:
             attempts += 1
-            failure = unreachable(error, url)
+            failure = unreachable(error, url, conninfo)
             again = is_terminated(error) and attempts < CONNECT_ATTEMPTS
         else:
             connection.backoff = backoff

@@ -11,6 +11,7 @@ from typing import Final
 
 import psycopg
 
+from kvmodels.engines.postgres.settings import shown_addresses
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -75,6 +76,26 @@ def grants(schema: str) -> str:
     )
 
 
+_CAUSES: Final = {
+    "Connection refused": "connection refused",
+    "resolve host": "unknown host name",
+    "translate host name": "unknown host name",
+    "No such file or directory": "no socket",
+    "certificate": "certificate",
+    "SSL": "TLS",
+    "read-only": "read only",
+    "hot standby": "read only",
+    "timeout": "timeout",
+}
+"""Parts of messages about a connection that no server has accepted, with the fixed text that is shown instead."""
+
+
+def _cause_of(error: psycopg.Error) -> str:
+    """Return why no server has accepted a connection; all causes if several servers were tried."""
+    text = str(error)
+    return ", ".join(dict.fromkeys(cause for words, cause in _CAUSES.items() if words in text)) or "no connection"
+
+
 def _state_of_connection(error: psycopg.Error) -> str | None:
     """Return the SQLSTATE of a failed connection attempt, of which libpq tells the message alone."""
     text = str(error)
@@ -86,8 +107,8 @@ def is_terminated(error: psycopg.Error) -> bool:
     return (error.sqlstate or _state_of_connection(error)) == "57P01"
 
 
-def unreachable(error: psycopg.Error, url: str) -> KvModelsError:
-    """Return the error for a failed connection attempt."""
+def unreachable(error: psycopg.Error, url: str, conninfo: str) -> KvModelsError:
+    """Return the error for a failed connection attempt, with the servers that were tried."""
     state = error.sqlstate or _state_of_connection(error)
     if state in _CREDENTIALS:
         return EngineError(
@@ -103,11 +124,13 @@ def unreachable(error: psycopg.Error, url: str) -> KvModelsError:
             reason=state,
             hint="It is starting, or max_connections is reached: try again, or lower pool_size.",
         )
+    tried = shown_addresses(conninfo)
     return EngineTimeoutError(
         "the server cannot be reached",
         url=url,
-        reason=state or "no connection",
-        hint="Check host, port, sslmode and whether a server that takes writes is running; the server's log says more.",
+        reason=state or _cause_of(error),
+        hint=f"{'' if tried is None else f'Tried: {tried}. '}Check host, port, sslmode and whether a server that takes "
+        "writes is running; the server's log says more.",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from kvmodels.engines.shared.background import require_retention
 from kvmodels.errors import InvalidArgumentError
@@ -135,6 +136,22 @@ def connection_string(url: str, *, readonly: bool) -> str:
         given["target_session_attrs"] = "read-write"
     _require_encryption(given)
     return make_conninfo("", **given)
+
+
+def shown_addresses(conninfo: str) -> str | None:
+    """Return the servers that a connection string names, for a message; None if it may have been misread.
+
+    A password with an unencoded @ or / can end up in the host, the port or the name of the database.
+    """
+    given = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
+    given.update({name: str(value) for name, value in conninfo_to_dict(conninfo).items()})
+    hosts = (given["host"] or given["hostaddr"]).split(",")
+    ports = [port or "5432" for port in given["port"].split(",")]
+    misread = any("@" in given[name] for name in ("host", "hostaddr", "port", "dbname"))
+    if misread or given.get("service") or not all(port.isdigit() for port in ports):
+        return None
+    ports *= len(hosts) if len(ports) == 1 else 1
+    return ", ".join(f"{host or 'the local socket'}:{port}" for host, port in zip(hosts, ports, strict=False))
 
 
 def _require_encryption(given: dict[str, str]) -> None:

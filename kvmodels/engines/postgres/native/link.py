@@ -407,7 +407,7 @@ async def open_link(conninfo: str, url: str, *, prepare: bool, patience: float) 
             connection = await _LoopConnection.connect(conninfo, autocommit=True)
         except psycopg.Error as error:
             attempts += 1
-            failure = unreachable(error, url)
+            failure = unreachable(error, url, conninfo)
             again = is_terminated(error) and attempts < CONNECT_ATTEMPTS
         else:
             return Link(connection, prepare=prepare, patience=patience)
