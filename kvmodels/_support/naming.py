@@ -8,7 +8,7 @@ message of one error would be another error.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 
 def show_public_path(*things: Any) -> None:
@@ -57,6 +57,8 @@ def short_repr(value: object) -> str:
         ("'text'", '<int of 16610 bits>')
         >>> short_repr((10**5000,))
         '<tuple, whose repr() raises ValueError>'
+        >>> short_repr(("age" * 20,) * 99).replace("age", "")
+        "('', '' and 97 more)"
     """
     try:
         text = repr(value)
@@ -64,7 +66,24 @@ def short_repr(value: object) -> str:
         if isinstance(value, int):
             return f"<{type(value).__name__} of {value.bit_length()} bits>"
         return f"<{type(value).__name__}, whose repr() raises {type(error).__name__}>"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 40]} ... {text[-30:]}"
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    names = _first_names(cast("tuple[object, ...]", value)) if type(value) is tuple else None
+    return names or f"{text[: LONGEST_SHOWN - 40]} ... {text[-30:]}"
+
+
+def _first_names(values: tuple[object, ...]) -> str | None:
+    """Return the first of many texts and the number of the others; None for other values and long texts."""
+    shown, room = list[str](), LONGEST_SHOWN - 40
+    for value in values:
+        if type(value) is not str:
+            return None
+        room -= len(repr(value)) + 2
+        if room >= 0:
+            shown.append(repr(value))
+        else:
+            return f"({', '.join(shown)} and {len(values) - len(shown)} more)" if shown else None
+    return None
 
 
 def key_argument(values: tuple[Any, ...]) -> str:

@@ -233,3 +233,11 @@ def test_a_field_of_a_nested_model_is_compared_with_a_value_too(db: Database):
         InvalidValueError,
         field="address.city",
     )
+
+
+@pytest.mark.parametrize("lookups", ["labels", "names", "labels__ne", "labels__in"])
+def test_a_value_that_contains_itself_is_refused_before_anything_is_read(db: Database, lookups: str):
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    value: Any = {"names": cycle, "labels__in": [{"x": cycle}]}.get(lookups, {"x": cycle})
+    refused(lambda: db[Place].filter(**{lookups: value}), InvalidValueError, field=lookups.partition("__")[0])

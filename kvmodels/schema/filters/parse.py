@@ -241,15 +241,24 @@ def _of_whole_field(
         return all_of(Condition(name, "exact", value, any=True) for value in values)
     if lookup in ("in", "not_in"):
         given = listed(schema, name, lookup, operand)
-        held = tuple(_whole_operand(schema, source, value) for value in given)
+        held = tuple(_whole_operand(schema, name, source, value) for value in given)
         return _listed(name, lookup, held, element=False)
     if operand is None:
         return Condition(name, "isnull", lookup == "exact")
-    return Condition(name, lookup, _whole_operand(schema, source, operand))
+    return Condition(name, lookup, _whole_operand(schema, name, source, operand))
 
 
-def _whole_operand(schema: ModelSchema, source: ColumnSource | None, value: Any) -> Any:
-    return comparable(value) if source is None or value is None else whole_of(schema, source, value)
+def _whole_operand(schema: ModelSchema, name: str, source: ColumnSource | None, value: Any) -> Any:
+    try:
+        return comparable(value) if source is None or value is None else whole_of(schema, source, value)
+    except RecursionError:
+        raise InvalidValueError(
+            "a value that contains itself or is nested too deeply cannot be compared",
+            model=schema.name,
+            field=name,
+            type=type(value).__name__,
+            hint="Compare with another value, or read the records and compare a part of the value in Python.",
+        ) from None
 
 
 def _of_composite_key(schema: ModelSchema, lookup: Lookup, operand: Any) -> Predicate:
