@@ -309,11 +309,7 @@ class SchemaPlan:
         return all(step.idle for step in self.steps)
 
     def allowing(self, names: Iterable[str]) -> SchemaPlan:
-        """Return the plan with the steps that these names allow.
-
-        Raises:
-            InvalidArgumentError: the names are not a collection of str.
-        """
+        """Return the plan with the steps that these names allow."""
         given = cast("object", names)
         allowed = list(names) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
         if not all(isinstance(name, str) for name in allowed):

@@ -194,10 +194,7 @@ def token_key(token: str) -> bytes:
 
 
 def guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
-    """Return the exclusive row of a guard: every holder checks it, exclusive holders set it.
-
-    Raises InvalidKeyError for an invalid key part.
-    """
+    """Return the exclusive row of a guard: every holder checks it, exclusive holders set it."""
     return encode_key((RESERVED, "guard", name)) + encode_key(parts)  # errors count positions from the first part
 
 
@@ -379,11 +376,7 @@ class EntryLayout:
         return True
 
     def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
-        """Return the sorted keys of the entries of a document; none for an aggregate index.
-
-        Cost: linear in the columns, and in the number of elements of a column with several values. Raises
-        InvalidValueError with the field for a column value that cannot be a key part.
-        """
+        """Return the sorted keys of the entries of a document; none for an aggregate index."""
         if not self._plain:
             return self._keys(document, pk)
         key = self.prefix
@@ -468,10 +461,7 @@ class EntryLayout:
         return {name: document[name] for name in self._include} if self._include else None
 
     def groups(self, document: Document) -> tuple[bytes, ...]:
-        """Return the sorted packed prefixes of the counters that count this document; empty for other kinds.
-
-        Raises like ``keys``.
-        """
+        """Return the sorted packed prefixes of the counters that count this document; empty for other kinds."""
         if self.definition.aggregates is None or (self._where is not None and not self._where(document)):
             return ()
         return tuple(self._heads(document)[0])
@@ -485,10 +475,7 @@ class EntryLayout:
         return group + encode_key((kind,))
 
     def pk_in(self, key: bytes) -> bytes:
-        """Return the packed primary key at the end of an entry key, empty for a unique slot.
-
-        Raises InvalidKeyError if the key has fewer parts than the index has columns.
-        """
+        """Return the packed primary key at the end of an entry key, empty for a unique slot."""
         return key[skip_parts(key, self._count) :]
 
     def columns_in(self, key: bytes) -> tuple[Any, ...]:

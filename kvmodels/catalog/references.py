@@ -61,11 +61,7 @@ class OutgoingReference:
         return self.layout.definition.columns[0].field
 
     def pk_in(self, document: Document) -> bytes | None:
-        """Return the packed primary key of the target; None if the document has no reference.
-
-        Raises:
-            InvalidValueError: the value cannot be a key part.
-        """
+        """Return the packed primary key of the target; None if the document has no reference."""
         column = self.layout.definition.columns[0]
         value = document.get(column.field)
         return None if value is None else column.codec.pack_stored(value)
@@ -120,11 +116,7 @@ class IncomingReference:
 
 
 def incoming_references(header: Header, collection: str) -> tuple[IncomingReference, ...]:
-    """Return the foreign keys that refer to a collection.
-
-    Raises:
-        SchemaMismatchError: the store has a column type that this release does not know.
-    """
+    """Return the foreign keys that refer to a collection."""
     return tuple(_incoming(one, index, index) for one, index in header.referring_to(collection))
 
 
@@ -133,9 +125,6 @@ def referrers_of(header: Header, collection: str) -> tuple[IncomingReference, ..
 
     While the index of a foreign key is under construction, these are the entries of a READABLE index that begins with
     the same field, if there is one: it has the records that the build has not reached.
-
-    Raises:
-        SchemaMismatchError: the store has a column type that this release does not know.
     """
     return tuple(_incoming(one, index, complete_index(one, index)) for one, index in header.referring_to(collection))
 

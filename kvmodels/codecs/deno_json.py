@@ -66,10 +66,7 @@ Form = dict[str, Any]
 
 
 def deno_form(value: object, *, as_document: bool = False) -> Form:
-    """Return the form of a value for ``json.dumps``; with ``as_document`` a small int is a number.
-
-    Raises InvalidValueError for a value that the format cannot hold.
-    """
+    """Return the form of a value for ``json.dumps``; with ``as_document`` a small int is a number."""
     return _FormWriter(as_document).form(value)
 
 

@@ -98,10 +98,7 @@ Python."""
 
 
 def source_of(pattern: re.Pattern[Any]) -> tuple[str, str]:
-    """Return the source and the flags of a pattern as a JavaScript RegExp.
-
-    Raises InvalidValueError for a bytes pattern, and for a flag or construct that JavaScript does not have.
-    """
+    """Return the source and the flags of a pattern as a JavaScript RegExp."""
     source: object = pattern.pattern
     if type(source) is not str:
         raise InvalidValueError(

@@ -112,11 +112,7 @@ class MsgpackCodec:
     name = "msgpack"
 
     def encode(self, value: Any) -> tuple[bytes, int]:
-        """Encode any storable value; linear in its size.
-
-        Returns the bytes and the number of their encoding. Raises InvalidValueError if a part cannot be stored;
-        ``path`` is its position, such as ``$.a[0]``.
-        """
+        """Encode any storable value; linear in its size."""
         raw = encode_raw(value)
         if raw is not None:
             return raw
@@ -147,10 +143,7 @@ class MsgpackCodec:
             return list(map(_pack, values)), MSGPACK_ENCODING
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Decode the result of ``encode``.
-
-        Raises DecodeError if the bytes are damaged, or have an encoding that this codec does not read.
-        """
+        """Decode the result of ``encode``."""
         if encoding == BYTES_ENCODING:
             return data
         try:
@@ -183,10 +176,7 @@ class MsgpackCodec:
             return None
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Decode the result of ``encode_document``.
-
-        Raises like ``decode``, and DecodeError if the value is not a document.
-        """
+        """Decode the result of ``encode_document``."""
         return require_document(self.decode(data, encoding, key), key)
 
     decode_unchecked = decode_operand = decode
@@ -229,14 +219,7 @@ _NAMES: Final[Mapping[type, str]] = {int: "BigInt", float: "Number", KvU64: "KvU
 
 
 class Bounds:
-    """The allowed range of a sum; with ``clamp``, a result outside becomes the nearer bound instead of an error.
-
-    The bounds must have the type of the operand.
-
-    Raises:
-        InvalidValueError: a bound has another type than the operand.
-        InvalidArgumentError: the minimum is above the maximum, a bound is NaN, or ``clamp`` has no bounds.
-    """
+    """The allowed range of a sum; with ``clamp``, a result outside becomes the nearer bound instead of an error."""
 
     __slots__ = ("clamp", "maximum", "minimum")
 
@@ -290,9 +273,7 @@ def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, place: str)
     """Return the function that adds ``operand`` to a stored number of its type; an absent key is set to the operand.
 
     As in Deno, bounds apply to a sum and not to the operand that is stored in an absent key. An int without bounds that
-    fits in 64 bits can also be added to a stored ``KvU64``, modulo 2**64. ``place`` is the key for errors: the function
-    raises InvalidValueError for a stored value of another type or a result outside the bounds, DecodeError for an
-    unreadable value.
+    fits in 64 bits can also be added to a stored ``KvU64``, modulo 2**64. ``place`` is the key for errors.
     """
 
     def add(stored: Stored | None) -> Stored:

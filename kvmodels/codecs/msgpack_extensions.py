@@ -46,11 +46,7 @@ class MalformedError(ValueError):
 
 
 def pack(value: object) -> bytes:
-    """Pack with extension types.
-
-    Raises InvalidValueError, without a path, for a value without an encoding; ValueError if the value is nested too
-    deeply for the packer; UnicodeEncodeError, which is a ValueError, for a lone surrogate.
-    """
+    """Pack with extension types."""
     packed: bytes = new_packer().pack(value)
     return packed
 
@@ -298,10 +294,7 @@ def has_shared_containers(value: object) -> bool:
 
 
 def pack_tree(value: object) -> bytes:
-    """Pack a tree whose dict keys may be tuples, or report the path of a value that cannot be stored.
-
-    Raises InvalidValueError with that path; ValueError if the value is nested too deeply for a tree.
-    """
+    """Pack a tree whose dict keys may be tuples, or report the path of a value that cannot be stored."""
     return pack(_Lowering(as_nodes=False).lower(value))
 
 

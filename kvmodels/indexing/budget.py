@@ -41,12 +41,7 @@ _KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
 
 
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
-    """Refuse an operation that the engine would not take.
-
-    ``collections``: those whose records are written, to name the index of a key or value that is too large, or that
-    most keys of the operation belong to. Complexity: O(checks + mutations). Raises KeyTooLargeError,
-    ValueTooLargeError, OperationTooLargeError: the limit, the size, the maximum and whose it is.
-    """
+    """Refuse an operation that the engine would not take; ``collections`` serve to name the index of a large key."""
     checks, mutations = write
     if len(checks) > limits.max_checks:
         raise _too_large(_TOO_MANY_CHECKS, "max_checks", len(checks), limits, _most(write, collections))

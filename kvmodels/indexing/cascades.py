@@ -123,18 +123,7 @@ def follow(
 ) -> CascadeFound | NeedRows | StaleEntry:
     """Return the records that change with some removals, or what must be read first.
 
-    Args:
-        removals: the removals of the caller.
-        collections: the declared collections.
-        rows: physical rows by key.
-        found: the entries of removed targets, by the first keys of their ranges.
-        codec: decodes documents, and entries of unique indexes.
-        now_ms: the time by the clock of the engine.
-        limits: of one operation.
-
-    Raises:
-        SchemaMismatchError: this process cannot change a record as the catalogue demands.
-        OperationTooLargeError: more records refer to a target than one operation can change.
+    ``rows`` has physical rows by key, ``found`` the entries of removed targets by the first keys of their ranges.
     """
     return _CascadeSearch(removals, collections, rows, found, codec=codec, now_ms=now_ms, limits=limits).result()
 

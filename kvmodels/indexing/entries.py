@@ -109,10 +109,7 @@ U64 = 2**64
 
 
 def contribution(index: LiveIndex, document: Document | None, expire_at: int | None) -> dict[bytes, int]:
-    """Return the additions of a record to counters, by counter key; empty if the index does not hold it.
-
-    Raises InvalidValueError: a column cannot be a key part, or a value is too large to be added; the field is named.
-    """
+    """Return the additions of a record to counters, by counter key; empty if the index does not hold it."""
     if document is None or expire_at is not None or not index.layout.covers(document):
         return {}
     groups = index.layout.groups(document)
@@ -203,10 +200,7 @@ class _Stored(Protocol):
 
 
 def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
-    """Refuse a record with more entries, or groups of counters, than its index allows.
-
-    Raises OperationTooLargeError: with ``limit="max_fan_out"`` and the index.
-    """
+    """Refuse a record with more entries, or groups of counters, than its index allows."""
     maximum = index.definition.max_fan_out
     if size > maximum:
         raise OperationTooLargeError(

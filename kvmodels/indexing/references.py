@@ -88,16 +88,8 @@ def judge(
 ) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
     """Return the checks and mutations for the foreign keys of a commit, what must be read first, or what is refused.
 
-    Args:
-        changes: all records of the commit.
-        rows: physical rows by key, read in one snapshot; None when nothing was read.
-        found: the entries of removed targets, read in the snapshot of the rows or in a later one.
-        codec: decodes entries of unique indexes.
-        now_ms: the time by the clock of the engine.
-        loaded: versionstamps by key of records that were read before, without a deadline.
-
-    Raises:
-        InvalidArgumentError: a record that may be referred to would get a deadline.
+    ``found`` has the entries of removed targets, read in the snapshot of ``rows`` or in a later one; ``loaded`` the
+    versionstamps by key of records that were read before, without a deadline.
     """
     return _Judgement(changes, rows, found, codec, now_ms, loaded=loaded or {}).result()
 

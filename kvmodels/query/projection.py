@@ -48,11 +48,7 @@ class SelectedField(NamedTuple):
 
 
 def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedField, ...]:
-    """Return the selected fields; every field of the model by default.
-
-    Raises UnknownFieldError with the nearest name for an unknown field, and InvalidValueError for an argument that does
-    not name a field.
-    """
+    """Return the selected fields; every field of the model by default."""
     if not given:
         return tuple(SelectedField(name, (name,)) for name in schema.fields)
     return tuple(_selected(schema, field) for field in given)
@@ -71,10 +67,7 @@ def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
 
 
 def distinct_query(query: Query) -> Query:
-    """Return the query for distinct results; objects are always distinct, by their primary keys.
-
-    Raises InvalidArgumentError if the query is a slice.
-    """
+    """Return the query for distinct results; objects are always distinct, by their primary keys."""
     if query.sliced:
         raise InvalidArgumentError(
             "a query cannot be changed once a slice has been taken",
@@ -173,10 +166,7 @@ def shape_of_dicts(selected: Sequence[SelectedField]) -> Shape:
 
 
 def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
-    """Return the function that makes tuples of the selected fields or, with ``flat``, the value of the only field.
-
-    Raises InvalidArgumentError for ``flat`` without a field or with several, or if ``flat`` is not a bool.
-    """
+    """Return the function that makes tuples of the selected fields or, with ``flat``, the value of the only field."""
     if flat is not True and flat is not False:
         raise InvalidArgumentError(
             "this is neither True nor False",
@@ -197,11 +187,7 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
 
 
 def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], Shape]:
-    """Return the function that makes objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple.
-
-    Raises InvalidValueError: not such a class; InvalidArgumentError: a stored model, a class without fields, or one
-    that pydantic cannot instantiate; UnknownFieldError: it declares a field that the model does not have.
-    """
+    """Return the function that makes objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple."""
     names = _names_of(schema, target)
     selected = select(schema, names)
     if is_typeddict(target):

@@ -164,11 +164,7 @@ class Query:
         return replace(self, sort_limit=limit)
 
     def through(self, index: Any) -> Query:
-        """Read through this index only, ``"pk"`` for the primary key.
-
-        Raises InvalidValueError for a name that is not a str, and UnknownFieldError with the nearest name for an
-        unknown index.
-        """
+        """Read through this index only, ``"pk"`` for the primary key."""
         self._refuse_slice("using_index")
         if not isinstance(index, str):
             raise InvalidValueError(
@@ -190,10 +186,7 @@ class Query:
         return replace(self, using=index)
 
     def within(self, part: slice) -> Query:
-        """Take a slice of these results, relative to an earlier slice.
-
-        Raises InvalidArgumentError for a negative bound or a step.
-        """
+        """Take a slice of these results, relative to an earlier slice."""
         start, stop = self._bound(part.start, "start"), self._bound(part.stop, "stop")
         if part.step is not None:
             raise InvalidArgumentError(

@@ -232,10 +232,7 @@ class ColumnOrder:
         self._apart: bool | None = None
 
     def of_value(self, value: Any) -> bytes | None:
-        """Return the part of a Python value; None for NaN.
-
-        Raises InvalidValueError if Python cannot compare the value with an earlier one.
-        """
+        """Return the part of a Python value; None for NaN."""
         if value is None:
             return PACKED_NONE
         try:
@@ -245,10 +242,7 @@ class ColumnOrder:
         return part if self._type is None else self._checked(part, apart=False)
 
     def of_stored(self, stored: Any) -> bytes | None:
-        """Return the part of a stored value; None for NaN, and for a value with another type than the column.
-
-        Raises like ``of_value``, and DecodeError for text that cannot be parsed.
-        """
+        """Return the part of a stored value; None for NaN, and for a value with another type than the column."""
         if stored is None:
             return PACKED_NONE
         try:

@@ -270,10 +270,7 @@ def _pack_date(value: Any) -> bytes:
 
 
 def stored_datetime(value: Any) -> str | datetime:
-    """Return the stored form of a datetime: its ISO 8601 text, or the datetime itself if the text would lose ``fold``.
-
-    Raises InvalidValueError for an offset that text cannot hold, or a time zone without an offset.
-    """
+    """Return the stored form of a datetime: its ISO 8601 text, or itself if the text would lose ``fold``."""
     offset = _checked_datetime(value).utcoffset()
     if offset is None and value.tzinfo is not None:
         raise InvalidValueError(
@@ -323,11 +320,7 @@ def _pack_time(value: Any) -> bytes:
 
 
 def stored_time(value: Any) -> str:
-    """Return the stored form of a time: its ISO 8601 text.
-
-    Raises InvalidValueError for a time zone whose offset depends on the date, an offset that text cannot hold, or
-    ``fold``.
-    """
+    """Return the stored form of a time: its ISO 8601 text."""
     offset = _checked_time(value).utcoffset()
     if offset is None and value.tzinfo is not None:
         raise InvalidValueError(

@@ -82,14 +82,7 @@ class V8Codec:
     name = "v8"
 
     def encode(self, value: Any) -> tuple[bytes, int]:
-        """Encode any storable value; linear in its size, n log n for sets.
-
-        Returns:
-            The bytes and the number of their encoding.
-
-        Raises:
-            InvalidValueError: a part cannot be stored; ``path`` is its position, such as ``$.a[0]``.
-        """
+        """Encode any storable value; linear in its size, n log n for sets."""
         raw = None if type(value) is memoryview and value.format in VIEW_TAGS else encode_raw(value)
         return raw or (write_value(value, as_document=False), V8_ENCODING)
 
@@ -98,24 +91,11 @@ class V8Codec:
         return write_value(document, as_document=True), V8_ENCODING
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """Decode the result of ``encode``, or bytes that Deno stored.
-
-        Args:
-            data: the stored bytes.
-            encoding: the number that is stored with the bytes.
-            key: the packed key of the bytes, for the error.
-
-        Raises:
-            DecodeError: the bytes are damaged, have an encoding that this codec does not read, or contain a value
-                without a Python counterpart; ``reason`` is the cause.
-        """
+        """Decode the result of ``encode``, or bytes that Deno stored."""
         return self._decode(data, encoding, key, as_document=False)
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Decode the result of ``encode_document``; an integral number of JavaScript becomes an int.
-
-        Raises like ``decode``, and DecodeError if the value is not an object.
-        """
+        """Decode the result of ``encode_document``; an integral number of JavaScript becomes an int."""
         return require_document(self._decode(data, encoding, key, as_document=True), key)
 
     def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:

@@ -185,10 +185,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
         include_expired: bool = False,
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed:
-        """Read all ranges in one snapshot, or say that the guard does not hold in it.
-
-        Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
-        """
+        """Read all ranges in one snapshot, or say that the guard does not hold in it."""
         store = self._store
         if store is not None and len(ranges) == 1:
             key, end, limit, _, _ = ranges[0]
@@ -231,10 +228,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
             return None
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        """Say how many rows ``read`` would give for each range, in one snapshot.
-
-        Cost: O(log n + rows) per range, 0.04 us for each row.
-        """
+        """Say how many rows ``read`` would give for each range, in one snapshot."""
         store = self.check_open()
         return store.reading(lambda opened: _count(opened, store, ranges, guard))
 

@@ -110,10 +110,7 @@ class LmdbEnvironment:
     # Reading
 
     def reading(self, work: Callable[[OpenEnvironment], T]) -> T:
-        """Do ``work`` on the environment, again while it cannot be read; it ends the transactions that it begins.
-
-        Raises ClosedError, EngineTimeoutError, DecodeError (a damaged file).
-        """
+        """Do ``work`` on the environment, again while it cannot be read; it ends the transactions that it begins."""
         thread = get_ident()
         backoff: Backoff | None = None
         while True:

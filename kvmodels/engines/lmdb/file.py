@@ -150,10 +150,7 @@ def writer_lock_file(path: str) -> str:
 
 
 def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
-    """Refuse a path that cannot be, or become, the folder of a store.
-
-    Raises EngineError, ForeignFileError or OSError.
-    """
+    """Refuse a path that cannot be, or become, the folder of a store."""
     if file_identity(path) is not None and not os.path.isdir(path):
         hint = "An LMDB store is a folder. Give the path of one, or sqlite:/// for an SQLite file."
         raise EngineError("the path is a file", url=url, reason=path, hint=hint)
@@ -180,11 +177,7 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
 
 
 def refuse_foreign_file(path: str, url: str) -> None:
-    """Look at a database that has never been opened by this library, without so much as a lock file.
-
-    Raises ForeignFileError: it belongs to another application; UnsupportedError: a later version of this library made
-    it; lmdb.Error: as LMDB raises it.
-    """
+    """Look at a database that has never been opened by this library, without so much as a lock file."""
     data = data_file(path)
     # A folder with our lock is ours, or becomes it while we look: then one looks with LMDB's locks.
     if os.path.exists(writer_lock_file(path)) or not os.path.exists(data) or os.stat(data).st_size == 0:
@@ -283,10 +276,7 @@ def initialise(environment: lmdb.Environment, url: str, clock: EngineClock, *, r
 
 
 def refuse_uninitialised(environment: lmdb.Environment, url: str, clock: EngineClock) -> None:
-    """For an environment that cannot be written: the store must be ours already.
-
-    Raises ReadOnlyError: the database is empty; ForeignFileError, UnsupportedError: as ``read_state``.
-    """
+    """For an environment that cannot be written: the store must be ours already."""
     with environment.begin() as transaction:
         state = read_state(transaction, url)
     if state is None:

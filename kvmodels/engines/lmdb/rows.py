@@ -272,10 +272,7 @@ def failed_checks(transaction: Transaction, databases: Databases, checks: Iterab
 
 
 def require_storable_keys(changes: Mapping[bytes, Row | None]) -> None:
-    """Refuse keys that LMDB does not take; the layers above do so earlier, by the limits of the engine.
-
-    Raises KeyTooLargeError: nothing was written.
-    """
+    """Refuse keys that LMDB does not take; the layers above do so earlier, by the limits of the engine."""
     for key in changes:
         if len(key) > LARGEST_KEY:
             raise KeyTooLargeError(

@@ -64,11 +64,7 @@ class LmdbTransaction:
         return State(version + 1, now, retention_ms, floor)
 
     def evaluate(self, write: AtomicWrite) -> EvaluatedWrite | Conflict:
-        """Judge an operation against the transaction, earlier operations included; nothing is written.
-
-        Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer; KeyTooLargeError: a key is
-        longer than LMDB takes; lmdb.Error: the transaction cannot go on.
-        """
+        """Judge an operation against the transaction, earlier operations included; nothing is written."""
         transaction, databases = self._transaction, self._databases
         state = self.next_state()
         checks, mutations = write
@@ -206,10 +202,7 @@ class LmdbStore(LmdbEnvironment):
     # Writing
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        """Carry out an operation, with those of other threads that wait for the file at the same time.
-
-        The deadline covers the wait for other threads and for other processes.
-        """
+        """Carry out an operation, with those of other threads that wait for the file at the same time."""
         self._require_writable()
         return self.commits.commit(write, self.backoff())
 

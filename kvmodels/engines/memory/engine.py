@@ -197,8 +197,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
     ) -> ReadResult | GuardFailed:
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
-        Cost: O(log n + rows) per range; a single key in O(1), without the lock. ``follow`` runs while the lock is held
-        and must not call the engine. Raises ClosedError: the engine is closed.
+        ``follow`` runs while the lock is held and must not call the engine.
         """
         store = self._store
         if store is None:
@@ -250,10 +249,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
         return row if row[4] is None else None
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        """Say how many rows ``read`` would give for each range, in one snapshot.
-
-        Cost: O(log n) per range, and one step for each expired row that is not swept yet.
-        """
+        """Say how many rows ``read`` would give for each range, in one snapshot."""
         store = self.check_open()
         with store.lock:
             stamp = self.enter(store)

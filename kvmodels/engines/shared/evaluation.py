@@ -51,10 +51,7 @@ def confirmed_failures(
 
 
 def require_storable_deadline(expire_at: int, key: bytes) -> None:
-    """Refuse a deadline that is not a signed 64-bit integer, which is what every engine can store.
-
-    Raises InvalidValueError: nothing was applied.
-    """
+    """Refuse a deadline that is not a signed 64-bit integer, which is what every engine can store."""
     if not -(1 << 63) <= expire_at < 1 << 63:
         raise InvalidValueError(
             "a deadline is out of range",

@@ -130,10 +130,7 @@ def read_only(url: str, *, asked_for: bool) -> ReadOnlyError:
 
 
 def refuse_network_place(path: str, url: str) -> None:
-    """Refuse a file on a network file system, where the operating system says which those are.
-
-    Raises UnsupportedError: the path is on one.
-    """
+    """Refuse a file on a network file system, where the operating system says which those are."""
     if hasattr(os, "major") and not is_on_a_disk(path) and os.path.exists(MOUNTS):
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             refuse_network_file_system(path, url, mounts)
@@ -156,10 +153,7 @@ def is_on_a_disk(path: str) -> bool:
 
 
 def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> None:
-    """Refuse a file on a network file system, whose locks and shared memory do not hold between machines.
-
-    Raises UnsupportedError: the deepest mount above the path is such a file system.
-    """
+    """Refuse a file on a network file system, whose locks and shared memory do not hold between machines."""
     deepest, kind = "", ""
     for line in mounts:
         fields = line.split(" ", 3)

@@ -281,14 +281,7 @@ StoreT = TypeVar("StoreT", bound=FileStore)
 
 
 class FileEngine(StoreHandle[StoreT]):
-    """One handle of a store in a file.
-
-    Args:
-        registry: the stores of this kind that the process has open.
-        store: counts this handle already.
-        limits: the largest sizes, for the layers above.
-        url: what to show in messages.
-    """
+    """One handle of a store in a file."""
 
     __slots__ = ("_registry",)
 
@@ -367,12 +360,7 @@ class FileEngine(StoreHandle[StoreT]):
 def attach(
     registry: StoreRegistry[StoreT], path: str, url: str, options: Any, open_store: Callable[[], StoreT]
 ) -> StoreT:
-    """The store that this process has open on the same file, or a new one; it counts one handle more.
-
-    ``options``: a named tuple, as that of the store; its ``change_log`` None means as the store has it. Raises
-    InvalidArgumentError: the file is open with other options; EngineError: the file was replaced while it is open, or
-    the operating system refuses access to it.
-    """
+    """The store that this process has open on the same file, or a new one; it counts one handle more."""
     try:
         return _attached(registry, path, url, options, open_store)
     except OSError as error:
@@ -401,11 +389,7 @@ def _attached(
 
 
 def require_sensible(options: Any, seconds: tuple[str, ...]) -> None:
-    """Refuse options that make no sense, before a file is touched.
-
-    ``seconds``: the names of fields that hold a number of seconds. Raises InvalidArgumentError: names the first of
-    them.
-    """
+    """Refuse options that make no sense, before a file is touched."""
     if options.durability not in SYNCED_DURABILITIES:
         raise InvalidArgumentError(
             "this durability does not exist",

@@ -53,17 +53,9 @@ class GroupTransaction(Protocol):
     """A write transaction of an engine, as a group uses it; one operation after the other."""
 
     def evaluate(self, write: Any, /) -> Any:
-        """Judge an operation against the transaction as it is now; nothing is written.
+        """Return a Conflict, or what ``apply`` is to write; nothing is written.
 
-        Args:
-            write: an AtomicWrite, or a Removal where the engine takes those.
-
-        Returns:
-            A Conflict, or what ``apply`` is to write.
-
-        Raises:
-            Exception: the operation is refused, whatever is raised. One of the committer's ``fatal`` classes ends the
-                transaction instead.
+        An exception refuses the operation; one of the committer's ``fatal`` classes ends the transaction instead.
         """
         ...
 
@@ -217,11 +209,7 @@ class Group:
         return None
 
     def run(self, transaction: GroupTransaction) -> bool:
-        """Carry out the first member and those that wait, inside the transaction of the engine.
-
-        Returns:
-            Whether there is anything to commit; if not, the engine rolls back.
-        """
+        """Carry out the first member and those that wait, in the engine's transaction; returns whether to commit it."""
         applied = False
         member: Member | None = self.members[0]
         while member is not None:
@@ -321,12 +309,7 @@ class GroupCommitter:
         return bool(self._queue)
 
     def commit(self, write: AtomicWrite | Removal, backoff: Backoff) -> Committed | Conflict:
-        """Have an operation carried out, by this thread or by another one, and wait for the answer.
-
-        Raises:
-            KvModelsError: what the engine says; what evaluating the operation raises; and a refusal if this call has
-                interrupted another one of its thread, which cannot end before it.
-        """
+        """Have an operation carried out, by this thread or by another one, and wait for the answer."""
         member = Member(write, self, backoff)
         try:
             self._queue.append(member)

@@ -113,12 +113,7 @@ StoreT = TypeVar("StoreT", bound=SharedStore)
 
 
 class EngineHandle:
-    """The part of an engine that is the same for every kind of store: its URL, its limits, and why it is closed.
-
-    Args:
-        limits: the largest sizes that the store takes.
-        url: for messages, without values of parameters.
-    """
+    """The part of an engine that is the same for every kind of store: its URL, its limits, and why it is closed."""
 
     __slots__ = ("__weakref__", "_closed_reason", "_limits", "_url")
 
@@ -207,10 +202,7 @@ class StoreRegistry(Generic[StoreT]):
 
 
 def require_same_options(present: dict[str, Any], given: dict[str, Any], url: str) -> None:
-    """Refuse to open a store a second time with options that the open one does not have.
-
-    Raises InvalidArgumentError: names the first option that differs.
-    """
+    """Refuse to open a store a second time with options that the open one does not have."""
     for argument, value in given.items():
         if value is not present[argument] and value != present[argument]:
             raise InvalidArgumentError(

@@ -36,14 +36,7 @@ class StepsTransport(Protocol):
 
 
 class ServerEngine(EngineHandle, ABC, Generic[FormT]):
-    """An engine whose calls are flows of requests, with one form for each event loop.
-
-    Args:
-        url: for messages.
-        limits: the largest sizes that the store takes.
-        transport: carries out the flows of threads.
-        readonly: commits raise ReadOnlyError.
-    """
+    """An engine whose calls are flows of requests, with one form for each event loop."""
 
     __slots__ = ("_carrier", "_forms", "_idle", "_readonly", "_running")
 

@@ -85,12 +85,7 @@ class AsyncStepsTransport(Protocol):
 
 
 class ServerForm(ABC, Generic[OwnerT]):
-    """The asynchronous form of a ``ServerEngine`` for one event loop, with connections of its own.
-
-    Args:
-        engine: it belongs to.
-        transport: carries out the flows of this event loop.
-    """
+    """The asynchronous form of a ``ServerEngine`` for one event loop, with connections of its own."""
 
     def __init__(self, engine: OwnerT, transport: AsyncStepsTransport) -> None:
         self._engine = engine

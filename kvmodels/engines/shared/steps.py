@@ -20,13 +20,7 @@ Translation: TypeAlias = tuple[tuple[type[Exception], ...], Callable[[Exception]
 
 
 def run_steps(steps: Generator[RequestT, Any, T], answered: Callable[[RequestT], Any], translation: Translation) -> T:
-    """Carry out a flow in this thread, and return its result. Raises what the flow raises.
-
-    Args:
-        steps: the flow.
-        answered: returns the answer to a request.
-        translation: which errors of ``answered`` the flow is thrown, and as what.
-    """
+    """Carry out a flow in this thread, and return its result; ``translation`` gives it the errors of ``answered``."""
     errors, translated = translation
     answer: Any = None
     failure: Exception | None = None

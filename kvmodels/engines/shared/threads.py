@@ -24,10 +24,7 @@ _REASON: Final = "no thread"
 
 
 def start_thread(thread: threading.Thread, url: str | None = None) -> None:
-    """Start a thread.
-
-    Raises EngineError: the thread could not be started.
-    """
+    """Start a thread."""
     try:
         thread.start()
     except START_FAILURES as failure:

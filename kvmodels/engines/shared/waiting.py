@@ -23,10 +23,7 @@ SHARED_S = 0.001
 
 
 class Backoff:
-    """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow.
-
-    ``seconds``: until the deadline, 0 or more.
-    """
+    """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow."""
 
     __slots__ = ("_deadline", "_pause", "_translated")
 

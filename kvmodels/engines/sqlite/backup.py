@@ -33,10 +33,7 @@ ROW = "INSERT INTO kv (k, v, e, s, x) VALUES (?, ?, ?, ?, ?)"
 
 
 def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make a database at a path that does not exist; it is there whole, or not at all.
-
-    Raises EngineError: there is a file, or no folder; StorageFullError, ReadOnlyError: it cannot be written.
-    """
+    """Make a database at a path that does not exist; it is there whole, or not at all."""
     path = absolute_path(path, url)
     sqlite_file.refuse_unusable_path(path, url, must_exist=False)
     if os.path.lexists(path):
@@ -62,11 +59,7 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
 
 
 def copy_snapshot(state: Snapshot, path: str, url: str, mode: int, now_ms: int) -> None:
-    """Make a database of what a snapshot holds, for an engine that keeps none itself; O(n).
-
-    Raises EngineError, StorageFullError, ReadOnlyError: as ``new_backup``; SnapshotExpiredError: it took longer than
-    the maximum age of a snapshot.
-    """
+    """Make a database of what a snapshot holds, for an engine that keeps none itself; O(n)."""
     version = from_versionstamp(state.versionstamp)
     new_backup(path, url, mode, lambda connection: write_rows(connection, all_rows(state), version, now_ms))
 

@@ -39,10 +39,7 @@ FEW_TOGETHER = TOGETHER.replace(
 def count_together(
     connection: sqlite3.Connection, one: ReadRange, guard: Guard | None, clock: EngineClock, most: int | None = None
 ) -> Counted | GuardFailed:
-    """The live rows of one range that has an end and no limit, with state and guard, in one statement.
-
-    Raises NotSmallError: there are more rows; DecodeError: the row with the counter is missing.
-    """
+    """The live rows of one range that has an end and no limit, with state and guard, in one statement."""
     start, end, now = one.start, one.end, clock.now_ms()
     key = b"" if guard is None else guard.key
     found: list[Any] = (

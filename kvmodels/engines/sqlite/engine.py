@@ -145,10 +145,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         include_expired: bool = False,
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed:
-        """Read all ranges in one snapshot, or say that the guard does not hold in it.
-
-        Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
-        """
+        """Read all ranges in one snapshot, or say that the guard does not hold in it."""
         store = self._store
         if store is not None and len(ranges) == 1 and store.closed_reason is None:
             start, end, limit, _, _ = ranges[0]
@@ -165,10 +162,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         )
 
     def remove(self, removal: Removal) -> Committed | Conflict:
-        """Remove a key and what follows from its row, which is read in the transaction of the commit.
-
-        Cost: one search and one removal for each key; one fsync.
-        """
+        """Remove a key and what follows from its row, which is read in the transaction of the commit."""
         return self.check_open().commit(removal)
 
     def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
@@ -221,10 +215,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return SqliteTurnReader(self.check_open())
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        """Say how many rows ``read`` would give for each range, in one snapshot.
-
-        Cost: O(log n + rows) per range, 0.03 us for each row.
-        """
+        """Say how many rows ``read`` would give for each range, in one snapshot."""
         store = self.check_open()
         return store.reading(lambda connection: _count(connection, store, ranges, guard))
 
@@ -286,10 +277,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return store.reading(lambda connection: _changes(connection, store, one, after))
 
     def writer_pragmas(self) -> dict[str, int | str]:
-        """Return the settings of the writing connection by name; for tests and for support.
-
-        Raises ClosedError: the engine is closed; ReadOnlyError: the engine has no writing connection.
-        """
+        """Return the settings of the writing connection by name; for tests and for support."""
         return self.check_open().writer_pragmas()
 
     def backup(self, path: str) -> None:

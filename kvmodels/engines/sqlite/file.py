@@ -218,10 +218,7 @@ class Connection(sqlite3.Connection):
 
 
 def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
-    """Say in words what SQLite calls "unable to open database file"; whether the file exists.
-
-    Raises EngineError, ReadOnlyError, UnsupportedError or OSError.
-    """
+    """Say in words what SQLite calls "unable to open database file"; whether the file exists."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise UnsupportedError(
             "the SQLite library is too old",
@@ -339,11 +336,7 @@ def reading_mode(path: str) -> str:
 
 
 def recognise(connection: sqlite3.Connection, url: str) -> bool:
-    """Whether the database on the connection is ours (true) or empty (false).
-
-    Raises ForeignFileError: it belongs to another application; UnsupportedError: a later version of this library made
-    it; sqlite3.Error: as SQLite raises it, for the caller's deadline.
-    """
+    """Whether the database on the connection is ours (true) or empty (false)."""
     application_id = int(connection.execute("PRAGMA application_id").fetchall()[0][0])
     number = int(connection.execute("PRAGMA user_version").fetchall()[0][0])
     if application_id == APPLICATION_ID:
@@ -366,10 +359,7 @@ def recognise(connection: sqlite3.Connection, url: str) -> bool:
 
 
 def ready(connection: sqlite3.Connection, url: str) -> Ready | None:
-    """Return the stored settings of the file; None if it has to be made or completed.
-
-    Raises ForeignFileError, UnsupportedError, sqlite3.Error: as ``recognise``; DecodeError: the counter is missing.
-    """
+    """Return the stored settings of the file; None if it has to be made or completed."""
     try:
         connection.execute("BEGIN")
         if not recognise(connection, url):
@@ -392,10 +382,7 @@ def has_log(path: str) -> bool:
 
 
 def prepare(path: str, url: str, backoff: Backoff) -> None:
-    """Look at a file that exists before anything is written to it.
-
-    Raises ForeignFileError, DecodeError, EngineTimeoutError, UnsupportedError.
-    """
+    """Look at a file that exists before anything is written to it."""
     # With a log present, a reading connection: closing a writing one would move the log of another application
     # into its database. Without one, a writing connection, because a reading one leaves an empty log behind.
     mode = "ro" if has_log(path) else "rw"
@@ -445,10 +432,7 @@ def _make_ours(connection: sqlite3.Connection, url: str, clock: EngineClock) -> 
 
 
 def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
-    """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark.
-
-    Raises DecodeError: the counter is missing.
-    """
+    """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark."""
     floor = clock.counter_floor()
     connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (floor,))
     return _high_water(connection)

@@ -147,10 +147,7 @@ Judged: TypeAlias = tuple[int, int, tuple[int, ...]]
 
 
 def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
-    """The counter and the stored high-water mark of the clock; inside a transaction this pins the snapshot.
-
-    Raises DecodeError: the row that holds them is missing.
-    """
+    """The counter and the stored high-water mark of the clock; inside a transaction this pins the snapshot."""
     return _state_of(connection.execute(STATE).fetchall())
 
 
@@ -160,10 +157,7 @@ def set_state(connection: sqlite3.Connection, version: int, high_water: int) -> 
 
 
 def judge(connection: sqlite3.Connection, checks: Sequence[Check], clock: EngineClock) -> Judged:
-    """The version that the next operation would have, the time, and which of its checks do not hold.
-
-    Raises DecodeError: the row with the counter is missing.
-    """
+    """The version that the next operation would have, the time, and which of its checks do not hold."""
     if len(checks) > CHECKS_AT_ONCE:
         return _judged_apart(connection, checks, clock)
     found = connection.execute(STATE_AND_VERSIONS[len(checks)], [bytearray(check[0]) for check in checks]).fetchall()
@@ -353,10 +347,7 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
 def evaluate_removal(
     connection: sqlite3.Connection, removal: Removal, clock: EngineClock
 ) -> tuple[Evaluated | Conflict, int]:
-    """Return the rows after a removal, or the conflict, and the time; nothing is written.
-
-    Raises DecodeError: the row with the counter is missing.
-    """
+    """Return the rows after a removal, or the conflict, and the time; nothing is written."""
     (checked, versionstamp, _), key, entries = removal
     found = connection.execute(STATE_AND_ROW, (bytearray(checked), bytearray(key))).fetchall()
     version, high_water = _state_of(found)

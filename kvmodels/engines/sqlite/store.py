@@ -155,10 +155,7 @@ class SqliteStore:
     # Reading
 
     def reading(self, work: Callable[[sqlite_file.Connection], T]) -> T:
-        """Do ``work`` on a reading connection, again while the file is busy; it may leave a transaction open.
-
-        Raises ClosedError, EngineTimeoutError, DecodeError (a damaged file).
-        """
+        """Do ``work`` on a reading connection, again while the file is busy; it may leave a transaction open."""
         if self.in_memory:
             with self.write_lock:
                 if self.writer is None:
@@ -272,10 +269,7 @@ class SqliteStore:
     # Writing
 
     def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
-        """Carry out an operation, with those of other threads that wait for the file at the same time.
-
-        The deadline covers the wait for other threads and for other processes.
-        """
+        """Carry out an operation, with those of other threads that wait for the file at the same time."""
         if self.readonly:
             self._require_writable()
         backoff = self.backoff()

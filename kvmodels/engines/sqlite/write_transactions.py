@@ -32,11 +32,7 @@ class SqliteTransaction:
         self.earliest_ms: int | None = None
 
     def evaluate(self, write: AtomicWrite | Removal) -> statements.Evaluated | Conflict:
-        """Judge an operation against the transaction, earlier operations included; nothing is written.
-
-        Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer; sqlite3.Error: the
-        transaction cannot go on.
-        """
+        """Judge an operation against the transaction, earlier operations included; nothing is written."""
         if isinstance(write, Removal):
             evaluated, self._seen_ms = statements.evaluate_removal(self._connection, write, self._clock)
             return evaluated

@@ -378,10 +378,7 @@ def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str
 
 
 def either_way(asked: AccessDemands, access: Access) -> tuple[Access, ...]:
-    """Return the access in every direction that fits the order, the requested one first.
-
-    A single row fits every order.
-    """
+    """Return the access in every direction that fits the order, the requested one first."""
     if not access.single:
         return (access,)
     steps = provided(asked.schema, access)

@@ -84,10 +84,7 @@ class Decision(NamedTuple):
 
 
 def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    """Return how to answer a query, or None if it is impossible.
-
-    A sort in memory is considered last, and after it a full scan.
-    """
+    """Return how to answer a query, or None if it is impossible."""
     ordered = AccessDemands.of(schema, shape)
     loose = AccessDemands.of(schema, shape, ordered=False) if shape.sorts and shape.order else None
     found = _served(ordered, shape, paths)

@@ -41,11 +41,7 @@ def cursor_after(plan: QueryPlan, mark: bytes) -> str:
 
 
 def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
-    """Return the plan that a cursor was created with, and its position.
-
-    Raises InvalidCursorError: not a cursor, changed, or of another query; IndexChangedError: an index was
-    rebuilt or dropped since.
-    """
+    """Return the plan that a cursor was created with, and its position."""
     made = _decoded(cursor)
     for name, generation in made.indexes:
         if name and name not in query.schema.indexes:
@@ -67,10 +63,7 @@ def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
 
 
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
-    """Check between two batches that the indexes being read are unchanged and readable.
-
-    Raises IndexChangedError if one was rebuilt or dropped.
-    """
+    """Raise IndexChangedError if an index being read was rebuilt or dropped between two batches."""
     for scan in plan.scans:
         _require_generation(live, scan.index or "", scan.generation)
 

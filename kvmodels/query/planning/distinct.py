@@ -50,10 +50,7 @@ def is_distinct(query: Query) -> bool:
 
 
 def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
-    """Return the plan of the distinct values of a query; its slice is ignored.
-
-    Raises InvalidArgumentError, NoUsableIndexError or IndexNotReadyError.
-    """
+    """Return the plan of the distinct values of a query; its slice is ignored."""
     fields = query.fields or ()
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(fields):

@@ -163,10 +163,7 @@ def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] 
 
 
 def range_plan(query: Query, live: LiveCollection) -> RangePlan | None:
-    """Return the cached plan for queries of this shape, creating it if necessary; None if they do not read one range.
-
-    Raises NoUsableIndexError, IndexNotReadyError: see ``plan_query``.
-    """
+    """Return the cached or a new plan for queries of this shape; None if they do not read one range."""
     shape = range_shape(query)
     if shape is None:
         return None

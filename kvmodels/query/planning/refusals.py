@@ -158,10 +158,7 @@ _EVERYTHING = BranchShape((), (), None, ())
 def _no_usable_index(
     query: Query, live: LiveCollection, shape: QueryShape, stem: Branch, branches: Sequence[Branch] | None
 ) -> NoUsableIndexError:
-    """Return the error with the candidates and the suggested index.
-
-    ``stem`` and ``branches`` are its filter; ``branches`` is None if it has too many alternatives.
-    """
+    """Return the error with the candidates and the suggested index."""
     schema = query.schema
     return NoUsableIndexError(
         "no index serves this query",

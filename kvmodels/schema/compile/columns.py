@@ -61,10 +61,7 @@ class Sources:
         self._known: dict[str, ColumnSource] = dict(computed)
 
     def __call__(self, name: str) -> ColumnSource | None:
-        """Return the column source of a name, or None.
-
-        See ``ModelSchema.source``. Cost: one dict lookup after the first call.
-        """
+        """Return the column source of a name, or None."""
         known = self._known.get(name)
         if known is None:
             known = stored_source(self._model, self._fields, name)
@@ -106,10 +103,7 @@ def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
 
 
 def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
-    """Yield the field of a name in the nested model of an annotation, or in each model of a union.
-
-    Yields None for a model without this field.
-    """
+    """Yield the field of a name in each nested model of an annotation; None for a model without it."""
     for model in models_of(inner.annotation):
         info = model.model_fields.get(name)
         yield None if info is None else plain(info.annotation, info.metadata)
@@ -227,11 +221,7 @@ class ComputedValues:
         )
 
     def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values to store, by their names in the document.
-
-        ``values`` holds the validated values of the object by field name. Raises InvalidValueError if a function
-        raises, or returns a value that its column cannot hold.
-        """
+        """Return the values to store, by their names in the document."""
         return {stored_as: make(values) for stored_as, make in self._columns}
 
 
@@ -321,10 +311,7 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
 
 
 def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:
-    """Return the source of a field that ``key=`` folds; None if no marker has ``key=``.
-
-    Raises ModelDefinitionError for two functions, a type that cannot be a column, or a str function on another type.
-    """
+    """Return the source of a field that ``key=`` folds; None if no marker has ``key=``."""
     functions = [(mark.key, mark.version) for mark in marks if mark.key is not None]
     if not functions:
         return None
@@ -361,11 +348,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
 
 
 def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
-    """Return the computed column that an index of ``Meta`` declares, and whether its index is descending.
-
-    Raises ModelDefinitionError for a missing name, a name that is taken or cannot be a keyword, an unknown field, a
-    direction on one of several fields, or a function without a known return type.
-    """
+    """Return the computed column that an index of ``Meta`` declares, and whether its index is descending."""
     key = index.key
     assert key is not None
     name = _column_name(model, fields, index)

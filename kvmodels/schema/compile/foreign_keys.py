@@ -28,11 +28,7 @@ class ForeignKeys(NamedTuple):
 def foreign_keys(
     schema: ModelSchema, declarations: Declarations, markers: Mapping[str, Iterable[FieldMarker[Any]]]
 ) -> ForeignKeys:
-    """Return the foreign keys of a model, given its schema without indexes and the markers of its fields.
-
-    Raises:
-        ModelDefinitionError: a foreign key has another index than a unique one, or an upgrade touches its field.
-    """
+    """Return the foreign keys of a model, given its schema without indexes and the markers of its fields."""
     references: dict[str, Reference] = {}
     indexes: list[IndexDefinition] = []
     for field, marks in markers.items():

@@ -50,11 +50,7 @@ _EVERYTHING: Final[Spans] = ((b"", b"\xff"),)
 
 
 def partial_of(schema: ModelSchema, where: Expression, index: str) -> PartialCondition:
-    """Return the condition of a partial index as spans; ``index`` is the declaration, for errors.
-
-    Raises ModelDefinitionError for an unknown name or operand, a comparison that spans cannot express, more than 100
-    alternatives, or a condition that holds for every record or for none.
-    """
+    """Return the condition of a partial index as spans; ``index`` is the declaration, for errors."""
     condition = AllOf(_parsed(schema, where, index))
     dnf = _Alternatives(schema, index)
     alternatives = _joined(dnf.columns, dnf.of(condition))
@@ -449,10 +445,7 @@ class Declarations:
 
 
 def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str, bool]]:
-    """Return the names of the columns of an index, and whether they are descending.
-
-    A function of several fields is one column.
-    """
+    """Return the names of the columns of an index, and whether they are descending."""
     if isinstance(index, Index) and index.key is not None and index.name is not None:
         return [(index.name, computed[index.name])]
     return [(name.removeprefix("-"), name.startswith("-")) for name in index.fields]

@@ -74,11 +74,7 @@ def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
 
 
 def check_name(model: str, what: str, name: Any) -> str:
-    """Return a collection or index name if it can be part of a key.
-
-    Raises ModelDefinitionError for a name that is not a str, is empty or reserved, or contains ``~`` or a lone
-    surrogate.
-    """
+    """Return a collection or index name if it can be part of a key."""
     if not isinstance(name, str) or not name or "~" in name or name.startswith("__kvmodels__") or not _encodable(name):
         raise ModelDefinitionError(
             "a name cannot be used in keys",
@@ -100,12 +96,7 @@ def _encodable(name: str) -> bool:
 def resolve_options(
     cls: type[Any], keywords: Mapping[str, Any], parents: Iterable[ModelOptions], origin: ModelOptions | None
 ) -> ModelOptions:
-    """Return the options of a class; reads its own ``Meta``, not those of its parents.
-
-    ``parents`` holds the options of its model parents in method resolution order; ``origin``, for a parametrised
-    generic such as ``Box[int]``, the options of ``Box``. Raises ModelDefinitionError for an option that is unknown,
-    repeated or invalid.
-    """
+    """Return the options of a class; ``origin`` has those of ``Box`` for a parametrised ``Box[int]``."""
     name = cls.__name__
     declared = _declared(cls, keywords)
     parents = tuple(parents)

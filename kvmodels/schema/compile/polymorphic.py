@@ -43,10 +43,7 @@ _OPTIONS = "__kv_options__"
 
 
 def root_of(model: type[Any]) -> type[Any]:
-    """Return the class whose collection stores a model.
-
-    The model itself, unless it derives from a class with a discriminator.
-    """
+    """Return the class whose collection stores a model: itself, unless it derives from one with a discriminator."""
     united = [base for base in model.__mro__ if _options(base) is not None and _options(base).discriminator is not None]
     return united[-1] if united else model
 
@@ -57,11 +54,7 @@ def _options(model: type[Any]) -> Any:
 
 
 def collection_schema(model: type[Any]) -> ModelSchema:
-    """Return the schema of the collection that stores a model; the model's own schema if no other class shares it.
-
-    Raises ModelDefinitionError like ``schema_of``, and if two classes of the collection have the same value of the
-    discriminator, different primary keys, or different declarations of one index or column name.
-    """
+    """Return the schema of the collection that stores a model; the model's own schema if no other class shares it."""
     if not isinstance(cast("object", model), type):
         return schema_of(model)  # raises for such a model
     root = root_of(model)
@@ -72,10 +65,7 @@ def collection_schema(model: type[Any]) -> ModelSchema:
 
 
 def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
-    """Return the schema for writes and queries of a class; None if the class is not in the collection.
-
-    ``collection`` comes from ``collection_schema``; the class is the first class or a subclass of it, abstract or not.
-    """
+    """Return the schema for writes and queries of a class; None if the class is not in the collection."""
     if collection.variants is None:
         return collection if collection.model is model else None
     options = None if not issubclass(model, collection.model) else _options(model)

@@ -131,10 +131,7 @@ class RecordCodec:
         return self.prepare(instance).document
 
     def prepare(self, instance: Any) -> PreparedObject:
-        """Validate the current values of an object and encode them; the object itself is unchanged.
-
-        Raises pydantic.ValidationError, InvalidValueError or NonIdempotentValidatorError.
-        """
+        """Validate the current values of an object and encode them; the object itself is unchanged."""
         if instance.__class__ is not self._model:
             raise InvalidValueError(
                 "this is not an object of the model",
@@ -259,9 +256,7 @@ class RecordCodec:
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
         """Return the validated object of a document, and the stored fields that the class does not declare.
 
-        The caller must not use the document afterwards: its containers may become those of the object. Raises
-        DecodeError with ``key`` if a field is missing and has no plain default, a stored value is invalid, or an
-        upgrade fails.
+        The caller must not use the document afterwards: its containers may become those of the object.
         """
         if self._upgrades is not None:
             upgraded = self._upgrades.apply(document, key)
@@ -438,9 +433,7 @@ class RecordCodec:
 def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> None:
     """Set new values of an object by field name; ``prepare`` validates them with all others.
 
-    Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field, on
-    intermediate states. Raises UnknownFieldError: the model has no such field, and does not keep extra fields;
-    InvalidArgumentError: the library sets the field; InvalidValueError: a term has no value for the object.
+    Not setattr: a model may be frozen, and ``validate_assignment`` would validate intermediate states.
     """
     changes = with_keys(schema, changes)
     extra = instance.__pydantic_extra__

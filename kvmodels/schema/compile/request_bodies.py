@@ -272,11 +272,7 @@ def _static(function: Callable[..., Any]) -> Any:
 
 
 def sent_values(body: Any, values: Mapping[str, Any], *, kind: type[BaseModel], hint: str) -> dict[str, Any]:
-    """Return the values in a body and in keywords, by field name; keywords take precedence.
-
-    Only the fields that were set in the body, an object of ``kind``, count. Raises InvalidArgumentError for another
-    body, and InvalidValueError if an extra field of the body has the name of one of its fields.
-    """
+    """Return the values in a body and in keywords, by field name; keywords take precedence."""
     if not isinstance(body, kind):
         raise InvalidArgumentError(
             "this is not the body of a request",

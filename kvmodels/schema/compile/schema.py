@@ -133,11 +133,7 @@ SCHEMA_ATTRIBUTE = "__kv_schema__"
 
 
 def schema_of(model: type[Any]) -> ModelSchema:
-    """Return the schema of a model class, compiled once; at its first use if annotations name later classes.
-
-    Raises ModelDefinitionError for a class that is not a model or is abstract, if its annotations name classes that
-    still do not exist, and for a declaration that ``compile_schema`` refuses.
-    """
+    """Return the schema of a model class, compiled once; at its first use if annotations name later classes."""
     schema: ModelSchema | None = getattr(model, "__dict__", {}).get(SCHEMA_ATTRIBUTE)
     if schema is None:
         schema = compile_schema(model)

@@ -17,14 +17,7 @@ from kvmodels.schema.definition.definition import ModelSchema, Reference
 
 
 def resolved_targets(schemas: Mapping[str, ModelSchema]) -> dict[str, ModelSchema]:
-    """Return the schemas of a database with the targets of all foreign keys.
-
-    Args:
-        schemas: the schemas of its models by collection.
-
-    Raises:
-        ModelDefinitionError: no model has the name of a target, or the target does not allow references.
-    """
+    """Return the schemas of a database with the targets of all foreign keys."""
     return {name: _resolved(schema, schemas) for name, schema in schemas.items()}
 
 

@@ -101,11 +101,7 @@ class FormBuilder:
         self._objects: dict[type[Any], Form] = {}
 
     def form(self, annotation: Any, metadata: Iterable[Any] = ()) -> Form:
-        """Return the form of an annotation.
-
-        Raises ModelDefinitionError for a type outside the table, and for members of a union that cannot be
-        distinguished.
-        """
+        """Return the form of an annotation."""
         inner = plain(annotation, metadata)
         self.validators = self.validators or any(map(is_validator, inner.metadata))
         stored = [mark for mark in inner.metadata if isinstance(mark, Stored)]

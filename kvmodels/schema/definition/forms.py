@@ -75,10 +75,7 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
 
 
 def require_no_fields(model: str, extra: Iterable[str], fields: Container[str], *, path: str | None = None) -> None:
-    """Raise InvalidValueError for an extra field of the class ``model`` that has the name of one of its ``fields``.
-
-    ``path`` is the path of the object; None if unknown, see ``extra_path``.
-    """
+    """Raise InvalidValueError for an extra field of the class ``model`` that has the name of one of its ``fields``."""
     for name in extra:
         if name in fields:
             raise InvalidValueError(
@@ -357,10 +354,7 @@ def _by_stored(members: Sequence[Form], tag: str | None) -> Function | None:
 
 
 def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) -> type[Any]:
-    """Return the type under which the type of a stored value is compared.
-
-    It differs from the type itself only for values of JavaScript.
-    """
+    """Return the type under which a stored value is compared; another than its own only for values of JavaScript."""
     if kind in known:
         return kind
     if kind is int and float in known:
@@ -495,10 +489,7 @@ def must_be_stored(info: FieldInfo) -> bool:
 
 
 def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Return the forms of the fields of a dataclass, and the names that a stored object must contain.
-
-    Raises ModelDefinitionError for a field that the constructor does not accept, or a parameter that is not a field.
-    """
+    """Return the forms of the fields of a dataclass, and the names that a stored object must contain."""
     hints = get_type_hints(cls, include_extras=True)
     fields = dataclasses.fields(cls)
     lost = [item.name for item in fields if not item.init]

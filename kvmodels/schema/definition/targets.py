@@ -18,11 +18,7 @@ _NO_ALIASES: Final[Mapping[str, str]] = {}
 
 
 def key_given(schema: ModelSchema, field: str, value: Any) -> Any:
-    """Return the primary key of an object that is passed for a foreign key; every other value unchanged.
-
-    Raises:
-        InvalidValueError: the object does not belong to the target of the foreign key.
-    """
+    """Return the primary key of an object that is passed for a foreign key; every other value unchanged."""
     if not isinstance(value, BaseModel):
         return value
     reference = schema.references[field]
@@ -49,13 +45,7 @@ def collection_of(model: type[Any]) -> str | None:
 def with_keys(
     schema: ModelSchema, values: Mapping[str, Any], aliases: Mapping[str, str] = _NO_ALIASES
 ) -> Mapping[str, Any]:
-    """Return values by name with the keys of objects that are given for foreign keys; raises as ``key_given``.
-
-    Args:
-        schema: of the model.
-        values: by name or alias of a field.
-        aliases: for each alias, its field.
-    """
+    """Return values by name with the keys of objects that are given for foreign keys; raises as ``key_given``."""
     if not schema.references:
         return values
     fields = {name: aliases.get(name, name) for name, value in values.items() if isinstance(value, BaseModel)}

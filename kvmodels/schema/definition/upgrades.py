@@ -112,12 +112,7 @@ def _marked(value: Any) -> tuple[int, Any] | None:
 def declared_upgrades(
     model: type[Any], classes: Iterable[type[Any]], listed: object, inherited: Iterable[Upgrade]
 ) -> tuple[Upgrade, ...]:
-    """Return the upgrades of a class by version: ``Meta.upgrades`` and the marked functions of the classes.
-
-    ``classes`` are ordered nearest first. ``inherited`` upgrades come from abstract parents, whose marked functions are
-    in ``classes`` too. Raises ModelDefinitionError if ``listed`` is not a tuple of upgrades, or an upgrade is declared
-    incorrectly.
-    """
+    """Return the upgrades of a class by version: ``Meta.upgrades`` and marked functions, nearest class first."""
     given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (None,)
     found = [one for one in given if isinstance(one, Upgrade)]
     if len(found) < len(given):
@@ -216,9 +211,8 @@ class Upgrades:
     def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
         """Return the document of the declared version; the same document if no upgrade is outstanding.
 
-        The stored document is not changed. Values of computed columns are omitted, because they were computed from the
-        former fields: readers find them missing and create the object. Raises DecodeError, with the field if it is
-        known, if a function raises, does not return a document, or changes a field that it does not declare.
+        Values of computed columns are omitted: they were computed from the former fields, so readers compute them
+        again.
         """
         version = version_of(document)
         if not 1 <= version < self._latest:

@@ -74,11 +74,7 @@ class Constructor:
                 raise self.unknown(name)
 
     def made(self, values: Mapping[str, Any]) -> Any:
-        """Return a new object with values by the names that the constructor accepts.
-
-        Raises UnknownFieldError: the constructor would ignore a name; InvalidArgumentError: two names mean the same
-        field; pydantic.ValidationError: the values are invalid.
-        """
+        """Return a new object with values by the names that the constructor accepts."""
         if not values.keys() <= self.takes:
             self.require_names(values)
         if self._has_choice and len(set(map(self._field_of.get, values, values))) < len(values):
@@ -100,10 +96,7 @@ class Constructor:
         return self._model.model_validate(named, by_alias=True, by_name=True)
 
     def _taken_for(self, name: str) -> str:
-        """Return the name that the constructor accepts for a field.
-
-        Returns the field name if the constructor accepts no single name, as for an alias path.
-        """
+        """Return the name that the constructor accepts for a field; the field itself if there is no single one."""
         return name if name in self.takes else next(iter(self._names.get(name, ())), name)
 
     def knows(self, name: str) -> bool:
@@ -240,10 +233,7 @@ def is_body_error(error: ValidationError) -> bool:
 
 
 def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
-    """Raise DecodeError for a record of a class that this program does not know, so that it is not overwritten.
-
-    ``collection`` is the schema of the complete collection; a record without a class counts as unknown.
-    """
+    """Raise DecodeError for a record of a class that this program does not know, so that it is not overwritten."""
     variants = collection.variants
     if variants is None:
         return
@@ -273,10 +263,7 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
 
 
 def unknown_class(model: str, discriminator: str, tag: Any, key: tuple[Any, ...]) -> DecodeError:
-    """Return the error for a record of a class that this program does not know.
-
-    ``tag`` is the stored value of the discriminator; None if there is none.
-    """
+    """Return the error for a record of a class that this program does not know."""
     shown = repr(tag) if type(tag) in (str, int, bool, bytes) else type(tag).__name__
     return DecodeError(
         "a stored record is of a class that this program does not know",

@@ -42,10 +42,7 @@ class Term(ABC):
 
     @abstractmethod
     def of(self, instance: Any, model: str) -> Any:
-        """Return the value for one record; ``model`` is the name used in errors.
-
-        Raises InvalidValueError if a field is None, or the operation is not defined for the values.
-        """
+        """Return the value for one record; ``model`` is the name used in errors."""
 
     @abstractmethod
     def names(self) -> Iterable[str]:
@@ -203,10 +200,7 @@ _PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(N
 
 
 def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return changes with terms replaced by their values for an object; all terms use its old values.
-
-    Raises UnknownFieldError if a term names an unknown field, and InvalidValueError like ``Term.of``.
-    """
+    """Return changes with terms replaced by their values for an object; all terms use its old values."""
     for value in changes.values():
         if type(value) not in _PLAIN and isinstance(value, Term):
             break
@@ -219,11 +213,7 @@ def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) ->
 
 
 def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
-    """Refuse changes that are invalid for every record of the model, before anything is read.
-
-    Raises UnknownFieldError: a change or a term names an unknown field; PrimaryKeyChangedError: a change of a primary
-    key field; InvalidArgumentError: a field that the library sets.
-    """
+    """Refuse changes that are invalid for every record of the model, before anything is read."""
     keys = {column.field for column in schema.primary_key}
     automatic = {field.name: field for field in schema.time_fields}
     for name in changes:

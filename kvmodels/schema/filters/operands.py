@@ -71,10 +71,7 @@ def known_field(schema: ModelSchema, name: str) -> str:
 
 
 def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
-    """Return the parts of a keyword.
-
-    Raises UnknownFieldError if it does not begin with a known name, UnknownLookupError if no lookup follows the name.
-    """
+    """Return the parts of a keyword."""
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
     field, _, last = keyword.rpartition("__")
@@ -170,10 +167,7 @@ def _by_query(schema: ModelSchema, field: str, lookup: str) -> str:
 
 
 def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = None) -> str | None:
-    """Return the field that an unknown name probably means, by its alias or by a similar spelling.
-
-    ``known`` holds the candidate names; by default those of the fields.
-    """
+    """Return the field that an unknown name probably means, by its alias or by a similar spelling."""
     aliased = constructor_of(schema.model).aliases.get(name)
     if aliased is not None:
         return aliased
@@ -213,10 +207,7 @@ _CONTAINERS = (list, tuple, set, frozenset)
 
 
 def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
-    """Return the values of a primary key in the form that callers pass: the value, or a tuple if it is composite.
-
-    Raises InvalidValueError if it is not a tuple of the right length, or a field cannot hold its value.
-    """
+    """Return the values of a primary key in the form that callers pass: the value, or a tuple if it is composite."""
     columns = schema.primary_key
     if len(columns) == 1:
         return (_converted(schema, columns[0].field, columns[0], key),)
@@ -238,10 +229,7 @@ def takes_as_given(codec: ColumnCodec) -> bool:
 
 
 def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the value in the form of the column: a str is parsed (to a UUID, a date), then folded.
-
-    Raises InvalidValueError if the column cannot hold it, such as None.
-    """
+    """Return the value in the form of the column: a str is parsed (to a UUID, a date), then folded."""
     converted = _converted(schema, source.name, source, value)
     if source.normalise is not None:
         converted = _normalised(schema, source, converted, source.codec.pack)
@@ -249,11 +237,7 @@ def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
-    """Return the values of a list, without duplicates of a packed part; with ``nulls`` one value may be None.
-
-    ``written`` is the lookup as written after the name of the field. Raises InvalidValueError if the operand is not a
-    list, or the column cannot hold a value.
-    """
+    """Return the values of a list, without duplicates of a packed part; with ``nulls`` one value may be None."""
     given = listed(schema, source.name, written, operand)
     held = (None if value is None and nulls else value_of(schema, source, value) for value in given)
     pack, distinct = source.codec.pack, dict[bytes | None, Any]()
@@ -292,10 +276,7 @@ def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[Any, Any, str]:
-    """Return the two ends of a range, and which of them are included.
-
-    Raises InvalidValueError unless there are two values that the column can hold.
-    """
+    """Return the two ends of a range, and which of them are included."""
     # A keyword has (low, high), both included, like Django's range; User.age.between() adds its bounds.
     ends = tuple(operand) if _is_sequence(operand) else ()
     if len(ends) == 2:
@@ -316,10 +297,7 @@ def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
 
 
 def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple[Any, ...]:
-    """Return the operand of ``in`` and similar lookups as a tuple; ``written`` as in ``values_of``.
-
-    Raises InvalidValueError for a str or a mapping, and for anything that is not iterable.
-    """
+    """Return the operand of ``in`` and similar lookups as a tuple; ``written`` as in ``values_of``."""
     if not is_list_of_values(operand):
         hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
         raise _wrong(schema, field, operand, "this lookup takes a list of values", hint)
@@ -347,10 +325,7 @@ def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
 
 
 def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the operand of a comparison with a whole multi-value field, with each element folded if the field is.
-
-    Raises InvalidValueError for a single value or a list in place of a set, which would never be equal.
-    """
+    """Return the operand of a comparison with a whole multi-value field, with each element folded if the field is."""
     kinds = container_kinds(schema.model, source.name)
     if not isinstance(value, kinds):
         name = _keyword(source.name)

@@ -72,12 +72,7 @@ _TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "uli
 
 
 def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
-    """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they contradict each other.
-
-    Raises UnknownFieldError, with the nearest name, for an unknown field; UnknownLookupError for a lookup that does not
-    exist or that the field does not support; InvalidValueError, with the field, for an operand that the field cannot
-    hold.
-    """
+    """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they contradict each other."""
     plain = None if expressions else _plain(schema, keywords)
     return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)]) if plain is None else plain
 
