@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -49,6 +50,9 @@ WITH_SESSIONS = transaction_models.MODELS
 LONGEST_LINE = 500
 
 MANY_OPERATIONS = {"max-txn-ops": str(ETCD_OPERATIONS)}
+
+SIMPLE_MARKS = r"(not )?\w+( and (not )?\w+)*"
+"""An argument of `-m` that is a list of marks to have or not to have."""
 
 OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES, *ETCD_NAMES}
 """Parameters that mean another engine than the one in memory."""
@@ -170,16 +174,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     others = [*over_connect, *server_suites.etcd_of(module, test)]
     if servers or others:
         runs = [pytest.param(None, id="here"), *in_test_servers(*servers), *others]
-        metafunc.parametrize("_server_stores", runs, indirect=True)
+        metafunc.parametrize("_server_stores", _asked_for(metafunc.config, runs), indirect=True)
+
+
+def _asked_for(config: pytest.Config, runs: list[Any]) -> list[Any]:
+    """Return the runs without those that `-m` deselects.
+
+    Otherwise each process of a test run would make 16,000 tests to drop them.
+    """
+    marks: str = config.option.markexpr
+    terms = set(marks.split(" and ")) if re.fullmatch(SIMPLE_MARKS, marks) else set[str]()
+    return [run for run in runs if not any(f"not {mark.name}" in terms for mark in run.marks)]
 
 
 def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object], in_the_soak: bool) -> None:
     """Add a fixture to a test, with one value for each run; the second one may be left to the soak."""
     (first, value), (second, other) = runs.items()
     marks = [pytest.mark.soak] if in_the_soak else []
-    metafunc.parametrize(
-        fixture, [pytest.param(value, id=first), pytest.param(other, id=second, marks=marks)], indirect=True
-    )
+    both = [pytest.param(value, id=first), pytest.param(other, id=second, marks=marks)]
+    metafunc.parametrize(fixture, _asked_for(metafunc.config, both), indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
