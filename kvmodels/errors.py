@@ -325,7 +325,8 @@ class RetriesExhaustedError(ConcurrencyError):
     code = "KV402"
     attributes = ("attempts", "elapsed_s", "failed_checks")
     default_hint = (
-        "The keys are contended: try again later, raise RetryPolicy(attempts=, deadline_s=), or spread the load."
+        "The keys are contended: try again later, raise RetryPolicy(attempts=, deadline_s=), or spread the load. If a "
+        "hook or the function of mutate() writes this record itself, change the object that it gets instead."
     )
     attempts: int
     elapsed_s: float

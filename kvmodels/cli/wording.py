@@ -20,6 +20,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("in a program that declares the model of this collection", "-d module:object, with a database that declares it"),
     ("db.apply()", "kvmodels apply"),
     ("db.build_indexes()", "kvmodels apply"),
+    ("db.load(file)", "kvmodels load FILE --into-used"),
     (
         "Open it with change_log=, the seconds for which it is kept.",
         "A program switches it on: Database(url, change_log=3600).",

@@ -55,6 +55,7 @@ def test_a_whole_store_moves_by_dump_by_copy_and_by_backup(shop, run, url):
         refused = run(*[target if word == url else word for word in way[-1]])
         assert refused.exit_code == 3
         assert "empty store" in refused.stderr
+        assert "kvmodels load FILE --into-used" in refused.stderr
 
 
 def test_some_models_and_the_lines_of_deno_are_loaded_into_a_store_in_use(shop, run):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels import AsyncDatabase, ClosedError, Database, KvModelsError
+from kvmodels import AsyncDatabase, ClosedError, Database, KvModelsError, open_async_kv, open_kv
 from tests.robustness.models import MODELS, Member, ada, refused, require_readable
 
 BOB: dict[str, Any] = {"id": 2, "email": "bob@x.org", "color": "blue"}
@@ -72,6 +72,26 @@ def test_a_closed_database_refuses_every_verb_and_another_handle_goes_on(url, ve
         refused(lambda: VERBS[verb](db), ClosedError)
         assert other[Member].count() == 1
         assert other.check().ok
+
+
+def test_a_closed_store_is_not_entered_again_as_a_file_is_not(url):
+    with Database(url, models=MODELS) as db:
+        pass
+    refused(db.__enter__, ClosedError)
+    with open_kv(url) as kv:
+        pass
+    refused(kv.__enter__, ClosedError)
+
+
+async def test_a_closed_asynchronous_store_is_not_entered_again(url):
+    async with AsyncDatabase(url, models=MODELS) as db:
+        pass
+    with pytest.raises(ClosedError):
+        await db.__aenter__()
+    async with open_async_kv(url) as kv:
+        pass
+    with pytest.raises(ClosedError):
+        await kv.__aenter__()
 
 
 def test_an_iteration_that_was_begun_ends_with_a_closed_error_when_the_store_is_closed():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels import AsyncDatabase, Database, InvalidValueError
+from kvmodels import AsyncDatabase, Database, InvalidValueError, RetriesExhaustedError, RetryPolicy
 from tests.zoo import Account, Animal
 
 
@@ -70,3 +70,11 @@ def test_an_object_of_another_class_that_is_stored_is_still_told_to_use_its_own_
     with Database("memory://", models=[Account]) as db, pytest.raises(InvalidValueError) as caught:
         db[Account].save(ANIMAL)  # type: ignore[arg-type]
     assert "belongs to another repository" in str(caught.value.hint)
+
+
+def test_a_function_that_writes_its_own_record_is_named_as_a_cause_of_the_conflicts():
+    with Database("memory://", models=[Account], retry=RetryPolicy(attempts=3)) as db:
+        accounts = db[Account]
+        accounts.create(id=1, note="old")
+        with pytest.raises(RetriesExhaustedError, match="change the object that it gets instead"):
+            accounts.mutate(1, lambda account: accounts.patch(1, note=account.note + "!") and None)

@@ -936,6 +936,7 @@ class AsyncDatabase:
         # async only
         await self._open()
         # end async only
+        self._engine.now_ms()  # raises if the engine was closed
         return self
 
     async def __aexit__(

@@ -704,6 +704,7 @@ class AsyncKv(AsyncKvReading):
         # async only
         await self.open()
         # end async only
+        (await engine_of(self._opening)).now_ms()  # raises if the engine was closed
         return self
 
     async def __aexit__(

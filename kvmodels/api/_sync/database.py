@@ -917,6 +917,7 @@ class Database:
         key_value.Kv(self._opening, self._core.form).close()  # closes the store, which closing ``db.kv`` does not do
 
     def __enter__(self) -> Self:
+        self._engine.now_ms()  # raises if the engine was closed
         return self
 
     def __exit__(

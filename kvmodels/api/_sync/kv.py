@@ -686,6 +686,7 @@ class Kv(KvReading):
         close_store(self._opening)
 
     def __enter__(self) -> Self:
+        engine_of(self._opening).now_ms()  # raises if the engine was closed
         return self
 
     def __exit__(

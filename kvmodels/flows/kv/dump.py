@@ -227,7 +227,7 @@ class Loading:
             raise EngineError(
                 "a dump can be loaded into an empty store only",
                 reason="the store holds other keys",
-                hint="Load into a new store.",
+                hint="Load into a new store. db.load(file) loads a dump into a store that is in use.",
             )
         self._before = value["before"] if cut_off else value
         yield from self._mark(header)
