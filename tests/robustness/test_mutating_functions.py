@@ -76,5 +76,9 @@ def test_a_function_that_writes_its_own_record_is_named_as_a_cause_of_the_confli
     with Database("memory://", models=[Account], retry=RetryPolicy(attempts=3)) as db:
         accounts = db[Account]
         accounts.create(id=1, note="old")
+
+        def change(account: Account) -> None:
+            accounts.patch(1, note=account.note + "!")
+
         with pytest.raises(RetriesExhaustedError, match="change the object that it gets instead"):
-            accounts.mutate(1, lambda account: accounts.patch(1, note=account.note + "!") and None)
+            accounts.mutate(1, change)

@@ -1,4 +1,7 @@
-"""Hints for the properties and computed fields of a class, which look like fields and are not stored."""
+"""Hints for the properties and computed fields of a class, which look like fields and are not stored.
+
+Rules of this module: pure; it is asked only for a name that is not a field, and never evaluates a property.
+"""
 
 from __future__ import annotations
 
