@@ -37,7 +37,7 @@ class EngineClock:
     def __init__(self, source: Callable[[], int] | None = None, high_water: int = 0) -> None:
         self.source = system_clock_ms if source is None else source
         self.high_water = high_water
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler that interrupts a reading would wait for it forever
 
     @property
     def is_of_the_system(self) -> bool:
