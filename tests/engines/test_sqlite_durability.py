@@ -20,9 +20,10 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.file_engine import FileOptions
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.file import APPLICATION_ID, FORMAT, SqliteOptions
+from kvmodels.engines.sqlite.file import APPLICATION_ID, FORMAT
 from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.engines.url import open_engine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
@@ -103,7 +104,7 @@ def test_the_counter_is_raised_by_the_first_operation_that_is_applied_and_only_b
 def numbers_of_two_processes(path: Path) -> list[bytes]:
     """The versionstamps of two stores that have both opened the file before either writes; one clock is slow."""
     SqliteEngine(path, clock=lambda: 1_000).close()
-    options = SqliteOptions("commit", lambda: 9_000, False, 5.0, 60.0, False, 0.05, None)
+    options = FileOptions("commit", lambda: 9_000, False, 5.0, 60.0, False, 0.05, None)
     stores = [
         SqliteStore(str(path), "url", options),
         SqliteStore(str(path), "url", options._replace(clock=lambda: 5_000)),

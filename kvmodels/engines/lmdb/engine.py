@@ -26,9 +26,8 @@ from kvmodels.core.operations import (
     Row,
     to_versionstamp,
 )
-from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
+from kvmodels.engines.contract import Capabilities
 from kvmodels.engines.lmdb import rows as lmdb_rows
-from kvmodels.engines.lmdb.environment import LmdbOptions
 from kvmodels.engines.lmdb.file import Databases, OpenEnvironment, data_file
 from kvmodels.engines.lmdb.rows import Transaction
 from kvmodels.engines.lmdb.store import LmdbStore
@@ -37,6 +36,7 @@ from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import (
     BEFORE_ALL_TIME,
     FileEngine,
+    FileOptions,
     FileSnapshot,
     SnapshotHandle,
     attach,
@@ -144,7 +144,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
         change_log: float | timedelta | None = None,
         map_size: int = DEFAULT_MAP_SIZE,
     ) -> None:
-        options = LmdbOptions(
+        options = FileOptions(
             durability=durability,
             clock=clock,
             readonly=readonly,
@@ -177,69 +177,6 @@ class LmdbEngine(FileEngine[LmdbStore]):
             files=(os.path.join(store.path, "data.mdb"),),
         )
 
-    def read(
-        self,
-        ranges: Sequence[ReadRange],
-        guard: Guard | None = None,
-        *,
-        include_expired: bool = False,
-        follow: Follow | None = None,
-    ) -> ReadResult | GuardFailed:
-        """Read all ranges in one snapshot, or say that the guard does not hold in it."""
-        store = self._store
-        if store is not None and len(ranges) == 1:
-            key, end, limit, _, _ = ranges[0]
-            if end is None and limit is None and key and store.closed_reason is None:
-                found = store.point(key, guard, follow)
-                if found is not None:
-                    return found
-        store = self.check_open()
-        return store.reading(
-            lambda opened: _read(opened, store, ranges, guard, include_expired=include_expired, follow=follow)
-        )
-
-    def read_at_once(
-        self,
-        ranges: Sequence[ReadRange],
-        guard: Guard | None = None,
-        *,
-        include_expired: bool = False,
-        follow: Follow | None = None,
-    ) -> ReadResult | GuardFailed | None:
-        """Read in this thread if that takes no waiting; None if it has to be done with ``read``.
-
-        Readers of LMDB wait for nobody, unless the map is being made larger. Raises ClosedError.
-        """
-        store = self.check_open()
-        if not is_small(ranges):
-            return None
-        small = None if follow is None else bounded(follow)
-        try:
-            if len(ranges) == 1:
-                key, end, limit, _, _ = ranges[0]
-                if end is None and limit is None and key:
-                    found = store.point(key, guard, small)
-                    if found is not None:
-                        return found
-            return store.reading_at_once(
-                lambda opened: _read(opened, store, ranges, guard, small, include_expired=include_expired)
-            )
-        except NotSmallError:
-            return None
-
-    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        """Say how many rows ``read`` would give for each range, in one snapshot."""
-        store = self.check_open()
-        return store.reading(lambda opened: _count(opened, store, ranges, guard))
-
-    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Count in this thread if that takes no waiting and is soon done, else return None. Raises ClosedError."""
-        store = self.check_open()
-        try:
-            return store.reading_at_once(lambda opened: _count(opened, store, ranges, guard, SMALL_COUNT))
-        except NotSmallError:
-            return None
-
     def snapshot_at_once(self) -> LmdbSnapshot | None:
         """Pin the present state in this thread if that takes no waiting, else return None. Raises ClosedError."""
         store = self.check_open()
@@ -252,11 +189,6 @@ class LmdbEngine(FileEngine[LmdbStore]):
         store = self.check_open()
         return store.reading(lambda opened: LmdbSnapshot(self, store, opened.environment.begin(), opened.databases))
 
-    def changes(self, one: ReadRange, after: bytes) -> Changes:
-        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range)."""
-        store = self.check_open()
-        return store.reading(lambda opened: _changes(opened, store, one, after))
-
     def backup(self, path: str) -> None:
         """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile."""
         store = self.check_open()
@@ -264,51 +196,54 @@ class LmdbEngine(FileEngine[LmdbStore]):
         with self.snapshot() as state:
             copy_snapshot(state, path, self._url, mode, self.now_ms())
 
-
-def _read(
-    opened: OpenEnvironment,
-    store: LmdbStore,
-    ranges: Sequence[ReadRange],
-    guard: Guard | None,
-    follow: Follow | None,
-    *,
-    include_expired: bool,
-) -> ReadResult | GuardFailed:
-    with opened.environment.begin() as transaction:
-        state = store.state_in(transaction)
-        now = BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), state.clock)
-        rows = lmdb_rows.read_ranges(transaction, opened.databases, ranges, now, guard=guard, follow=follow)
-        if isinstance(rows, GuardFailed):
-            return rows
-        return ReadResult(rows[0], rows[1], to_versionstamp(state.version))
-
-
-def _count(
-    opened: OpenEnvironment, store: LmdbStore, ranges: Sequence[ReadRange], guard: Guard | None, most: int | None = None
-) -> Counted | GuardFailed:
-    with opened.environment.begin() as transaction:
-        state = store.state_in(transaction)
-        now = max(store.clock.now_ms(), state.clock)
-        if guard is not None:
-            rows = lmdb_rows.read_ranges(transaction, opened.databases, (), now, guard=guard)
+    def _read(
+        self,
+        reader: OpenEnvironment,
+        store: LmdbStore,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None,
+        follow: Follow | None,
+        *,
+        all_time: bool,
+    ) -> ReadResult | GuardFailed:
+        with reader.environment.begin() as transaction:
+            state = store.state_in(transaction)
+            now = BEFORE_ALL_TIME if all_time else max(store.clock.now_ms(), state.clock)
+            rows = lmdb_rows.read_ranges(transaction, reader.databases, ranges, now, guard=guard, follow=follow)
             if isinstance(rows, GuardFailed):
                 return rows
-        numbers = lmdb_rows.count_ranges(transaction, opened.databases, ranges, now, most=most)
-        return Counted(numbers, to_versionstamp(state.version))
+            return ReadResult(rows[0], rows[1], to_versionstamp(state.version))
 
+    def _count(
+        self,
+        reader: OpenEnvironment,
+        store: LmdbStore,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None,
+        most: int | None = None,
+    ) -> Counted | GuardFailed:
+        with reader.environment.begin() as transaction:
+            state = store.state_in(transaction)
+            now = max(store.clock.now_ms(), state.clock)
+            if guard is not None:
+                rows = lmdb_rows.read_ranges(transaction, reader.databases, (), now, guard=guard)
+                if isinstance(rows, GuardFailed):
+                    return rows
+            numbers = lmdb_rows.count_ranges(transaction, reader.databases, ranges, now, most=most)
+            return Counted(numbers, to_versionstamp(state.version))
 
-def _changes(opened: OpenEnvironment, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:
-    with opened.environment.begin() as transaction:
-        state = store.state_in(transaction)
-        require_reached(after, to_versionstamp(state.version))
-        if not state.retention_ms:
-            raise without_change_log(store.url)
-        since = int.from_bytes(after[:8], "big")
-        if since < state.floor:
-            raise resume_expired(store.url, after, to_versionstamp(state.floor))
-        now = max(store.clock.now_ms(), state.clock)
-        changes, last = lmdb_rows.changes_in(transaction, opened.databases, one, since, now)
-        return Changes(changes, to_versionstamp(state.version if last is None else last))
+    def _changes(self, reader: OpenEnvironment, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:
+        with reader.environment.begin() as transaction:
+            state = store.state_in(transaction)
+            require_reached(after, to_versionstamp(state.version))
+            if not state.retention_ms:
+                raise without_change_log(store.url)
+            since = int.from_bytes(after[:8], "big")
+            if since < state.floor:
+                raise resume_expired(store.url, after, to_versionstamp(state.floor))
+            now = max(store.clock.now_ms(), state.clock)
+            changes, last = lmdb_rows.changes_in(transaction, reader.databases, one, since, now)
+            return Changes(changes, to_versionstamp(state.version if last is None else last))
 
 
 def _require_map_size(map_size: int) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import lmdb
 
@@ -24,11 +23,10 @@ from kvmodels.engines.lmdb import file as lmdb_file
 from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, OpenEnvironment, Settings, State, translated
 from kvmodels.engines.lmdb.lock import WriterLock
 from kvmodels.engines.lmdb.rows import ZEROS, Transaction, unpacked
-from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, replaced
-from kvmodels.engines.shared.file_engine import PinnedSnapshot, expire_snapshots
+from kvmodels.engines.shared.file_engine import FileOptions, FileStore
 from kvmodels.engines.shared.waiting import Backoff
-from kvmodels.errors import ClosedError, DecodeError, KvModelsError, StorageFullError
+from kvmodels.errors import DecodeError, KvModelsError, StorageFullError
 
 T = TypeVar("T")
 
@@ -51,38 +49,11 @@ def with_room(environment: lmdb.Environment, work: Callable[[lmdb.Environment], 
             environment.set_mapsize(0)
 
 
-class LmdbOptions(NamedTuple):
-    """Options that all handles of one folder must agree on."""
+class LmdbEnvironment(FileStore[OpenEnvironment]):
+    """The folder of a store, the environment in it, and its readers."""
 
-    durability: str
-    clock: Callable[[], int] | None
-    readonly: bool
-    busy_timeout: float
-    snapshot_max_age: float
-    allow_network_fs: bool
-    poll_interval: float
-    change_log: int | None
-    map_size: int
-
-
-class LmdbEnvironment:
-    """The folder of a store, the environment in it, its readers, and its snapshots.
-
-    Attributes:
-        write_lock: held by the thread that writes, and by who opens or resizes the environment.
-        closed_reason: why nothing can be done any more; None while the store is open.
-    """
-
-    def __init__(self, path: str, url: str, options: LmdbOptions) -> None:
-        self.path = path
-        self.url = url
-        self.options = options
-        self.clock = EngineClock(options.clock)
-        self.readonly = options.readonly
-        self.identity: FileIdentity | None = None
-        self.write_lock = threading.Lock()
-        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
-        self.closed_reason: str | None = None
+    def __init__(self, path: str, url: str, options: FileOptions) -> None:
+        super().__init__(path, url, options, lmdb.Error)
         self._gate = threading.Lock()
         self._opened: OpenEnvironment | None = None
         self._map_size = options.map_size
@@ -90,14 +61,6 @@ class LmdbEnvironment:
         self._writes_reserved = False
         # The threads that read at this moment. Single steps of the interpreter, so that reading takes no lock.
         self._reading: dict[int, bool] = {}
-
-    def backoff(self) -> Backoff:
-        """A new deadline for one call."""
-        return Backoff(self.options.busy_timeout, self.translated)
-
-    def no_wait(self) -> Backoff:
-        """Return a backoff that does not wait, for background work."""
-        return Backoff(0, self.translated)
 
     def translated(self, error: Exception) -> KvModelsError:
         """The error of this library for an error of LMDB."""
@@ -140,11 +103,17 @@ class LmdbEnvironment:
         finally:
             self._reading.pop(thread, None)
 
-    def point(self, key: bytes, guard: Guard | None = None, follow: Follow | None = None) -> ReadResult | None:
+    def point(
+        self,
+        key: bytes,
+        guard: Guard | None,
+        follow: Follow | None,
+        all_time: bool,  # noqa: ARG002 - a row with a deadline is read in the other way
+    ) -> ReadResult | None:
         """The row of one key, and single ones behind it, if that takes neither waiting nor a look at the clock.
 
-        The same as ``reading`` and ``rows.py`` do in more steps; a lookup is little more than this. None: it is to be
-        read in the other way, because of a deadline, a guard that does not hold, or whatever else is not as usual.
+        The same as ``reading`` and ``rows.py`` do in more steps; a lookup is little more than this. None also for a
+        deadline, a guard that does not hold, or whatever else is not as usual.
         """
         thread = get_ident()
         try:
@@ -275,19 +244,7 @@ class LmdbEnvironment:
         while any(thread != own for thread in list(self._reading)):
             time.sleep(DRAIN_PAUSE_S)
 
-    def expire_snapshots(self, now: int | None) -> None:
-        """End the snapshots that are too old (None: all), so that a forgotten one does not make the file grow."""
-        expire_snapshots(self.snapshots, now)
-
     # Closing and forks
-
-    def closed_error(self) -> ClosedError:
-        """Return the error of a call on a closed store."""
-        return ClosedError("this store is closed", url=self.url, reason=self.closed_reason)
-
-    def refuse_calls(self, reason: str) -> None:
-        """Have every call from here on raise ClosedError, with the first reason that was given."""
-        self.closed_reason = self.closed_reason or reason
 
     def before_fork(self) -> None:
         """Wait for running calls, close the environment, and hold the locks until the fork is over.

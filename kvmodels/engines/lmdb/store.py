@@ -13,20 +13,18 @@ from typing import NamedTuple, TypeVar
 
 import lmdb
 
-from kvmodels._support.turns import Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, Row, to_versionstamp
-from kvmodels.engines.contract import CommitWaiter
 from kvmodels.engines.lmdb import file as lmdb_file
 from kvmodels.engines.lmdb import rows as lmdb_rows
-from kvmodels.engines.lmdb.environment import LmdbEnvironment, LmdbOptions
+from kvmodels.engines.lmdb.environment import LmdbEnvironment
 from kvmodels.engines.lmdb.file import Databases, OpenEnvironment, State, write_state
 from kvmodels.engines.lmdb.rows import Transaction
-from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
+from kvmodels.engines.shared.background import DueRemovals, LogState
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate
-from kvmodels.engines.shared.file_checks import read_only, refuse_network_place
-from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
-from kvmodels.engines.shared.waiting import Backoff, SharedBackoff
+from kvmodels.engines.shared.file_checks import refuse_network_place
+from kvmodels.engines.shared.group_commit import Group
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import CommitUnknownError
 
 
@@ -136,19 +134,6 @@ T = TypeVar("T")
 class LmdbStore(LmdbEnvironment):
     """The state of one folder that its handles share."""
 
-    def __init__(self, path: str, url: str, options: LmdbOptions) -> None:
-        super().__init__(path, url, options)
-        self.handles = 0
-        self.commits = GroupCommitter(self._carry_out, lmdb.Error)
-        self._backoff_of_many = SharedBackoff(self.backoff)
-        self.background = StoreBackground(self)
-        self.turns = Turns()
-
-    @property
-    def poll_interval(self) -> float | None:
-        """Seconds between two looks for commits of other processes."""
-        return self.options.poll_interval
-
     def open(self) -> None:
         """Recognise or make the store, and raise its counter; called once, by the first handle."""
         if not self.options.allow_network_fs:
@@ -201,15 +186,10 @@ class LmdbStore(LmdbEnvironment):
 
     # Writing
 
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
         """Carry out an operation, with those of other threads that wait for the file at the same time."""
         self._require_writable()
         return self.commits.commit(write, self.backoff())
-
-    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> Member:
-        """Have an operation carried out by the next caller of ``commits.lead``."""
-        self._require_writable()
-        return self.commits.submit(write, self._backoff_of_many.get(), waiter)
 
     def sweep(self, limit: int, backoff: Backoff) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
@@ -247,10 +227,6 @@ class LmdbStore(LmdbEnvironment):
 
     def _carry_out(self, group: Group) -> None:
         self._write(group.run, group.backoff, group)
-
-    def _require_writable(self) -> None:
-        if self.readonly:
-            raise read_only(self.url, asked_for=self.options.readonly)
 
     def _write(self, work: Callable[[LmdbTransaction], T], backoff: Backoff, group: Group | None = None) -> T:
         """Do ``work`` in a write transaction, again if the map must be made larger; ``group`` learns of the commit."""

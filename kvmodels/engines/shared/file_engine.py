@@ -11,15 +11,18 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import (
     AtomicWrite,
+    Changes,
     Committed,
     Conflict,
     Counted,
     Follow,
+    Guard,
+    GuardFailed,
     ReadRange,
     ReadResult,
     Removal,
@@ -29,9 +32,10 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import SMALL_COUNT, CommitWaiter, NotSmallError, QueuedCommit, bounded, is_small
 from kvmodels.engines.shared.background import BackgroundStore, StoreBackground, require_sweep_limit
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.file_checks import FileIdentity, replaced, unusable
+from kvmodels.engines.shared.file_checks import FileIdentity, read_only, replaced, unusable
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter
 from kvmodels.engines.shared.registry import SharedStore, StoreHandle, StoreRegistry, require_same_options
-from kvmodels.engines.shared.waiting import Backoff, wait_for
+from kvmodels.engines.shared.waiting import Backoff, SharedBackoff, wait_for
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, SnapshotExpiredError, SnapshotLostError
 from kvmodels.limits import Limits
 
@@ -39,6 +43,7 @@ BEFORE_ALL_TIME = -(1 << 63)
 """The time to pass where expired rows are wanted: no deadline lies before it."""
 
 ReaderT = TypeVar("ReaderT")
+T = TypeVar("T")
 
 
 class PinnedSnapshot(Protocol):
@@ -226,62 +231,126 @@ SYNCED_DURABILITIES = ("commit", "relaxed")
 ZERO_ALLOWED = frozenset({"busy_timeout"})
 
 
-class FileStore(SharedStore, BackgroundStore, Protocol):
-    """The state of one file that its handles share."""
+class FileOptions(NamedTuple):
+    """Options that all handles of one file must agree on; ``map_size`` belongs to LMDB alone."""
 
-    path: str
-    turns: Turns
-    background: StoreBackground
-    closed_reason: str | None
-    identity: FileIdentity | None
+    durability: str
+    clock: Callable[[], int] | None
+    readonly: bool
+    busy_timeout: float
+    snapshot_max_age: float
+    allow_network_fs: bool
+    poll_interval: float
+    change_log: int | None
+    map_size: int = 0
+
+
+class FileStore(SharedStore, BackgroundStore, ABC, Generic[ReaderT]):
+    """The state of one file that its handles share; ``ReaderT`` is what its calls read with.
+
+    Attributes:
+        write_lock: held by the thread that writes, and by who opens or closes the file.
+        closed_reason: why nothing can be done any more; None while the store is open.
+    """
+
+    def __init__(self, path: str, url: str, options: FileOptions, fatal: type[Exception]) -> None:
+        self.path = path
+        self.url = url
+        self.options = options
+        self.handles = 0
+        self.clock = EngineClock(options.clock)
+        self.readonly = options.readonly
+        self.identity: FileIdentity | None = None
+        self.write_lock = threading.Lock()
+        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
+        self.closed_reason: str | None = None
+        self.commits = GroupCommitter(self._carry_out, fatal)
+        self.background, self.turns = StoreBackground(self), Turns()
+        self._backoff_of_many = SharedBackoff(self.backoff)
 
     @property
-    def options(self) -> Any:
-        """A named tuple: what all handles of one file must agree on."""
-        ...
-
-    def present_identity(self) -> FileIdentity | None:
-        """The identity of the file that the path holds now."""
-        ...
+    def poll_interval(self) -> float | None:
+        """Seconds between two looks for commits of other processes; None when no other process can commit."""
+        return self.options.poll_interval
 
     def backoff(self) -> Backoff:
         """A new deadline for one call."""
-        ...
+        return Backoff(self.options.busy_timeout, self.translated)
 
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        """One write transaction."""
-        ...
+    def no_wait(self) -> Backoff:
+        """Return a backoff that does not wait, for background work."""
+        return Backoff(0, self.translated)
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
-        """Have an operation carried out by the next caller of ``member.committer.lead``."""
-        ...
+        """Have an operation carried out by the next caller of ``commits.lead``."""
+        self._require_writable()
+        return self.commits.submit(write, self._backoff_of_many.get(), waiter)
 
-    def reserve_writes(self, backoff: Backoff) -> bool:
-        """Keep other processes from writing until the next commit; false if they may not write anyway."""
-        ...
-
-    def release_writes(self) -> None:
-        """Let other processes write again."""
-        ...
-
-    def translated(self, error: Exception) -> KvModelsError:
-        """The error of this library for one of the storage library."""
-        ...
+    def expire_snapshots(self, now: int | None) -> None:
+        """End the snapshots that are too old (None: all), so that a forgotten one releases the file."""
+        expire_snapshots(self.snapshots, now)
 
     def closed_error(self) -> ClosedError:
         """Return the error of a call on a closed store."""
-        ...
+        return ClosedError("this store is closed", url=self.url, reason=self.closed_reason)
 
-    def close(self) -> None:
-        """Wait for running calls and release everything."""
-        ...
+    def refuse_calls(self, reason: str) -> None:
+        """Have every call from here on raise ClosedError, with the first reason that was given."""
+        self.closed_reason = self.closed_reason or reason
+
+    def _require_writable(self) -> None:
+        if self.readonly:
+            raise read_only(self.url, asked_for=self.options.readonly)
+
+    @abstractmethod
+    def present_identity(self) -> FileIdentity | None:
+        """The identity of the file that the path holds now."""
+
+    @abstractmethod
+    def translated(self, error: Exception) -> KvModelsError:
+        """The error of this library for one of the storage library."""
+
+    @abstractmethod
+    def reading(self, work: Callable[[ReaderT], T]) -> T:
+        """Do ``work`` with what reads, again while the file is busy."""
+
+    @abstractmethod
+    def reading_at_once(self, work: Callable[[ReaderT], T]) -> T | None:
+        """Do ``work`` if that takes no waiting, else return None; it may have been begun then."""
+
+    @abstractmethod
+    def point(self, key: bytes, guard: Guard | None, follow: Follow | None, all_time: bool) -> ReadResult | None:
+        """Read one key, and single ones that follow, without waiting; None: read it with ``reading``.
+
+        ``all_time``: expired rows are read too.
+        """
+
+    @abstractmethod
+    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
+        """Carry out an operation, with those of other threads that wait for the file at the same time."""
+
+    @abstractmethod
+    def reserve_writes(self, backoff: Backoff) -> bool:
+        """Keep other processes from writing until the next commit; false if they may not write anyway."""
+
+    @abstractmethod
+    def release_writes(self) -> None:
+        """Let other processes write again; idempotent."""
+
+    @abstractmethod
+    def close(self, reason: str = "closed") -> None:
+        """Wait for running calls and release everything; nothing can be done with the store afterwards."""
+
+    @abstractmethod
+    def _carry_out(self, group: Group) -> None:
+        """Carry out a group of operations in one write transaction."""
 
 
-StoreT = TypeVar("StoreT", bound=FileStore)
+StoreT = TypeVar("StoreT", bound="FileStore[Any]")
 
 
-class FileEngine(StoreHandle[StoreT]):
-    """One handle of a store in a file."""
+class FileEngine(StoreHandle[StoreT], ABC):
+    """One handle of a store in a file; a class for one library says how to read with what its store gives."""
 
     __slots__ = ("_registry",)
 
@@ -292,6 +361,73 @@ class FileEngine(StoreHandle[StoreT]):
     def now_ms(self) -> int:
         """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
         return self.check_open().clock.now_ms()
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it."""
+        store = self._store
+        if store is not None and len(ranges) == 1 and store.closed_reason is None:
+            key, end, limit, _, _ = ranges[0]
+            if end is None and limit is None:
+                found = store.point(key, guard, follow, include_expired)
+                if found is not None:
+                    return found
+        store = self.check_open()
+        return store.reading(lambda reader: self._read(reader, store, ranges, guard, follow, all_time=include_expired))
+
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """Read in this thread if that takes no waiting; None if it has to be done with ``read``.
+
+        Readers wait for no writer. What they may wait for is a file that is opened, closed or made larger, a connection
+        that must be opened first, and the one connection of a private database in memory.
+        """
+        store = self.check_open()
+        if not is_small(ranges):
+            return None
+        small = None if follow is None else bounded(follow)
+        try:
+            if len(ranges) == 1:
+                key, end, limit, _, _ = ranges[0]
+                if end is None and limit is None:
+                    found = store.point(key, guard, small, include_expired)
+                    if found is not None:
+                        return found
+            return store.reading_at_once(
+                lambda reader: self._read(reader, store, ranges, guard, small, all_time=include_expired)
+            )
+        except NotSmallError:
+            return None
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot."""
+        store = self.check_open()
+        return store.reading(lambda reader: self._count(reader, store, ranges, guard))
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """Count in this thread if that takes no waiting and is soon done, else return None. Raises ClosedError."""
+        store = self.check_open()
+        try:
+            return store.reading_at_once(lambda reader: self._count(reader, store, ranges, guard, SMALL_COUNT))
+        except NotSmallError:
+            return None
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range)."""
+        store = self.check_open()
+        return store.reading(lambda reader: self._changes(reader, store, one, after))
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """Apply the operation whole, or report which checks failed. O(log n) per check and mutation, one fsync."""
@@ -352,6 +488,26 @@ class FileEngine(StoreHandle[StoreT]):
         if store.closed_reason is not None:
             raise store.closed_error()
         return store
+
+    @abstractmethod
+    def _read(
+        self,
+        reader: Any,
+        store: StoreT,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None,
+        follow: Follow | None,
+        *,
+        all_time: bool,
+    ) -> ReadResult | GuardFailed: ...
+
+    @abstractmethod
+    def _count(
+        self, reader: Any, store: StoreT, ranges: Sequence[ReadRange], guard: Guard | None, most: int | None = None
+    ) -> Counted | GuardFailed: ...
+
+    @abstractmethod
+    def _changes(self, reader: Any, store: StoreT, one: ReadRange, after: bytes) -> Changes: ...
 
     def _present_stamp(self) -> bytes:
         return to_versionstamp(self.check_open().present_version())

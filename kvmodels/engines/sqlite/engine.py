@@ -31,17 +31,17 @@ from kvmodels.core.operations import (
     Removal,
     to_versionstamp,
 )
-from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
+from kvmodels.engines.contract import Capabilities
 from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import canonical_path
-from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.shared.file_engine import FileEngine, FileOptions, attach, require_sensible
 from kvmodels.engines.shared.registry import StoreRegistry
 from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite import log as sqlite_log
 from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, new_backup
-from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS, MEMORY_PATH, Connection, SqliteOptions, connect_memory
+from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS, MEMORY_PATH, Connection, connect_memory
 from kvmodels.engines.sqlite.readers import SqliteSnapshot, SqliteTurnReader
 from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.limits import Limits, Traits
@@ -109,7 +109,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         poll_interval: float = 0.05,
         change_log: float | timedelta | None = None,
     ) -> None:
-        options = SqliteOptions(
+        options = FileOptions(
             durability=durability,
             clock=clock,
             readonly=readonly,
@@ -137,30 +137,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
             files=() if given == PRIVATE_MEMORY else (store.path, f"{store.path}-wal"),
         )
 
-    def read(
-        self,
-        ranges: Sequence[ReadRange],
-        guard: Guard | None = None,
-        *,
-        include_expired: bool = False,
-        follow: Follow | None = None,
-    ) -> ReadResult | GuardFailed:
-        """Read all ranges in one snapshot, or say that the guard does not hold in it."""
-        store = self._store
-        if store is not None and len(ranges) == 1 and store.closed_reason is None:
-            start, end, limit, _, _ = ranges[0]
-            if end is None and limit is None:
-                try:
-                    found = _point(store, start, guard, follow, None if include_expired else store.clock)
-                except sqlite3.Error:
-                    found = None  # read again below, where it may be waited for
-                if found is not None:
-                    return found
-        store = self.check_open()
-        return store.reading(
-            lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)
-        )
-
     def remove(self, removal: Removal) -> Committed | Conflict:
         """Remove a key and what follows from its row, which is read in the transaction of the commit."""
         return self.check_open().commit(removal)
@@ -180,52 +156,9 @@ class SqliteEngine(FileEngine[SqliteStore]):
         except sqlite3.Error:
             return None
 
-    def read_at_once(
-        self,
-        ranges: Sequence[ReadRange],
-        guard: Guard | None = None,
-        *,
-        include_expired: bool = False,
-        follow: Follow | None = None,
-    ) -> ReadResult | GuardFailed | None:
-        """Read in this thread if that takes no waiting; None if it has to be done with ``read``.
-
-        Readers of a log wait for no writer. What they may wait for is a file that another process opens or closes, a
-        connection that must be opened first, and the one connection of a private database in memory.
-        """
-        store = self.check_open()
-        if not is_small(ranges):
-            return None
-        small = None if follow is None else bounded(follow)
-        try:
-            if len(ranges) == 1:
-                start, end, limit, _, _ = ranges[0]
-                if end is None and limit is None:
-                    found = _point(store, start, guard, small, None if include_expired else store.clock)
-                    if found is not None:
-                        return found
-            return store.reading_at_once(
-                lambda connection: _read(connection, store, ranges, guard, small, include_expired=include_expired)
-            )
-        except (NotSmallError, sqlite3.Error):
-            return None
-
     def turn_reader(self) -> SqliteTurnReader:
         """Return a reader of single rows for one turn of an event loop. Raises ClosedError."""
         return SqliteTurnReader(self.check_open())
-
-    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        """Say how many rows ``read`` would give for each range, in one snapshot."""
-        store = self.check_open()
-        return store.reading(lambda connection: _count(connection, store, ranges, guard))
-
-    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Count in this thread if that takes no waiting and is soon done, else return None. Raises ClosedError."""
-        store = self.check_open()
-        try:
-            return store.reading_at_once(lambda connection: _count(connection, store, ranges, guard, SMALL_COUNT))
-        except NotSmallError:
-            return None
 
     def snapshot(self) -> SqliteSnapshot:
         """Pin the present state, with the deadlines as of now.
@@ -272,9 +205,8 @@ class SqliteEngine(FileEngine[SqliteStore]):
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:
         """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range)."""
-        store = self.check_open()
-        store.raise_counter()
-        return store.reading(lambda connection: _changes(connection, store, one, after))
+        self.check_open().raise_counter()
+        return super().changes(one, after)
 
     def writer_pragmas(self) -> dict[str, int | str]:
         """Return the settings of the writing connection by name; for tests and for support."""
@@ -289,29 +221,67 @@ class SqliteEngine(FileEngine[SqliteStore]):
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
         new_backup(path, self._url, mode, lambda target: store.reading(_copy_into(target)))
 
+    def _read(
+        self,
+        reader: Connection,
+        store: SqliteStore,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None,
+        follow: Follow | None,
+        *,
+        all_time: bool,
+    ) -> ReadResult | GuardFailed:
+        if len(ranges) == 1:
+            start, end, limit, _, _ = ranges[0]
+            clock = None if all_time else store.clock
+            if end is None and limit is None:
+                if guard is not None:
+                    result = statements.read_guarded_point(reader, start, guard, follow, clock)
+                    if result is not None:
+                        return result
+                elif follow is None:
+                    return statements.read_point(reader, start, clock)
+        reader.execute("BEGIN")
+        version, high_water = statements.pinned_state(reader)
+        now = statements.BEFORE_ALL_TIME if all_time else max(store.clock.now_ms(), high_water)
+        found = statements.read_ranges(reader, ranges, now, guard, follow)
+        if isinstance(found, GuardFailed):
+            return found
+        return ReadResult(found[0], found[1], to_versionstamp(version))
 
-def _point(
-    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
-) -> ReadResult | None:
-    """Read one key, and the key that follows from it, by an idle connection of a file; None: read it with ``reading``.
-
-    What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it. It waits
-    for nothing. What SQLite raises is raised as it is: the caller reads again with backoff, and is told what is wrong.
-    """
-    if store.path == MEMORY_PATH:
-        return None
-    try:
-        connection = store.idle.get_nowait()
-    except Empty:
-        return None
-    try:
-        connection.in_call = True
+    def _count(
+        self,
+        reader: Connection,
+        store: SqliteStore,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None,
+        most: int | None = None,
+    ) -> Counted | GuardFailed:
+        indexed = not store.readonly
+        if indexed and len(ranges) == 1 and ranges[0].end is not None and ranges[0].limit is None:
+            return sqlite_counts.count_together(reader, ranges[0], guard, store.clock, most)
+        reader.execute("BEGIN")
+        version, high_water = statements.pinned_state(reader)
+        now = max(store.clock.now_ms(), high_water)
         if guard is not None:
-            return statements.read_guarded_point(connection, key, guard, follow, clock)
-        return None if follow is not None else statements.read_point(connection, key, clock)
-    finally:
-        connection.in_call = False
-        store.give_back(connection)
+            found = statements.read_ranges(reader, (), now, guard)
+            if isinstance(found, GuardFailed):
+                return found
+        numbers = sqlite_counts.count_ranges(reader, ranges, now, indexed=indexed, most=most)
+        return Counted(numbers, to_versionstamp(version))
+
+    def _changes(self, reader: Connection, store: SqliteStore, one: ReadRange, after: bytes) -> Changes:
+        reader.execute("BEGIN")
+        version, high_water = statements.pinned_state(reader)
+        require_reached(after, to_versionstamp(version))
+        log = sqlite_log.log_state(reader)
+        if log is None:
+            raise without_change_log(store.url)
+        since = int.from_bytes(after[:8], "big")
+        if since < log.floor:
+            raise resume_expired(store.url, after, to_versionstamp(log.floor))
+        changes, last = sqlite_log.changes_in(reader, one, since, max(store.clock.now_ms(), high_water))
+        return Changes(changes, to_versionstamp(version if last is None else last))
 
 
 def _row_at_key(
@@ -365,55 +335,6 @@ def _plain_row(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) ->
     return key, value, encoding, version, expire_at
 
 
-def _read(
-    connection: Connection,
-    store: SqliteStore,
-    ranges: Sequence[ReadRange],
-    guard: Guard | None,
-    follow: Follow | None,
-    *,
-    include_expired: bool,
-) -> ReadResult | GuardFailed:
-    if len(ranges) == 1:
-        start, end, limit, _, _ = ranges[0]
-        clock = None if include_expired else store.clock
-        if end is None and limit is None:
-            if guard is not None:
-                result = statements.read_guarded_point(connection, start, guard, follow, clock)
-                if result is not None:
-                    return result
-            elif follow is None:
-                return statements.read_point(connection, start, clock)
-    connection.execute("BEGIN")
-    version, high_water = statements.pinned_state(connection)
-    now = statements.BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), high_water)
-    found = statements.read_ranges(connection, ranges, now, guard, follow)
-    if isinstance(found, GuardFailed):
-        return found
-    return ReadResult(found[0], found[1], to_versionstamp(version))
-
-
-def _count(
-    connection: Connection,
-    store: SqliteStore,
-    ranges: Sequence[ReadRange],
-    guard: Guard | None,
-    most: int | None = None,
-) -> Counted | GuardFailed:
-    indexed = not store.readonly
-    if indexed and len(ranges) == 1 and ranges[0].end is not None and ranges[0].limit is None:
-        return sqlite_counts.count_together(connection, ranges[0], guard, store.clock, most)
-    connection.execute("BEGIN")
-    version, high_water = statements.pinned_state(connection)
-    now = max(store.clock.now_ms(), high_water)
-    if guard is not None:
-        found = statements.read_ranges(connection, (), now, guard)
-        if isinstance(found, GuardFailed):
-            return found
-    numbers = sqlite_counts.count_ranges(connection, ranges, now, indexed=indexed, most=most)
-    return Counted(numbers, to_versionstamp(version))
-
-
 def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:
     def copy(connection: Connection) -> None:
         # The snapshot is pinned first: the backup itself would wait for a busy file without an end.
@@ -424,21 +345,7 @@ def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:
     return copy
 
 
-def _changes(connection: Connection, store: SqliteStore, one: ReadRange, after: bytes) -> Changes:
-    connection.execute("BEGIN")
-    version, high_water = statements.pinned_state(connection)
-    require_reached(after, to_versionstamp(version))
-    log = sqlite_log.log_state(connection)
-    if log is None:
-        raise without_change_log(store.url)
-    since = int.from_bytes(after[:8], "big")
-    if since < log.floor:
-        raise resume_expired(store.url, after, to_versionstamp(log.floor))
-    changes, last = sqlite_log.changes_in(connection, one, since, max(store.clock.now_ms(), high_water))
-    return Changes(changes, to_versionstamp(version if last is None else last))
-
-
-def _attach(given: str, url: str, options: SqliteOptions) -> SqliteStore:
+def _attach(given: str, url: str, options: FileOptions) -> SqliteStore:
     """A new store, or the one that this process has open on the same file."""
     path = MEMORY_PATH if given == PRIVATE_MEMORY else canonical_path(given, url)
 

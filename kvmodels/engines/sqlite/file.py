@@ -135,19 +135,6 @@ REPORTED_PRAGMAS = ("synchronous", "journal_mode", "application_id", "user_versi
 MEMORY_PATH = ""
 
 
-class SqliteOptions(NamedTuple):
-    """Options that all handles of one file must agree on."""
-
-    durability: str
-    clock: Callable[[], int] | None
-    readonly: bool
-    busy_timeout: float
-    snapshot_max_age: float
-    allow_network_fs: bool
-    poll_interval: float
-    change_log: int | None
-
-
 APPLICATION_ID = 0x6B764D31
 """``kvM1``: tells our files from those of other applications."""
 
