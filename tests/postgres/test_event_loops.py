@@ -23,8 +23,11 @@ from kvmodels.core.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
+    SuffixFollow,
     point,
+    row_of,
 )
+from kvmodels.engines.contract import SMALL_READ
 from kvmodels.engines.postgres.commits import CallAnswer
 from kvmodels.engines.postgres.connection import Call
 from kvmodels.engines.postgres.engine import PostgresEngine
@@ -366,6 +369,49 @@ async def test_keys_of_one_turn_share_a_statement_and_commits_that_wait_share_a_
     assert len({one.versionstamp for one in outcomes if isinstance(one, Committed)}) == TASKS
     assert requests.calls(b"commit_1") == 1
     assert number(engine, b"n") == TASKS
+
+
+async def test_pages_of_one_turn_share_a_statement(engine: PostgresEngine, proxy: Proxy):
+    form = engine.native()
+    puts = [put(b"%b%02d" % (kind, at), b"%d" % at) for kind in (b"e", b"r", b"s") for at in range(SMALL_READ // 2)]
+    await form.commit(write(*puts))
+    half = ReadRange(b"e", b"f", SMALL_READ // 2)
+    await form.read([half], follow=SuffixFollow(b"r", 1))  # opens a connection
+
+    async def values(pages: list[tuple[ReadRange, SuffixFollow]]) -> tuple[list[list[bytes]], int]:
+        proxy.plan = requests = Requests()
+        found = await asyncio.gather(*(form.read([page], follow=follow) for page, follow in pages))
+        got = [
+            [row_of(row).key for part in one.followed for row in part] for one in found if isinstance(one, ReadResult)
+        ]
+        return got, requests.calls(b"read_1")
+
+    few, follow, other = ReadRange(b"e01", b"e03", 9), SuffixFollow(b"r", 1), SuffixFollow(b"s", 1)
+    assert await values([(few, follow)] * 8) == ([[b"r01", b"r02"]] * 8, 1)
+    assert await values([(few, follow), (few, other)]) == ([[b"r01", b"r02"], [b"s01", b"s02"]], 2)
+    assert (await values([(half, follow)] * 2))[1] == 1
+    assert (await values([(half, follow)] * 2 + [(few, follow)]))[1] == 2
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_pages_whose_answer_is_lost_are_read_again(engine: PostgresEngine, proxy: Proxy, *, cancelled: bool):
+    form = engine.native()
+    await form.commit(write(*(put(b"%b%d" % (kind, at)) for kind in (b"e", b"r") for at in range(4))))
+    page, follow = ReadRange(b"e", b"f", 9), SuffixFollow(b"r", 1)
+    await form.read([page], follow=follow)  # opens a connection
+    proxy.plan = Requests(read=["lose_answer"])
+    tasks = [asyncio.create_task(form.read([page], follow=follow)) for _ in range(4)]
+    await asyncio.sleep(0)
+    if cancelled:
+        tasks[0].cancel()
+    found = await asyncio.gather(*tasks[1:])
+    assert [len(one.ranges[0]) for one in found if isinstance(one, ReadResult)] == [4] * 3
+    assert len(proxy.lost) == 1
+    if cancelled:
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+    else:
+        assert isinstance(await tasks[0], ReadResult)
 
 
 async def test_reads_that_share_a_transaction_with_one_that_fails_are_answered(engine: PostgresEngine, proxy: Proxy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import psycopg
@@ -65,6 +66,39 @@ def test_a_record_that_is_absent_has_no_row(engine: PostgresEngine):
     found = engine.read([ReadRange(b"e", b"f", 9)], follow=RECORDS)
     assert isinstance(found, ReadResult)
     assert [len(part) for part in found.followed] == [1, 1, 0]
+
+
+PAGES = [
+    ReadRange(b"e", b"f", 2),
+    ReadRange(b"e", b"f", 9),
+    ReadRange(b"e", b"e3", 9, reverse=True),
+    ReadRange(b"g", b"h", 9),
+    ReadRange(b"e", b"f", 0),
+    ReadRange(b"e2", b"f", 9, reverse=True),
+]
+
+
+@pytest.mark.parametrize("include_expired", [False, True])
+async def test_pages_of_one_turn_of_an_event_loop_are_what_each_is_alone(
+    engine: PostgresEngine, *, include_expired: bool
+):
+    stamp = fill(engine)
+    # Entries of another index, whose keys are longer.
+    commit(engine, put(b"ix1", b""), put(b"ix2", b""), put(b"ix9", b""))
+    reads = [(page, RECORDS) for page in PAGES] + [(ReadRange(b"i", b"j", 9), SuffixFollow(b"r", 2))]
+    alone = [records(engine.read([page], follow=follow, include_expired=include_expired)) for page, follow in reads]
+    assert alone[-1][0] == [b"ix1", b"ix2", b"ix9"]
+    form = engine.native()
+    try:
+        for guard in (None, Guard(b"r1", stamp)):
+            together = await asyncio.gather(
+                *(form.read([page], guard, follow=follow, include_expired=include_expired) for page, follow in reads)
+            )
+            assert [records(found) for found in together] == alone
+        refused = await asyncio.gather(*(form.read([page], Guard(b"r1", None), follow=RECORDS) for page in PAGES))
+        assert refused == [GuardFailed(stamp)] * len(PAGES)
+    finally:
+        await form.aclose()
 
 
 def test_a_page_tells_its_state_and_obeys_its_guard(engine: PostgresEngine):

@@ -43,9 +43,13 @@ NEVER: Final = -2
 
 _NOT_FOLLOWED: Final = -2
 
+_GUARD_FAILED: Final = -2
+"""The part of the row that says so."""
+
 _NONE: Final = int8(NONE)
 _NO_FOLLOW: Final = (int8(0), byteas(()), int8s(()), byteas(()), int8s(()))
 _REVERSE, _KEYS_ONLY, _POINT = 1, 2, 4
+_PLAIN: Final = NoFollow()
 
 _READ: Final = "SELECT part, k, v, e, s, d FROM {schema}.read_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
 _COUNT: Final = "SELECT part, s, d FROM {schema}.count_1(%b, %b, %b, %b, %b, %b, %b)"
@@ -101,6 +105,10 @@ class ReadAnswer(NamedTuple):
     unfollowed: bool
 
 
+SharedAnswer = tuple[StateSeen, list[ReadResult] | GuardFailed]
+"""The state of a call for several callers, and the result of each."""
+
+
 def version_of(versionstamp: bytes | None) -> int:
     """Return the version to compare a row's with; ``NEVER`` for a versionstamp that no row can have."""
     if versionstamp is None:
@@ -142,6 +150,41 @@ def _pushed_follow(ranges: Sequence[ReadRange], follow: Follow | None) -> tuple[
     return None
 
 
+def _read_call(
+    texts: Statements,
+    ranges: Sequence[ReadRange],
+    times: Times,
+    *,
+    guard: Guard | None,
+    hiding: bool,
+    follow: tuple[bytes, ...],
+) -> Call:
+    """Return the call of a read; ``follow``: the parameters of a follow-up read."""
+    shapes = [_POINT if one.end is None else one.reverse * _REVERSE + one.keys_only * _KEYS_ONLY for one in ranges]
+    parameters = (
+        byteas([one.start for one in ranges]),
+        byteas([one.end for one in ranges]),
+        _limits(ranges),
+        int8s(shapes),
+        *_guard(guard),
+        int8(times.given),
+        int8(times.mark),
+        TRUE if hiding else FALSE,
+        *follow,
+    )
+    return Call(texts.read, parameters, is_small(ranges))
+
+
+def _state_of(answer: list[tuple[Any, ...]]) -> tuple[StateSeen, GuardFailed | None]:
+    """Return the state of the rows of a read, and the failure of its guard."""
+    _, _, _, _, version, present = answer[0]
+    state = StateSeen(version, present)
+    if len(answer) > 1 and answer[1][0] == _GUARD_FAILED:
+        seen = answer[1][4]
+        return state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen))
+    return state, None
+
+
 def read_once(
     texts: Statements,
     ranges: Sequence[ReadRange],
@@ -153,25 +196,11 @@ def read_once(
 ) -> Calls[ReadAnswer]:
     """Read ranges, and what follows if the server can carry that out, in one call."""
     pushed = _pushed_follow(ranges, follow)
-    shapes = [_POINT if one.end is None else one.reverse * _REVERSE + one.keys_only * _KEYS_ONLY for one in ranges]
-    parameters = (
-        byteas([one.start for one in ranges]),
-        byteas([one.end for one in ranges]),
-        _limits(ranges),
-        int8s(shapes),
-        *_guard(guard),
-        int8(times.given),
-        int8(times.mark),
-        TRUE if hiding else FALSE,
-        *(pushed or _NO_FOLLOW),
-    )
-    answer = yield Call(texts.read, parameters, is_small(ranges))
-    _, _, _, _, version, present = answer[0]
-    state = StateSeen(version, present)
-    if len(answer) > 1 and answer[1][0] == -2:
-        seen = answer[1][4]
-        return ReadAnswer(state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen)), unfollowed=False)
-    stamp = to_versionstamp(version)
+    answer = yield _read_call(texts, ranges, times, guard=guard, hiding=hiding, follow=pushed or _NO_FOLLOW)
+    state, failed = _state_of(answer)
+    if failed is not None:
+        return ReadAnswer(state, failed, unfollowed=False)
+    stamp = to_versionstamp(state.version)
     if pushed is not None and isinstance(follow, SuffixFollow):
         return ReadAnswer(state, ReadResult(*_followed_rows(answer[1:], follow), stamp), unfollowed=False)
     if pushed is not None and isinstance(follow, MultiRangeFollow):
@@ -236,6 +265,48 @@ def _rows_of_ranges(answer: list[tuple[Any, ...]], follow: MultiRangeFollow) -> 
             record = Row(prefix + key[starts[part] :], value, encoding, to_versionstamp(version), expire_at)
             behind.append([record])
     return entries, behind
+
+
+def read_keys(
+    texts: Statements, ranges: Sequence[ReadRange], times: Times, *, guard: Guard | None, hiding: bool, plain: bool
+) -> Calls[SharedAnswer]:
+    """Read keys for as many callers in one call."""
+    follow = _PLAIN if plain else None
+    state, found, _ = yield from read_once(texts, ranges, times, guard=guard, follow=follow, hiding=hiding)
+    if isinstance(found, GuardFailed):
+        return state, found
+    return state, [ReadResult([rows], [], found.versionstamp) for rows in found.ranges]
+
+
+def read_pages(
+    texts: Statements,
+    ranges: Sequence[ReadRange],
+    follows: Sequence[SuffixFollow],
+    times: Times,
+    *,
+    guard: Guard | None,
+    hiding: bool,
+) -> Calls[SharedAnswer]:
+    """Read ranges of entries, each with the rows behind them, for as many callers in one call.
+
+    The ranges have an end and a limit, and the rows behind all of them have keys of one prefix.
+    """
+    if len(ranges) == 1:  # which the server reads faster than several
+        state, found, _ = yield from read_once(texts, ranges, times, guard=guard, follow=follows[0], hiding=hiding)
+        return state, found if isinstance(found, GuardFailed) else [found]
+    together = MultiRangeFollow(follows[0].prefix, tuple([one.start for one in follows]), SMALL_READ)
+    pushed = _pushed_follow(ranges, together)
+    assert pushed is not None
+    answer = yield _read_call(texts, ranges, times, guard=guard, hiding=hiding, follow=pushed)
+    state, failed = _state_of(answer)
+    if failed is not None:
+        return state, failed
+    parts = [list[tuple[Any, ...]]() for _ in ranges]
+    for row in answer[1:]:
+        part: int = row[0]
+        parts[part].append(row)
+    stamp = to_versionstamp(state.version)
+    return state, [ReadResult(*_followed_rows(rows, one), stamp) for rows, one in zip(parts, follows, strict=True)]
 
 
 def read_and_follow(

@@ -26,9 +26,11 @@ from kvmodels.core.operations import (
     NoFollow,
     ReadRange,
     ReadResult,
+    SuffixFollow,
     point,
     to_versionstamp,
 )
+from kvmodels.engines.contract import is_small
 from kvmodels.engines.postgres import errors
 from kvmodels.engines.postgres.connection import Call, last_answer
 from kvmodels.engines.postgres.native.commits import LoopCommits
@@ -110,7 +112,9 @@ class PostgresAsyncEngine:
         hiding = not include_expired
         plain = isinstance(follow, NoFollow)
         if is_one_key(ranges, None if plain else follow):
-            return await self._reads.read_key(ranges[0].start, guard, hiding=hiding, plain=plain)
+            return await self._reads.read_key(ranges[0], guard, hiding=hiding, plain=plain)
+        if isinstance(follow, SuffixFollow) and len(ranges) == 1 and ranges[0].end is not None and is_small(ranges):
+            return await self._reads.read_page(ranges[0], follow, guard, hiding=hiding)
         state, found = await self._reads.run(
             lambda: read_and_follow(store.texts, ranges, store.times(), guard=guard, follow=follow, hiding=hiding)
         )
