@@ -208,7 +208,7 @@ def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path)
     for thread in threads:
         thread.start()
     snapshot = engine.snapshot()
-    for _ in range(20):
+    for _ in range(8):
         child = os.fork()
         if child == 0:
             os._exit(0)
