@@ -105,15 +105,7 @@ class ReservedParts(Mapping[str, str]):
 class DatabaseCore:
     """The declarations of one database handle, and the flows of its life cycle.
 
-    Args:
-        models: the model classes, one for each collection.
-        retry: the retry policy of every write.
-        readonly: do not list collections and do not build anything.
-        must_be_current: fail to open while an index is not ready.
-        codec: packs records, entries and internal rows.
-        new_token: generates the tokens of writes; injected by tests, like the next two.
-        monotonic: the clock for deadlines of writes, in seconds.
-        uniform: the random source for pauses.
+    ``new_token``, ``monotonic`` (seconds) and ``uniform`` are injected by tests.
     """
 
     def __init__(
@@ -167,11 +159,7 @@ class DatabaseCore:
         self.schemas[schema.collection] = schema
 
     def schema_for(self, model: type[Any]) -> ModelSchema:
-        """Return the schema of the collection that a registered model is stored in.
-
-        Raises:
-            InvalidArgumentError: the model was not given to the database.
-        """
+        """Return the schema of the collection that a registered model is stored in."""
         schema = self._declared_as(model)
         if schema is None and isinstance(cast("object", model), type):
             schema = self._declared_as(root_of(model))
@@ -189,11 +177,7 @@ class DatabaseCore:
         return next((schema for schema in self.schemas.values() if schema.model is model), None)
 
     def view_for(self, model: type[Any]) -> ModelSchema:
-        """Return the schema for writing and querying objects of a registered model.
-
-        Raises:
-            InvalidArgumentError: the model was not given to the database.
-        """
+        """Return the schema for writing and querying objects of a registered model."""
         known = self._views.get(model) if isinstance(cast("object", model), type) else None
         if known is not None:
             return known
@@ -208,11 +192,7 @@ class DatabaseCore:
 
     @property
     def context(self) -> Context:
-        """The context of the flows.
-
-        Raises:
-            ClosedError: the database is not open yet.
-        """
+        """The context of the flows."""
         if self._context is None:
             raise self.not_open()
         return self._context
@@ -226,12 +206,7 @@ class DatabaseCore:
     def open(self, engine: Engine, release_writes: Callable[[Engine], object] | None = None) -> Flow[None]:
         """Bring the store in line with the declarations; see ``flows/evolution/header.py``.
 
-        Args:
-            engine: the opened engine.
-            release_writes: releases a reservation of writes in the world of the facade; None makes no reservations.
-
-        Raises:
-            UnsupportedError: the engine does not store the values of the codec; nothing was written.
+        ``release_writes`` releases a reservation of writes in the world of the facade; None makes no reservations.
         """
         capabilities = engine.capabilities
         _require_storable(self.form.codec, capabilities.traits, engine.url)

@@ -48,13 +48,7 @@ _MESSAGES: Final = """
 
 
 class DenoFileReader:
-    """Reads the file of a Deno program; use it in a ``with`` statement.
-
-    Raises:
-        InvalidArgumentError: the argument is not a path.
-        UnsupportedError: the package of the codec v8 is not installed, or the tables have an unknown version.
-        EngineError: the file cannot be opened; ForeignFileError: it is not a file of Deno KV.
-    """
+    """Reads the file of a Deno program; use it in a ``with`` statement."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._form = store_format("v8")
@@ -80,11 +74,7 @@ class DenoFileReader:
             raise
 
     def read(self) -> list[str]:
-        """Return the next lines, about 1 MiB; an empty list at the end.
-
-        Raises:
-            DecodeError: a row cannot be read; InvalidValueError: JSON cannot hold a value. Both name the key.
-        """
+        """Return the next lines, about 1 MiB; an empty list at the end."""
         lines: list[str] = []
         size = 0
         try:

@@ -25,12 +25,7 @@ LONGEST_LINE: Final = 1 << 28
 
 
 class DumpWriter:
-    """Writes a dump to a new path or to a file object; leaving its ``with`` block removes an unfinished file.
-
-    Raises:
-        EngineError: the path cannot be created, or already exists.
-        InvalidArgumentError: the argument is neither a path nor a file object.
-    """
+    """Writes a dump to a new path or to a file object; leaving its ``with`` block removes an unfinished file."""
 
     def __init__(self, target: DumpFile) -> None:
         self._path = _path_of(target, "write")
@@ -63,12 +58,7 @@ class DumpWriter:
 
 
 class DumpReader:
-    """Reads a dump from a path or a file object; use it in a ``with`` statement.
-
-    Raises:
-        EngineError: the path cannot be opened.
-        InvalidArgumentError: the argument is neither a path nor a file object.
-    """
+    """Reads a dump from a path or a file object; use it in a ``with`` statement."""
 
     def __init__(self, source: DumpFile) -> None:
         self._path = _path_of(source, "readline")
@@ -81,11 +71,7 @@ class DumpReader:
         self._lines = 0
 
     def read(self) -> list[str | bytes]:
-        """Return the next lines, about 1 MiB; an empty list at the end.
-
-        Raises:
-            DecodeError: a line is longer than any line of a dump, or is not text.
-        """
+        """Return the next lines, about 1 MiB; an empty list at the end."""
         lines: list[str | bytes] = []
         size = 0
         while size < CHUNK_BYTES:
@@ -147,12 +133,7 @@ def _open(path: str, mode: str) -> IO[Any]:
 
 
 def backup_path(form: StoreFormat, path: object) -> str:
-    """Return the path of a backup as text.
-
-    Raises:
-        UnsupportedError: the store is a confined part of another one, and the file would contain all of it.
-        InvalidArgumentError: the argument is not a path.
-    """
+    """Return the path of a backup as text."""
     if form.root:
         raise UnsupportedError(
             "a part of a store cannot be backed up separately",

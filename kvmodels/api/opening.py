@@ -47,10 +47,6 @@ def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> 
     """Return the format of a store with a named codec: ``"msgpack"``, or ``"v8"``, the format of Deno KV.
 
     ``reserved`` maps first key parts that raw writes may not use to their owners; it is read at every write.
-
-    Raises:
-        InvalidArgumentError: there is no codec with this name.
-        UnsupportedError: the package that the codec needs is not installed.
     """
     make = _CODECS.get(codec) if isinstance(cast("object", codec), str) else None
     if make is None:
@@ -133,11 +129,7 @@ class Opening:
         readonly: bool = False,
         **engine_options: Any,
     ) -> Opening:
-        """Return an opening of the store at a URL, with the arguments of ``open_kv``.
-
-        Raises:
-            InvalidArgumentError: ``limits`` is not a ``Limits`` object; ``open`` raises every other error.
-        """
+        """Return an opening of the store at a URL, with the arguments of ``open_kv``."""
         _require_limits(limits)
 
         def make() -> Engine:
@@ -155,12 +147,7 @@ class Opening:
         return opening
 
     def open(self) -> Engine:
-        """Open the engine, or return the open one; blocks while another thread opens it.
-
-        Raises:
-            ClosedError: the opening was closed before it was opened.
-            EngineError, InvalidArgumentError: the engine cannot be opened.
-        """
+        """Open the engine, or return the open one; blocks while another thread opens it."""
         engine = self.engine  # set once, and kept after closing
         if engine is not None:
             return engine

@@ -91,12 +91,7 @@ class Scope(Generic[X]):
         self._owner = owner
 
     def current(self) -> OpenTransaction[X] | None:
-        """Return the transaction whose block called this code, or None if its owner has no open transaction.
-
-        Raises:
-            TransactionSuspendedError: the owner has an open transaction in a function that is not on the call stack.
-            ClosedError: the block had joined a transaction that has ended, which can happen with a generator.
-        """
+        """Return the transaction whose block called this code, or None if its owner has no open transaction."""
         entered = _open.get()
         if not entered:
             return None

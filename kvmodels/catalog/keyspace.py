@@ -176,10 +176,7 @@ def bulk_key(resume_id: str) -> bytes:
 
 
 def bulk_prefix(resume_id: str, run: str, kind: str) -> bytes:
-    """Return the common prefix of the rows of one run of a bulk write.
-
-    ``kind`` is ``"key"``, ``"failed"`` or ``"item"``.
-    """
+    """Return the common prefix of the rows of one run of a bulk write."""
     return encode_key((RESERVED, "bulk", resume_id, run, kind))
 
 

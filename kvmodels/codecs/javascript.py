@@ -32,11 +32,7 @@ def is_safe_integral(number: float) -> bool:
 
 
 def milliseconds_of(value: datetime) -> float:
-    """Return the milliseconds since the epoch, with microseconds as a fraction, which JavaScript truncates.
-
-    Raises InvalidValueError without a timezone, outside the years 1 to 9999 in UTC, or if a double cannot hold the
-    microseconds (outside 1691 to 2248).
-    """
+    """Return the milliseconds since the epoch, with microseconds as a fraction, which JavaScript truncates."""
     if value.utcoffset() is None:
         raise InvalidValueError(
             "a datetime without a timezone cannot be a JavaScript Date",

@@ -173,10 +173,7 @@ def unpack(data: bytes, ext_hook: Callable[[int, bytes], Any]) -> Any:
 
 
 def require_complete(data: bytes) -> None:
-    """Refuse headers that declare more than the data contains, before the decoder reserves memory for 1,024 levels.
-
-    Only for long data, where the check is a small part of the decoding; short data cannot declare much.
-    """
+    """Refuse headers that declare more than the data contains, before the decoder reserves memory for 1,024 levels."""
     unpacker = Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
     try:

@@ -377,11 +377,7 @@ U64_MODULUS: Final = 1 << 64
 
 
 def combine(mutation: Arithmetic | Apply, stored: Row | None) -> tuple[bytes, int]:
-    """Return the result of a sum, min, max or other function as bytes, and their encoding.
-
-    Raises InvalidValueError if the operand or the stored value is not an unsigned 64-bit integer, and any exception of
-    the function.
-    """
+    """Return the result of a sum, min, max or other function as bytes, and their encoding."""
     if isinstance(mutation, Apply):
         return mutation.function(None if stored is None else (stored.value, stored.encoding))
     return _combine_integers(mutation, stored), U64_ENCODING

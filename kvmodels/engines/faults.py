@@ -122,20 +122,12 @@ class FaultEngine:
         include_expired: bool = False,
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed:
-        """Read from the inner engine, unless the plan says otherwise.
-
-        Raises:
-            EngineError: the fault ``refuse``; and what the inner engine raises.
-        """
+        """Read from the inner engine, unless the plan says otherwise."""
         self._before_read(ranges)
         return self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        """Count in the inner engine, unless the plan for reads says otherwise.
-
-        Raises:
-            EngineError: the fault ``refuse``; and what the inner engine raises.
-        """
+        """Count in the inner engine, unless the plan for reads says otherwise."""
         self._before_read(ranges)
         return self.inner.count(ranges, guard)
 

@@ -50,10 +50,7 @@ class CascadedRecord(NamedTuple):
 
 
 class CascadeFound(NamedTuple):
-    """All records that change with some removals, and the entries by which they were found.
-
-    ``guards`` has the keys of the guards of all removed targets.
-    """
+    """All records that change with some removals, and the entries by which they were found."""
 
     records: Sequence[CascadedRecord]
     guards: Sequence[bytes]

@@ -140,10 +140,7 @@ def compile_in_full(
     max_key_bytes: int,
     listed: Mapping[tuple[bytes, bytes], Misfit] = NONE_LISTED,
 ) -> CompiledWrite | NeedRows | Violation:
-    """``compile_write`` for every kind of index and change; other arguments, errors and result are its own.
-
-    ``listed``: see ``ReferenceChecks``.
-    """
+    """``compile_write`` for every kind of index and change; other arguments, errors and result are its own."""
     changes = list(changes)
     while True:
         fold = _Fold(rows, codec, now_ms, max_key_bytes, listed)

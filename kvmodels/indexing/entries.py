@@ -263,10 +263,7 @@ def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: _Sto
 
 
 def same_included(codec: ValueCodec, index: LiveIndex, old: Document, new: Document) -> bool:
-    """Return whether the entries of two documents hold the same fields with the same values.
-
-    Both must store every field that the index includes. Bytes are compared, because ``True == 1`` in Python.
-    """
+    """Return whether the entries of two documents hold the same fields with the same values."""
     before, after = index.layout.included(old), index.layout.included(new)
     if before is None or after is None:
         return before is after

@@ -71,13 +71,7 @@ class EngineScript:
 
 
 class WatchedEngine(FaultEngine):
-    """An engine around another one, which follows a script.
-
-    Args:
-        inner: carries out the calls; closed with this engine.
-        script: of the test.
-        lossy: whether the script may lose answers, so that every write needs a token.
-    """
+    """An engine around another one, which follows a script; with ``lossy``, the script may lose answers."""
 
     def __init__(self, inner: Engine, script: EngineScript, *, lossy: bool) -> None:
         super().__init__(inner, plan=script.next_fault)

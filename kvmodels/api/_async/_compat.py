@@ -201,11 +201,7 @@ def is_being_cancelled() -> bool:
 
 
 def require_handler(_: Callable[[Any], object], __: Engine | None) -> None:
-    """Check that a message handler can be called from here.
-
-    Raises:
-        UnsupportedError: no event loop is running.
-    """
+    """Check that a message handler can be called from here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

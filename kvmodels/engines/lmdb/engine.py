@@ -104,18 +104,9 @@ class LmdbEngine(FileEngine[LmdbStore]):
     Args:
         path: the folder, made if it is absent; it holds ``data.mdb``, ``lock.mdb`` and ``writer.lock``.
         limits: the largest sizes, for the layers above; a key has at most 511 bytes.
-        url: what to show in messages; None for the path.
-        durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (it survives a killed
-            process; after a power loss the file is intact and the last commits may be gone).
-        clock: milliseconds since the epoch; None for the system's clock.
-        readonly: commits raise ReadOnlyError, and the store must exist. One that this user may not write is opened in
-            this way by itself; its ``lock.mdb`` must be writable all the same, because readers register there.
-        busy_timeout: seconds that any one call may wait for other processes.
+        readonly: as for ``SqliteEngine``, as all other options; ``lock.mdb`` must be writable all the same, because
+            readers register there.
         snapshot_max_age: seconds after which a snapshot expires; an open one keeps pages from being used again.
-        allow_network_fs: do not refuse network file systems; safe only while one machine opens the folder.
-        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
-        change_log: seconds or a timedelta for which changes are kept in the file, by every process that writes it;
-            0 ends it, None leaves it as the file has it.
         map_size: bytes of address space to begin with. It grows by itself, twice as large each time; snapshots that
             are open in a process at that moment expire.
 

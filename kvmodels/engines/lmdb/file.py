@@ -258,11 +258,7 @@ def open_databases(environment: lmdb.Environment, transaction: lmdb.Transaction[
 
 
 def initialise(environment: lmdb.Environment, url: str, clock: EngineClock, *, raise_counter: bool) -> Databases:
-    """Open the databases, make the store ours if it is empty, and raise its counter; one durable transaction.
-
-    ``raise_counter``: false when the same process opens the environment again, after a fork. Raises ForeignFileError,
-    UnsupportedError: as ``read_state``; nothing was written.
-    """
+    """Open the databases, make the store ours if it is empty, and raise its counter; one durable transaction."""
     with environment.begin(write=True) as transaction:
         state = read_state(transaction, url)
         databases = open_databases(environment, transaction)

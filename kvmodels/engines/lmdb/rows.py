@@ -287,10 +287,7 @@ def require_storable_keys(changes: Mapping[bytes, Row | None]) -> None:
 
 
 def write(transaction: Transaction, databases: Databases, state: State, changes: Mapping[bytes, Row | None]) -> int:
-    """Store rows and remove keys, with what leads to them.
-
-    ``changes``: the rows by key; None: the key is removed. Returns how many rows there were to remove.
-    """
+    """Store rows and remove keys, with what leads to them."""
     rows, deadlines = databases.rows, databases.deadlines
     removed = 0
     # What is overwritten is looked at only where it may have a deadline.
@@ -422,10 +419,7 @@ def count_ranges(
     *,
     most: int | None = None,
 ) -> list[int]:
-    """The live rows of each range.
-
-    ``most``: how many rows may be walked in all; None: any number. Raises NotSmallError: there are more.
-    """
+    """The live rows of each range."""
     numbers: list[int] = []
     left = most
     for one in ranges:

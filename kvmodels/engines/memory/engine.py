@@ -56,10 +56,7 @@ _last_counters: dict[str, int] = {}
 
 
 class MemorySnapshot:
-    """A state of a memory store that stays readable while others write; close it soon.
-
-    It sees the deadlines as of its opening, so that two reads of it agree.
-    """
+    """A state of a memory store that stays readable while others write; close it soon."""
 
     # On the class, for the finalizer of an object whose construction an interrupt cut short.
     _view: MemoryView | None = None

@@ -53,10 +53,7 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
         return self._forms.present(self._new_form)
 
     def close(self) -> None:
-        """Wait for running calls, then close the connections; idempotent.
-
-        Event loops that still use the engine close their own connections, and are not waited for.
-        """
+        """Wait for running calls, then close the connections; idempotent."""
         with self._idle:
             if self._closed_reason == "forked":
                 return

@@ -82,10 +82,7 @@ class BackgroundTask:
         self._stopped = False
 
     def schedule(self, seconds: float) -> bool:
-        """Have the work done in ``seconds`` at the latest; nothing after ``stop``.
-
-        Returns whether it will be done; false when no thread could be started.
-        """
+        """Have the work done in ``seconds`` at the latest; false when no thread could be started."""
         due = time.monotonic() + max(0.0, seconds)
         present = self._due
         if present is not None and present <= due:  # the common case: something is due earlier

@@ -122,10 +122,7 @@ def wait_for(
     after: bytes,
     timeout_s: float,
 ) -> bytes:
-    """Block until the present versionstamp is greater than ``after`` or the time is over; what it is then.
-
-    ``timeout_s``: seconds, 0 or more; 0 only asks.
-    """
+    """Block until the present versionstamp is greater than ``after`` or the time is over; what it is then."""
     deadline = time.monotonic() + timeout_s
     stamp = present()
     if stamp > after or timeout_s <= 0:

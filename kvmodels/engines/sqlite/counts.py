@@ -64,10 +64,7 @@ def count_together(
 def count_ranges(
     connection: sqlite3.Connection, ranges: Sequence[ReadRange], now: int, *, indexed: bool, most: int | None = None
 ) -> list[int]:
-    """The live rows of each range, in the read transaction that the caller holds.
-
-    ``most``: how many rows may be walked in all; None: any number. Raises NotSmallError: there are more.
-    """
+    """The live rows of each range, in the read transaction that the caller holds."""
     numbers: list[int] = []
     left = most
     for one in ranges:

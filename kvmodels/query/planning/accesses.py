@@ -354,11 +354,7 @@ def provided(schema: ModelSchema, access: Access) -> Directions:
 
 
 def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str] = _NOTHING) -> Directions | None:
-    """Return the common order for merging rows of several scans; None if the keys of this one do not contain it.
-
-    It begins with the requested columns, even if they have one value here, and includes the whole primary key. Every
-    column has the direction of its first use, so that the parts of the keys compare in the requested order.
-    """
+    """Return the common order for merging rows of several scans; None if the keys of this one do not contain it."""
     if access.fans_out:
         return None
     held: dict[str, bool] = {}

@@ -138,10 +138,7 @@ def _codec_of(inner: Plain) -> ColumnCodec | None:
 
 
 def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | None:
-    """Return the annotation of a field or path that a function takes, and whether the value may be None.
-
-    Returns None for an unknown name, and for a path through a list or a union of models, which has no single value.
-    """
+    """Return the annotation of a field or path that a function takes, and whether the value may be None."""
     first, *names = name.split(".")
     inner = fields.get(first)
     is_nullable = inner is not None and inner.nullable

@@ -142,10 +142,7 @@ def schema_of(model: type[Any]) -> ModelSchema:
 
 
 def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSchema:
-    """Compile a model class; call ``schema_of``, which does it once and raises the same errors.
-
-    ``shape`` is a pydantic model whose fields replace those of the class.
-    """
+    """Compile a model class; call ``schema_of``, which does it once and raises the same errors."""
     options = _options_of(model, may_be_abstract=shape is not None)
     _complete(model)
     if shape is None:  # otherwise the fields of classes that are already compiled

@@ -288,38 +288,24 @@ def check_condition(kind: str, where: Any) -> None:
 def check_fan_out(kind: str, max_fan_out: Any) -> None:
     """Refuse a maximum number of entries that is not a whole number from 1 on."""
     if max_fan_out is not None and (type(max_fan_out) is not int or max_fan_out < 1):
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}(max_fan_out={short_repr(max_fan_out)})",
-            hint=f"max_fan_out is a whole number from 1 on; {MAX_FAN_OUT} unless given.",
+        raise _invalid(
+            kind, "max_fan_out", max_fan_out, f"max_fan_out is a whole number from 1 on; {MAX_FAN_OUT} unless given."
         )
 
 
 def check_flag(kind: str, option: str, value: Any) -> bool:
     """Return an option that is True or False. Raises ModelDefinitionError for other values."""
     if value is not True and value is not False:
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}({option}={short_repr(value)})",
-            hint=f"{option} is True or False.",
-        )
+        raise _invalid(kind, option, value, f"{option} is True or False.")
     return value
 
 
 def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse invalid entry options, or two that exclude each other; return the included fields."""
     if nulls not in allowed:
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}(nulls={short_repr(nulls)})",
-            hint=f"nulls is one of {', '.join(allowed)}.",
-        )
+        raise _invalid(kind, "nulls", nulls, f"nulls is one of {', '.join(allowed)}.")
     if store not in (None, *get_args(Store)):
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}(store={short_repr(store)})",
-            hint='store is "record" or None.',
-        )
+        raise _invalid(kind, "store", store, 'store is "record" or None.')
     names = check_names(kind, "include", include)
     if names and store is not None:
         raise ModelDefinitionError(
@@ -353,16 +339,18 @@ def check_function(kind: str, key: Any, version: Any) -> None:
             "computed again.",
         )
     elif type(version) is not int or version < 1:
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}(version={short_repr(version)})",
-            hint="version is a whole number from 1 on.",
-        )
+        raise _invalid(kind, "version", version, "version is a whole number from 1 on.")
 
 
 def fold_of(key: Any) -> str | None:
     """Return the text that replaces the version of a function that never changes; None for any other function."""
     return next((name for function, name in FOLDS.items() if function is key), None)
+
+
+def _invalid(kind: str, option: str, value: object, hint: str) -> ModelDefinitionError:
+    return ModelDefinitionError(
+        "an index option has a value that it does not take", option=f"{kind}({option}={short_repr(value)})", hint=hint
+    )
 
 
 def _useless(kind: str, option: str, hint: str) -> ModelDefinitionError:

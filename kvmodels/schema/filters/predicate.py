@@ -235,10 +235,7 @@ def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
 
 
 def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
-    """Return the parts of a single-value column that satisfy all conditions on its field that have spans.
-
-    Empty if they contradict each other.
-    """
+    """Return the parts of a single-value column that satisfy all conditions on its field that have spans."""
     found = (parts_of(condition, column) for condition in conditions if has_spans(condition, column))
     return reduce(intersection, found, EVERYTHING)
 
