@@ -152,7 +152,7 @@ def test_an_answer_that_is_late_is_not_waited_for_longer_than_a_call_may_take(se
     engine = reach()
     engine._options = engine._options._replace(busy_timeout=0.3)
     gone = threading.Event()
-    server.script = lambda request, _: gone.wait(30) and None if request.path in (READ, WRITE) else None
+    server.script = lambda request, _: gone.wait(60) and None if request.path in (READ, WRITE) else None
     try:
         with pytest.raises(EngineTimeoutError):
             engine.read([point(b"k")])

@@ -126,7 +126,7 @@ def test_closing_waits_for_running_calls(open_engine):
 
     def follow(found):
         inside.set()
-        release.wait(30)
+        release.wait(60)
         return [ReadRange(b"a")]
 
     def read():
@@ -138,13 +138,13 @@ def test_closing_waits_for_running_calls(open_engine):
 
     reader, closer = threading.Thread(target=read), threading.Thread(target=close)
     reader.start()
-    inside.wait(30)
+    inside.wait(60)
     closer.start()
     closer.join(0.1)
     assert closer.is_alive()
     release.set()
     for thread in (reader, closer):
-        thread.join(30)
+        thread.join(60)
     (followed,) = [one for one in finished if one != "closed"]
     assert [[row.key for row in one] for one in followed] == [[b"a"]]
     assert "closed" in finished
@@ -173,7 +173,7 @@ def test_closing_beside_busy_threads_ends_them_with_a_typed_error(open_engine):
         time.sleep(0.01)
         engine.close()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
         assert seen == []
 
@@ -268,7 +268,7 @@ def test_review_28_ranges_beside_writers_are_never_torn(engine):
     finally:
         stop.set()
         for writer in writers:
-            writer.join(30)
+            writer.join(60)
     assert wrong == []
 
 

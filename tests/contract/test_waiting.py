@@ -37,7 +37,7 @@ def test_what_a_read_did_not_see_is_waited_for(engine):
     assert isinstance(found, ReadResult)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine.wait_for_commit, found.versionstamp, FOREVER)
-        assert commit(engine) == waiting.result(timeout=30)
+        assert commit(engine) == waiting.result(timeout=60)
 
 
 def test_the_time_can_be_over_first(engine):
@@ -83,7 +83,7 @@ def test_waiters_are_woken_wherever_a_commit_meets_them(engine, wait):
             waiting = [pool.submit(engine.wait_for_commit, stamp, FOREVER) for _ in range(5)]
             threading.Event().wait(wait)
             expected = commit(engine)
-            assert [one.result(timeout=30) for one in waiting] == [expected] * 5
+            assert [one.result(timeout=60) for one in waiting] == [expected] * 5
 
 
 def test_closing_ends_the_waiting(engine):
@@ -92,7 +92,7 @@ def test_closing_ends_the_waiting(engine):
         waiting = pool.submit(engine.wait_for_commit, stamp, FOREVER)
         engine.close()
         with pytest.raises(ClosedError):
-            waiting.result(timeout=30)
+            waiting.result(timeout=60)
     with pytest.raises(ClosedError):
         engine.wait_for_commit(stamp, 0)
     with pytest.raises(ClosedError):
@@ -105,14 +105,14 @@ def test_whoever_is_subscribed_is_woken_by_each_commit_and_by_the_end(engine):
     for _ in range(3):
         woken.clear()
         commit(engine)
-        assert woken.wait(30)
+        assert woken.wait(60)
     unsubscribe()
     woken.clear()
     commit(engine)
     assert not woken.is_set()
     engine.subscribe(woken.set)
     engine.close()
-    assert woken.wait(30)
+    assert woken.wait(60)
 
 
 async def test_tasks_wait_without_blocking_the_loop_and_are_woken(engine):
@@ -122,7 +122,7 @@ async def test_tasks_wait_without_blocking_the_loop_and_are_woken(engine):
         for _ in range(turns):
             await asyncio.sleep(0)
         expected = commit(engine)
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [expected] * 5
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [expected] * 5
     await aclose(engine)
 
 
@@ -135,4 +135,4 @@ async def test_a_task_that_waits_may_be_cancelled_and_is_ended_by_closing(engine
         await cancelled
     await aclose(engine)
     with pytest.raises(ClosedError):
-        await asyncio.wait_for(ended, 30)
+        await asyncio.wait_for(ended, 60)

@@ -60,7 +60,7 @@ def test_every_waiter_is_woken_and_forgotten(engine):
         waiting = [pool.submit(engine.wait_for_commit, stamp, FOREVER) for _ in range(5)]
         wait_until_subscribed(engine, 5)
         expected = commit(engine)
-        assert [one.result(timeout=30) for one in waiting] == [expected] * 5
+        assert [one.result(timeout=60) for one in waiting] == [expected] * 5
     assert not signal_of(engine).waited_for
 
 
@@ -79,8 +79,8 @@ def test_a_commit_of_another_process_is_found_by_the_poll(kind, url_of):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine.wait_for_commit, opened, 30)
         wait_until_subscribed(engine)
-        written, _ = writer.communicate("go\n", timeout=30)
-        assert waiting.result(timeout=30).hex() == written.strip()
+        written, _ = writer.communicate("go\n", timeout=60)
+        assert waiting.result(timeout=60).hex() == written.strip()
     engine.close()
 
 
@@ -109,7 +109,7 @@ async def test_closing_ends_the_waiting_of_a_task(engine):
         await asyncio.sleep(0.001)
     await aclose(engine)
     with pytest.raises(ClosedError):
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
 
 
 def test_a_closed_loop_does_not_disturb_a_commit(engine):
@@ -134,7 +134,7 @@ async def test_a_task_waits_without_blocking_the_loop_and_is_woken(engine):
     while len(signal_of(engine)._subscribers) < 20:
         await asyncio.sleep(0.001)
     expected = commit(engine)
-    assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [expected] * 20
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [expected] * 20
     await aclose(engine)
 
 
@@ -145,7 +145,7 @@ def test_closing_ends_the_waiting(engine):
         wait_until_subscribed(engine)
         engine.close()
         with pytest.raises(ClosedError):
-            waiting.result(timeout=30)
+            waiting.result(timeout=60)
     with pytest.raises(ClosedError):
         engine.wait_for_commit(stamp, 0)
     with pytest.raises(ClosedError):

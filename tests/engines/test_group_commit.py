@@ -706,7 +706,7 @@ def test_threads_that_wait_are_carried_out_together_and_each_gets_its_own_answer
         threads, outcomes = waiting_threads(ledger, "abcdef")
     ledger.commit(add("own"))
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert ledger.transactions == [7]
     assert sorted(outcomes.values()) == [Committed(stamp(version)) for version in range(1, 7)]
 
@@ -725,7 +725,7 @@ def test_a_leader_that_is_interrupted_hurts_none_of_the_threads_that_wait():
     with pytest.raises(KeyboardInterrupt):
         ledger.commit(add("own"))
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert ledger.numbers() == dict.fromkeys("abcd", 1)
     assert all(isinstance(outcome, Committed) for outcome in outcomes.values())
 

@@ -123,7 +123,7 @@ def test_review_22_interrupts_that_sweep_over_a_commit_leave_it_whole_or_absent(
     assert interrupted >= 40
     others = threading.Thread(target=lambda: commit(engine, put(b"from another thread")))
     others.start()
-    others.join(30)
+    others.join(60)
     assert get(engine, b"from another thread") is not None
     engine.close()
 

@@ -114,12 +114,12 @@ def read_while_the_map_grows(engine: LmdbEngine) -> list[list[bytes]]:
 
     def follow(found: Any) -> list[ReadRange]:
         inside.set()
-        release.wait(30)
+        release.wait(60)
         return [ReadRange(b"a")]
 
     with ThreadPoolExecutor(2) as pool:
         reading = pool.submit(engine.read, [EVERYTHING], follow=follow)
-        inside.wait(30)
+        inside.wait(60)
         size = engine.check_open()._map_size
         growing = pool.submit(commit, engine, *GROWTH)
         while engine.check_open()._opened is not None and engine.check_open()._map_size == size:

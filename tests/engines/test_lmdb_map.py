@@ -131,12 +131,12 @@ def test_growing_waits_for_reads_that_run_and_holds_back_those_that_come(engine)
 
     def follow(found):
         inside.set()
-        release.wait(30)
+        release.wait(60)
         return [ReadRange(b"a")]
 
     with ThreadPoolExecutor(3) as pool:
         reading = pool.submit(engine.read, [EVERYTHING], follow=follow)
-        inside.wait(30)
+        inside.wait(60)
         growing = pool.submit(commit, engine, *(put(b"k%04d" % n, VALUE) for n in range(100)))
         while engine.check_open()._opened is not None:
             assert not growing.done()

@@ -67,7 +67,7 @@ def test_a_commit_waits_for_another_process_that_is_done_in_time(path: Path):
         thread.start()
         thread.join(0.05)
         assert thread.is_alive()
-    thread.join(30)
+    thread.join(60)
     assert keys(engine, EVERYTHING) == [b"a"]
     engine.close()
 
@@ -217,7 +217,7 @@ def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path)
         time.sleep(0.001)
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert errors == []
     assert len(keys(engine, EVERYTHING)) == sum(committed)
     with pytest.raises(SnapshotExpiredError):

@@ -76,7 +76,7 @@ def scanned_beside_a_commit(engine: MemoryEngine, break_store: Callable[[MemoryS
         return sum(int.from_bytes(row.value[:8], "little") for row in found)
     finally:
         for thread in order.threads:
-            thread.join(30)
+            thread.join(60)
 
 
 SIZES = pytest.mark.parametrize("size", [8, 40], ids=["small", "large"])
@@ -123,7 +123,7 @@ def seen_beside_a_commit(engine: MemoryEngine, size: int, *ranges: ReadRange, **
     result = engine.read(ranges, **options)
     assert looked_at.threads
     for thread in looked_at.threads:
-        thread.join(30)
+        thread.join(60)
     assert isinstance(result, ReadResult)
     return result
 
@@ -217,7 +217,7 @@ def test_a_row_without_a_read_is_not_told_when_a_commit_comes_behind_it(blind: b
     row = engine.row_at_key(b"a", None, None)
     assert (row and row[3]) == (stamp if blind else None)
     for thread in looked_at.threads:
-        thread.join(30)
+        thread.join(60)
 
 
 def test_what_stays_is_found_beside_a_thread_that_adds_and_removes():
@@ -240,5 +240,5 @@ def test_what_stays_is_found_beside_a_thread_that_adds_and_removes():
         assert get(engine, key) is not None
         assert engine.row_at_key(key, None, None) != ()
         looks += 1
-    thread.join(30)
+    thread.join(60)
     engine.close()

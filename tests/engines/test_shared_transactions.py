@@ -166,7 +166,7 @@ def test_a_waiting_thread_is_woken_by_an_operation_that_another_thread_carries_o
     waiting.start()
     members = submit(engine, add(b"a"))
     lead(engine)
-    waiting.join(30)
+    waiting.join(60)
     assert [member.outcome for member in members] == [Committed(woken[0])]
 
 
@@ -271,7 +271,7 @@ def test_review_22_interrupts_at_any_moment_of_one_thread_hurt_no_other(engine: 
         applied += done
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     assert errors == []
     assert [number(engine, b"0"), number(engine, b"1")] == counts

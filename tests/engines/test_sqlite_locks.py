@@ -133,7 +133,7 @@ def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path)
         time.sleep(0.001)
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert errors == []
     assert len(keys(engine, EVERYTHING)) == sum(committed)
     with pytest.raises(SnapshotExpiredError):
@@ -213,7 +213,7 @@ def test_a_commit_waits_for_another_process_that_is_done_in_time(path: Path):
         thread.start()
         thread.join(0.05)
         assert thread.is_alive()
-    thread.join(30)
+    thread.join(60)
     assert keys(engine, EVERYTHING) == [b"a"]
     engine.close()
 
@@ -288,14 +288,14 @@ def test_no_more_reading_connections_are_kept_than_the_pool_holds(path: Path):
     barrier = threading.Barrier(40)
 
     def follow(found):
-        barrier.wait(30)
+        barrier.wait(60)
         return []
 
     threads = [threading.Thread(target=lambda: engine.read([], follow=follow)) for _ in range(40)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     # Counted as connections: SQLite keeps the descriptors of closed ones for reuse while the file is locked.
     assert len(engine.check_open().open_readers()) == IDLE_CONNECTIONS
     engine.close()

@@ -56,7 +56,7 @@ async def test_a_commit_that_is_cancelled_is_awaited_and_its_outcome_is_a_note(e
     form = engine.native()
     held = HeldAnswers(monkeypatch)
     task = asyncio.create_task(form.commit(AtomicWrite((), (put(b"k"),))))
-    await asyncio.wait_for(held.carried_out.wait(), 30)
+    await asyncio.wait_for(held.carried_out.wait(), 60)
     for _ in range(3):
         task.cancel()
         await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_a_read_that_is_cancelled_is_abandoned_at_once(engine, monkeypatch
     form = engine.native()
     held = HeldAnswers(monkeypatch)
     task = asyncio.create_task(form.read([EVERYTHING]))
-    await asyncio.wait_for(held.carried_out.wait(), 30)
+    await asyncio.wait_for(held.carried_out.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -86,7 +86,7 @@ async def test_closing_waits_for_a_commit_that_was_sent(engine, monkeypatch):
     form = engine.native()
     held = HeldAnswers(monkeypatch)
     task = asyncio.create_task(form.commit(AtomicWrite((), (put(b"k"),))))
-    await asyncio.wait_for(held.carried_out.wait(), 30)
+    await asyncio.wait_for(held.carried_out.wait(), 60)
     closing = asyncio.create_task(form.aclose())
     await asyncio.sleep(0)
     assert not closing.done()

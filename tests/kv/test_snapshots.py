@@ -172,7 +172,7 @@ async def test_a_snapshot_whose_taking_is_cancelled_leaves_nothing_that_keeps_th
         await asyncio.wait((taking,))
         assert (await state.get(("k",))).value == 1, "it may be taken again"
         await state.close()
-    await asyncio.wait_for(kv.close(), 30)
+    await asyncio.wait_for(kv.close(), 60)
 
 
 def test_a_read_only_store_has_every_read_and_no_write(stores):

@@ -263,7 +263,7 @@ def test_one_engine_serves_one_loop_after_another_and_two_at_once(engine):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(set(outcomes)) == 40
 
 
@@ -364,7 +364,7 @@ class InterruptedCommitter:
 def test_the_thread_that_leads_comes_back_after_an_interrupt():
     threads, committer = EngineThreads(), InterruptedCommitter()
     threads.lead(committer)
-    assert committer.done.wait(30)
+    assert committer.done.wait(60)
     threads.commits.shutdown()
     assert committer.led == 2
 
@@ -653,6 +653,6 @@ async def test_a_queue_and_a_watch_learn_of_commits_that_share_a_transaction(kin
         handled: asyncio.Queue[Any] = asyncio.Queue()
         async with kv.listen(handled.put):
             await asyncio.gather(*(kv.enqueue(n) for n in range(20)), kv.set(("last",), "end"))
-            messages = [await asyncio.wait_for(handled.get(), 30) for _ in range(20)]
-        await asyncio.wait_for(watching, 30)
+            messages = [await asyncio.wait_for(handled.get(), 60) for _ in range(20)]
+        await asyncio.wait_for(watching, 60)
         assert sorted(messages) == list(range(20))

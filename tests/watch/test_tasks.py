@@ -36,7 +36,7 @@ async def test_many_tasks_wait_with_few_threads(url):
         ours = [thread for thread in threading.enumerate() if thread not in others]
         assert len([thread for thread in ours if thread.name.startswith("kvmodels")]) <= 8
         await kv.set(KEY, "go")
-        assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == ["go"] * 200
+        assert await asyncio.wait_for(asyncio.gather(*tasks), 60) == ["go"] * 200
 
 
 async def test_a_cancelled_watch_leaves_nothing_behind(url):
@@ -58,7 +58,7 @@ async def test_closing_the_store_ends_the_watch_of_a_task(url):
     await ready.acquire()
     await asyncio.sleep(0.02)
     await kv.close()
-    assert await asyncio.wait_for(task, 30) is None
+    assert await asyncio.wait_for(task, 60) is None
 
 
 async def test_a_busy_store_does_not_keep_other_tasks_from_running():
