@@ -42,7 +42,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("planning",),
     ),
     "flows": (
-        ("arguments", "context", "effects", "key_pool", "retry_policy", "signals", "write_reservation"),
+        ("arguments", "context", "effects", "retry_policy", "signals"),
         ("hydration",),
         ("references",),
         ("evolution", "execution"),

@@ -38,7 +38,6 @@ from kvmodels.flows.kv.formats import DumpFormat, Progress, require_dump_options
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.flows.transfer import dump as record_dump
-from kvmodels.flows.transfer import lines as dumped_lines
 from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import tokens
 from kvmodels.limits import Traits
@@ -376,7 +375,7 @@ class DatabaseCore:
         require_dump_options(dump_format, progress)
         context = self.context
         schemas = {schema.collection: schema for schema in self._chosen(models)}
-        lines = dumped_lines.DumpedLines(
+        lines = record_load.DumpedLines(
             self.form, schemas, only_records=bool(models), dump_format=dump_format, limits=context.limits
         )
         return record_load.RecordLoading(context, lines, on_conflict, progress)

@@ -7,8 +7,10 @@ replace them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -20,12 +22,48 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError
-from kvmodels.flows.effects import Flow, read_all, read_row
-from kvmodels.flows.key_pool import KeyPool
+from kvmodels.flows.effects import Flow, read_all, read_row, sleep
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.limits import Limits, Traits
 from kvmodels.schema.definition.definition import ModelSchema
+
+LARGEST_RANGE: Final = 1_000
+"""The most keys that are reserved ahead; a process that ends leaves at most so many unused."""
+
+
+class KeyPool:
+    """Reserved keys of one collection.
+
+    Ranges double from one key on: a short program leaves no gap, and a busy one reserves once for a thousand records.
+    """
+
+    __slots__ = ("_keys", "_size")
+
+    def __init__(self) -> None:
+        self._keys: deque[int] = deque()
+        self._size = 1
+
+    def take(self, count: int) -> list[int]:
+        """Return the next keys, at most ``count``."""
+        found: list[int] = []
+        while len(found) < count:
+            try:
+                found.append(self._keys.popleft())
+            except IndexError:
+                break
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many keys to reserve next."""
+        return self._size
+
+    def put(self, keys: Iterable[int]) -> None:
+        """Add a range of keys that was reserved."""
+        self._keys.extend(keys)
+        self._size = min(2 * self._size, LARGEST_RANGE)
+
 
 T = TypeVar("T")
 
@@ -39,13 +77,6 @@ class HeaderView:
     """The header that this process last read, with its declarations by collection name.
 
     Every read through an index checks ``guard`` (rule R3).
-
-    Attributes:
-        versionstamp: that of the header; None if the store has none.
-        header: what the store lists.
-        live: each declaration combined with the header.
-        guard: the check of the header.
-        fences: the versionstamps of the fences of the indexes under construction.
     """
 
     versionstamp: bytes | None
@@ -100,6 +131,13 @@ class Context:
     turns: Turns = field(default_factory=Turns)
     release_writes: Callable[[], object] | None = None
     key_pools: dict[str, KeyPool] = field(default_factory=dict[str, KeyPool])
+
+
+def pause_before(context: Context, attempt: int, most_s: float = inf) -> Flow[None]:
+    """Wait before an attempt as the retry policy says, at most ``most_s`` seconds."""
+    seconds = min(context.retry.pause(attempt, context.random()), most_s)
+    if seconds > 0:
+        yield from sleep(seconds)
 
 
 def header_view(context: Context) -> Flow[HeaderView]:

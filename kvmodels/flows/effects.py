@@ -35,7 +35,7 @@ from kvmodels.core.operations import (
     Row,
     point,
 )
-from kvmodels.errors import EngineTimeoutError
+from kvmodels.errors import CommitUnknownError, EngineTimeoutError
 from kvmodels.limits import Limits
 
 T = TypeVar("T")
@@ -168,19 +168,11 @@ Flow: TypeAlias = Generator[Request, Any, T]
 
 @overload
 def read(
-    ranges: Sequence[ReadRange],
-    guard: None = None,
-    *,
-    include_expired: bool = False,
-    follow: Follow | None = None,
+    ranges: Sequence[ReadRange], guard: None = None, *, include_expired: bool = False, follow: Follow | None = None
 ) -> Flow[ReadResult]: ...
 @overload
 def read(
-    ranges: Sequence[ReadRange],
-    guard: Guard | None,
-    *,
-    include_expired: bool = False,
-    follow: Follow | None = None,
+    ranges: Sequence[ReadRange], guard: Guard | None, *, include_expired: bool = False, follow: Follow | None = None
 ) -> Flow[ReadResult | GuardFailed]: ...
 def read(
     ranges: Sequence[ReadRange],
@@ -226,6 +218,15 @@ def commit(write: AtomicWrite) -> Flow[Committed | Conflict]:
     """Apply one atomic operation; one request, never sent again. Raises CommitUnknownError."""
     answer: Committed | Conflict = yield Commit(write)
     return answer
+
+
+def try_commit(write: AtomicWrite) -> Flow[Committed | None]:
+    """Apply one atomic operation; return None after a conflict, or if the answer was lost, so that the caller looks."""
+    try:
+        outcome = yield from commit(write)
+    except CommitUnknownError:
+        return None
+    return outcome if isinstance(outcome, Committed) else None
 
 
 def commit_apart(write: AtomicWrite) -> Flow[Committed | Conflict]:
@@ -448,13 +449,7 @@ class Lookup(Protocol[T_co]):
 
 
 class OneLookup(NamedTuple, Generic[T]):
-    """A flow of one request that looks up one record; an engine may return its row alone (``row_at_key``).
-
-    Attributes:
-        lookup: the compiled lookup.
-        key: the packed key of the operand.
-        given: the operand.
-    """
+    """A flow of one request that looks up one record; an engine may return its row alone (``row_at_key``)."""
 
     lookup: Lookup[T]
     key: bytes

@@ -14,7 +14,7 @@ from typing import Annotated
 from kvmodels import CASCADE, SET_NULL, Field, ForeignKey, KvModel, PrimaryKey, Unique
 from kvmodels.catalog.keyspace import build_key, reference_anchors
 from kvmodels.core.keys import encode_key
-from kvmodels.flows.references.targets import anchor
+from kvmodels.flows.references import anchor
 from kvmodels.runtime.sync import run
 from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 

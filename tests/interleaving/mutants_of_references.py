@@ -12,9 +12,9 @@ from kvmodels.catalog.catalogue import Header, IndexState
 from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import point
+from kvmodels.flows import references as targets
 from kvmodels.flows.bulk import progress, remove_cascade
 from kvmodels.flows.effects import Flow, read
-from kvmodels.flows.references import targets
 from kvmodels.flows.writing import attempt, cascade
 from kvmodels.indexing import rules
 

@@ -9,7 +9,7 @@ from kvmodels import AsyncTransaction
 from kvmodels.catalog.keyspace import reference_anchors
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Delete
-from kvmodels.flows.references.targets import anchor
+from kvmodels.flows.references import anchor
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History

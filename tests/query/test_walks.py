@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, RetriesExhaustedError
-from kvmodels.flows.execution import intersect as intersecting
-from kvmodels.flows.execution import merge as merging
+from kvmodels.flows.execution import combination
 from kvmodels.flows.execution.join import EntryReader
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import QUERIES, Asked, Spot, backward, forward, spot, spots
@@ -351,11 +350,11 @@ def test_a_merge_of_more_scans_than_rows_is_right_and_one_that_believes_every_ro
 ):
     asked = QUERIES[name].ask(quiet[0][Spot])
     expected = ids(asked)
-    monkeypatch.setattr(merging, "SPECULATIVE_ROWS", 4)
+    monkeypatch.setattr(combination, "SPECULATIVE_ROWS", 4)
     assert ids(asked) == expected
     assert [one.id for page in forward(asked, 7) for one in page] == expected
     assert ids(asked.reverse()) == expected[::-1]
-    monkeypatch.setattr(merging.Merge, "_horizon", lambda self, parts: None)
+    monkeypatch.setattr(combination.Merge, "_horizon", lambda self, parts: None)
     assert ids(asked) != expected
 
 
@@ -366,12 +365,12 @@ def test_an_intersection_that_goes_on_behind_its_furthest_scan_loses_records(
     asked = QUERIES[name].ask(quiet[0][Spot])
     expected = ids(asked)
     assert [one.id for page in forward(asked, 2) for one in page] == expected
-    behind = intersecting.Intersection._behind
+    behind = combination.Intersection._behind
 
     def behind_the_furthest(self: Any, stretches: Any, edge: bytes | None) -> Any:
         return behind(self, stretches, max((one.edge for one in stretches if one.edge is not None), default=edge))
 
-    monkeypatch.setattr(intersecting.Intersection, "_behind", behind_the_furthest)
+    monkeypatch.setattr(combination.Intersection, "_behind", behind_the_furthest)
     assert [one.id for page in forward(asked, 2) for one in page] != expected
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from kvmodels import Database, RetriesExhaustedError
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows import references as targets
 from kvmodels.flows.bulk.create import bulk_create
 from kvmodels.flows.effects import Commit, Flow
-from kvmodels.flows.references import targets
 from kvmodels.flows.transaction.transaction import serve
 from kvmodels.runtime.sync import run
 from tests.references.models import MODELS, Author, Book

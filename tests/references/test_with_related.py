@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kvmodels import AsyncDatabase, DanglingReferenceError, Database, InvalidArgumentError
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.reading import queries, with_related
+from kvmodels.flows.reading import queries
+from kvmodels.flows.reading import related as with_related
 from kvmodels.flows.transaction.transaction import serve
 from kvmodels.runtime.sync import run
 from tests.references.models import MODELS, Author, Book, Category, Cover, Tagging

@@ -26,7 +26,7 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.flows.key_pool import LARGEST_RANGE
+from kvmodels.flows.context import LARGEST_RANGE
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.schedules import FaultRates
 

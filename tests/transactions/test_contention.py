@@ -21,7 +21,7 @@ from kvmodels._support import turns as module
 from kvmodels._support.turns import Ticket, Turns
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite
-from kvmodels.flows.transaction import rerun as rerunning
+from kvmodels.flows.transaction import commit as rerunning
 from tests.engines.interrupting import cut_short_at
 from tests.transactions.contention import PATIENCE_S, found, in_processes, in_tasks, in_threads, opened
 from tests.transactions.models import Account, Member

@@ -9,8 +9,8 @@ from kvmodels import Database, KvModel, PrimaryKey
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.operations import ReadRange, ReadResult, Row, point
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.transaction import kept_rows
-from kvmodels.flows.transaction.kept_rows import KeptRows
+from kvmodels.flows.transaction import checks as kept_rows
+from kvmodels.flows.transaction.checks import KeptRows
 from tests.passing_engine import PassingEngine
 
 

@@ -20,9 +20,8 @@ from kvmodels import (
 from kvmodels.core.operations import Check, Row
 from kvmodels.engines.contract import WriteReserver
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.flows import write_reservation as reserving
 from kvmodels.flows.effects import Commit, steps_of
-from kvmodels.flows.transaction import rerun as rerunning
+from kvmodels.flows.transaction import commit as rerunning
 from kvmodels.flows.writing import cascade as cascading
 from kvmodels.flows.writing import contention as contending
 from kvmodels.flows.writing import given_keys, removals
@@ -42,7 +41,7 @@ def a_machine_of_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No run counts as slow, and no defeat by another process as long ago, whatever else the machine does."""
     monkeypatch.setattr(rerunning, "QUICK_S", 3600.0)
     monkeypatch.setattr(contending, "QUICK_S", 3600.0)
-    monkeypatch.setattr(reserving, "OUTSIDERS_S", 3600.0)
+    monkeypatch.setattr(contending, "OUTSIDERS_S", 3600.0)
 
 
 @pytest.fixture(scope="module")

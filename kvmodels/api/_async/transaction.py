@@ -29,7 +29,7 @@ from kvmodels.flows.effects import AGAIN, AnyFlow, Flow
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
-from kvmodels.flows.transaction.rerun import Rerun, RunHistory
+from kvmodels.flows.transaction.commit import Rerun, RunHistory
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.compile.model import KvModel

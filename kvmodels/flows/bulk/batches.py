@@ -9,9 +9,9 @@ committed in the operation of its batch. An exception is never replaced; the key
 
 from __future__ import annotations
 
-from collections import deque
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,12 +19,14 @@ from kvmodels._support.naming import short_repr
 from kvmodels.core.keys import encode_key
 from kvmodels.errors import (
     IntegrityError,
+    InvalidArgumentError,
     InvalidValueError,
     KvModelsError,
     LimitExceededError,
     OperationTooLargeError,
     RetriesExhaustedError,
 )
+from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkOptions, BulkProgress, BulkResult
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
 from kvmodels.flows.context import Context, HeaderView
@@ -39,8 +41,6 @@ from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-T_contra = TypeVar("T_contra", contravariant=True)
 
 LARGEST_BATCH: Final = 500
 """The default number of records per commit, if the limits of the engine allow it."""
@@ -69,11 +69,7 @@ class BulkRun(Generic[T]):
         self.matched = self.written = self.batches = 0
 
     def write(self, source: Source[T]) -> Flow[bool]:
-        """Write all records of a source; return False if another process has handled some of them.
-
-        Raises:
-            Raises the error of any record, unless failures are collected; earlier batches are counted.
-        """
+        """Write all records of a source; return False if another process has handled some of them."""
         size = self._largest
         while True:
             items = yield from source.take(size)
@@ -152,70 +148,28 @@ def write_in_transaction(
     return BulkResult(outcome.matched, outcome.written, outcome.failed, 1)
 
 
-class Source(Protocol[T_co]):
-    """A source of the records of a bulk write, in order."""
+class BulkAction(ABC, Generic[T]):
+    """The change or removal of each record; ``T`` identifies a record."""
 
-    def take(self, size: int) -> Flow[Sequence[T_co]]:
-        """Return the next records, at most ``size``; empty at the end."""
-        ...
+    schema: ModelSchema
 
-    def give_back(self, items: Sequence[Any]) -> None:
-        """Take back unhandled records; they come first again."""
-        ...
+    reads: bool = True
+    """Whether the records must be read before the first attempt."""
 
-    def dealt_with(self, matched: int) -> None:
-        """Count handled records."""
-        ...
+    holds_objects: bool = False
+    """Whether objects of the caller are stored."""
 
-
-class ListSource(Generic[T]):
-    """A source of records that are in memory."""
-
-    def __init__(self, items: Iterable[T]) -> None:
-        self._items = deque(items)
-
-    def take(self, size: int) -> Flow[list[T]]:
-        """Return the next records, at most ``size``; empty at the end."""
-        yield from ()
-        return [self._items.popleft() for _ in range(min(size, len(self._items)))]
-
-    def give_back(self, items: Sequence[T]) -> None:
-        """Take back unhandled records; they come first again."""
-        self._items.extendleft(reversed(items))
-
-    def dealt_with(self, matched: int) -> None:
-        """Do nothing: each record is returned once."""
-
-
-class BulkAction(Protocol[T_contra]):
-    """The change or removal of each record; ``T_contra`` identifies a record."""
-
-    @property
-    def schema(self) -> ModelSchema:
-        """The model."""
-        ...
-
-    @property
-    def reads(self) -> bool:
-        """Whether the records must be read before the first attempt."""
-        ...
-
-    @property
-    def holds_objects(self) -> bool:
-        """Whether objects of the caller are stored."""
-        ...
-
-    def pk_of(self, item: T_contra) -> bytes:
+    @abstractmethod
+    def pk_of(self, item: T) -> bytes:
         """Return the packed primary key of a record."""
-        ...
 
-    def position_of(self, item: T_contra, /) -> int | None:
-        """Return the position of an object in the caller's list; None for a record of a query."""
-        ...
+    def position_of(self, _: T, /) -> int | None:
+        """Return the position of an object in the caller's list; None if there is no such list."""
+        return None
 
-    def step(self, seen: AttemptState, item: T_contra) -> PlannedChange | None:
+    @abstractmethod
+    def step(self, seen: AttemptState, item: T) -> PlannedChange | None:
         """Return the change for a record that was read; None for no change. Raises typed errors."""
-        ...
 
 
 class ActionBatch(Generic[T]):
@@ -243,13 +197,7 @@ class ActionBatch(Generic[T]):
         """The committed outcome; later errors come from hooks that run after the commit."""
 
     def run(self) -> Flow[BatchOutcome | None]:
-        """Commit the batch; return None if another process has handled these records.
-
-        Raises:
-            RetriesExhaustedError: after a few attempts, if the batch can be halved.
-            LimitExceededError: one operation cannot hold so much.
-            The error of any record, unless failures are collected.
-        """
+        """Commit the batch; return None if another process has handled these records."""
         while True:
             known = len(self._left_out)
             try:
@@ -419,6 +367,16 @@ def name_record(error: Exception, schema: ModelSchema, key: Any, position: int |
     note = f"kvmodels: this is about {record}{place}"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
+
+
+def repeated_key(key_values: tuple[Any, ...]) -> InvalidArgumentError:
+    """Return the error for a list in which two objects have one primary key."""
+    return InvalidArgumentError(
+        "two objects have one primary key, so one would overwrite the other",
+        argument="objs",
+        value=shown_key(key_values),
+        hint="Give each record once.",
+    )
 
 
 def naming(

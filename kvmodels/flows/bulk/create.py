@@ -24,7 +24,7 @@ from kvmodels.errors import (
     UniqueViolationError,
 )
 from kvmodels.flows.arguments import items_of
-from kvmodels.flows.bulk.batches import changed_record, key_of, name_record, naming
+from kvmodels.flows.bulk.batches import changed_record, key_of, name_record, naming, repeated_key
 from kvmodels.flows.bulk.insert import InsertColumns, insert_columns
 from kvmodels.flows.bulk.options_and_results import (
     BulkItem,
@@ -94,10 +94,6 @@ def bulk_create(
             version, and raises if another record holds a unique value.
         expire_in: milliseconds until the records expire, None for no deadline, KEEP for the lifetime that their model
             declares, or for the deadline of the record that is overwritten.
-
-    Cost: per batch one commit; with ``"ignore"``, ``"update"`` or an id one read before it; with an id a commit at the
-    beginning and one at the end. Raises AlreadyExistsError, UniqueViolationError, OperationTooLargeError,
-    InvalidArgumentError or RetriesExhaustedError.
     """
     size = checked_batch_size(context, batch_size)
     if on_conflict not in ("error", "ignore", "update"):
@@ -214,12 +210,7 @@ def _require_distinct(items: Iterable[EncodedObject]) -> None:
     seen: set[bytes] = set()
     for item in items:
         if item.pk in seen:
-            raise InvalidArgumentError(
-                "two objects have one primary key, so one would overwrite the other",
-                argument="objs",
-                value=shown_key(item.key_values),
-                hint="Give each record once.",
-            )
+            raise repeated_key(item.key_values)
         seen.add(item.pk)
 
 

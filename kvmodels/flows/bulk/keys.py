@@ -8,9 +8,9 @@ once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import InvalidArgumentError
@@ -18,6 +18,7 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.execution.executor import (
     MAX_BATCH,
+    SortWindow,
     beginning,
     counts_rows,
     mark_of,
@@ -26,21 +27,18 @@ from kvmodels.flows.execution.executor import (
     position_at,
     read_batch,
     resume,
+    sorted_hits,
 )
 from kvmodels.flows.execution.ranges import Candidate, Position
-from kvmodels.flows.execution.sort import SortWindow, sorted_hits
 from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
+T = TypeVar("T")
+
 
 class FoundRecord(NamedTuple):
-    """A record of a query.
-
-    Attributes:
-        pk: its packed primary key.
-        plan, row: the plan and the row that found it; None for results that were sorted in memory.
-    """
+    """A record of a query, by its packed primary key; without plan and row if the results were sorted in memory."""
 
     pk: bytes
     plan: QueryPlan | None = None
@@ -53,7 +51,30 @@ class FoundRecord(NamedTuple):
         return cursor_after(self.plan, mark_of(self.plan, self.row, behind=True))
 
 
-class KeySource:
+class Source(Generic[T]):
+    """A source of the records of a bulk write, in order: of those in memory, or by ``_fill`` of stored ones."""
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._found = deque(items)
+
+    def take(self, size: int) -> Flow[list[T]]:
+        """Return the next records, at most ``size``; empty at the end."""
+        yield from self._fill()
+        return [self._found.popleft() for _ in range(min(size, len(self._found)))]
+
+    def give_back(self, items: Sequence[T]) -> None:
+        """Take back unhandled records; they come first again."""
+        self._found.extendleft(reversed(items))
+
+    def dealt_with(self, matched: int) -> None:
+        """Count handled records, if that matters."""
+
+    def _fill(self) -> Flow[None]:
+        """Read until there is a record to take."""
+        yield from ()
+
+
+class KeySource(Source[FoundRecord]):
     """A source of the primary keys of the results of a query, including its slice.
 
     Raises:
@@ -61,6 +82,7 @@ class KeySource:
     """
 
     def __init__(self, context: Context, query: Query) -> None:
+        super().__init__()
         if query.fields is not None:
             raise InvalidArgumentError(
                 "values are not records and cannot be written",
@@ -76,7 +98,6 @@ class KeySource:
         self._query = replace(query, fields=fields, start=0, stop=None)
         self._skip = query.start
         self._position: Position | None = None
-        self._found: deque[FoundRecord] = deque()
         self._left = None if query.stop is None else max(0, query.stop - query.start)
         self._plan: QueryPlan | None = None
 
@@ -98,18 +119,12 @@ class KeySource:
         yield from self._fill()
 
     def open_behind(self, cursor: str) -> Flow[None]:
-        """Continue after a record, by its cursor.
-
-        Raises IndexChangedError, IndexNotReadyError, NoUsableIndexError or InvalidCursorError if it is no longer valid.
-        """
+        """Continue after a record, by its cursor."""
         plan, live, mark = yield from resume(self._context, self._query, cursor)
         yield from self._open_at(plan, live, mark)
 
     def open_behind_key(self, last: bytes, order: Sequence[str]) -> Flow[None]:
-        """Continue a scan after a record, without any index.
-
-        Raises InvalidArgumentError if the order is not that of the primary key.
-        """
+        """Continue a scan after a record, without any index."""
         self._query = replace(self._query, using="pk", scan_allowed=True)
         plan = yield from plan_of(self._context, self._query)
         if plan.combine != "scan" or plan.order != tuple(order):
@@ -130,13 +145,7 @@ class KeySource:
 
     def take(self, size: int) -> Flow[list[FoundRecord]]:
         """Return the next results, at most ``size``; empty at the end."""
-        yield from self._fill()
-        size = size if self._left is None else min(size, self._left)
-        return [self._found.popleft() for _ in range(min(size, len(self._found)))]
-
-    def give_back(self, items: Sequence[FoundRecord]) -> None:
-        """Take back unhandled results; they come first again."""
-        self._found.extendleft(reversed(items))
+        return (yield from super().take(size if self._left is None else min(size, self._left)))
 
     def dealt_with(self, matched: int) -> None:
         """Count handled results of the slice."""
@@ -144,7 +153,6 @@ class KeySource:
             self._left = max(0, self._left - matched)
 
     def _fill(self) -> Flow[None]:
-        """Read until there is a result to take."""
         while not self._found and self._position is not None and self._left != 0:
             plan = self._position.plan
             self._plan = plan

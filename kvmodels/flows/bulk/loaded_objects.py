@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, cast
 from kvmodels.core.operations import Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import items_of, require_object
-from kvmodels.flows.bulk.batches import BulkRun, ListSource, name_record, write_in_transaction
+from kvmodels.flows.bulk.batches import BulkAction, BulkRun, name_record, repeated_key, write_in_transaction
+from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
 from kvmodels.flows.bulk.progress import StoredProgress, list_digest
 from kvmodels.flows.context import Context, live_collection
@@ -28,22 +29,9 @@ from kvmodels.schema.instances import ObjectState, state_of
 
 
 def bulk_update(
-    context: Context,
-    schema: ModelSchema,
-    instances: Iterable[Any],
-    fields: Iterable[str] | None,
-    options: BulkOptions,
+    context: Context, schema: ModelSchema, instances: Iterable[Any], fields: Iterable[str] | None, options: BulkOptions
 ) -> Flow[BulkResult]:
-    """Store loaded objects. ``fields``: store only the values of these fields; None: all fields.
-
-    Raises:
-        InvalidArgumentError: an object was never loaded, or is repeated; no fields; an invalid option.
-        UnknownFieldError: no such field.
-        PrimaryKeyChangedError: an object was loaded under another primary key, or ``fields`` names a field of it.
-        The error of any object, unless failures are collected.
-
-    Cost: per batch one commit, without a read unless there is a conflict or a unique value changes.
-    """
+    """Store loaded objects. ``fields``: store only the values of these fields; None: all fields."""
     checked_options(context, options)
     objects = items_of("objs", instances, "Give objects of the model in a list.")
     names = None if fields is None else tuple(items_of("fields", fields, "Give names of fields in a list."))
@@ -85,12 +73,7 @@ def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> li
             )
         pk = layout.pack(state.key)
         if pk in loaded:
-            raise InvalidArgumentError(
-                "two objects have one primary key, so one would overwrite the other",
-                argument="objs",
-                value=shown_key(state.key),
-                hint="Give each record once.",
-            )
+            raise repeated_key(state.key)
         loaded[pk] = instance, state
     return list(loaded.values())
 
@@ -121,7 +104,7 @@ def _bulk_update(
         return (yield from _resumed(context, work, items, options, list_digest(what, (item.row.key for item in items))))
     run = BulkRun(context, work, options)
     try:
-        yield from run.write(ListSource(items))
+        yield from run.write(Source(items))
     except Exception as error:
         run.annotate(error)
         raise
@@ -143,7 +126,7 @@ def _resumed(
                 yield from progress.begin("list")
             elif state.phase == "done":
                 return (yield from progress.result())
-            elif (yield from run.write(ListSource(items[state.position :]))):
+            elif (yield from run.write(Source(items[state.position :]))):
                 yield from progress.finish()
             else:
                 yield from progress.overtaken()
@@ -174,15 +157,7 @@ def _prepared(
 
 
 class LoadedObject(NamedTuple):
-    """An object of the caller, and the row that it was loaded from.
-
-    Attributes:
-        position: the index in the caller's list.
-        key: the primary key that it was loaded with.
-        row: its record at that time.
-        item: the encoded object; None if it cannot be stored.
-        error: the reason if it cannot be stored.
-    """
+    """An object of the caller, and the row that it was loaded from."""
 
     position: int
     key: tuple[Any, ...]
@@ -191,7 +166,7 @@ class LoadedObject(NamedTuple):
     error: Exception | None = None
 
 
-class StoreAction:
+class StoreAction(BulkAction[LoadedObject]):
     """Store loaded objects whose records are unchanged; ``may_expire`` means that one of them has a deadline."""
 
     holds_objects = True
@@ -206,17 +181,12 @@ class StoreAction:
         """Return the packed primary key."""
         return self._layout.pk_of(item.row.key)
 
-    def position_of(self, item: LoadedObject) -> int:
+    def position_of(self, item: LoadedObject, /) -> int:
         """Return the index in the caller's list."""
         return item.position
 
     def step(self, seen: AttemptState, item: LoadedObject) -> PlannedChange | None:
-        """Return the change from the record to the object.
-
-        Raises:
-            StaleObjectError: the record was changed or removed since.
-            The error of a hook, or the error of the object's preparation.
-        """
+        """Return the change from the record to the object."""
         if item.item is None:
             assert item.error is not None, "there is one or the other"
             raise item.error

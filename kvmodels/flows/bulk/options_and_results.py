@@ -29,14 +29,7 @@ LISTED_AT_MOST: Final = 1_000
 
 
 class BulkOptions(NamedTuple):
-    """The options of a bulk write.
-
-    Attributes:
-        batch_size: the maximum number of records per commit; None: the engine's limit, at most 500.
-        on_error: whether a record that cannot be written ends the bulk write, or is listed.
-        progress: called after each batch.
-        resume_id: the name under which the store keeps the progress.
-    """
+    """The options of a bulk write."""
 
     batch_size: int | None = None
     on_error: OnError = "raise"

@@ -12,7 +12,6 @@ token, so rows of an interrupted run are never mistaken for those of the next on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
@@ -22,20 +21,9 @@ import msgpack
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import RecordLayout, bulk_key, bulk_prefix
 from kvmodels.core.keys import decode_key, encode_key, key_successor
-from kvmodels.core.operations import (
-    AtomicWrite,
-    Check,
-    Committed,
-    Delete,
-    Mutation,
-    ReadRange,
-    Set,
-    after_prefix,
-    point,
-)
+from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, after_prefix, point
 from kvmodels.errors import (
     AlreadyExistsError,
-    CommitUnknownError,
     IntegrityError,
     InvalidArgumentError,
     RetriesExhaustedError,
@@ -44,10 +32,10 @@ from kvmodels.errors import (
 from kvmodels.flows.arguments import require_text
 from kvmodels.flows.bulk.keys import FoundRecord
 from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult
-from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
+from kvmodels.flows.context import Context, live_collection, pause_before
+from kvmodels.flows.effects import Flow, read, read_all, try_commit
 from kvmodels.flows.hydration.rows import shown_key
-from kvmodels.flows.references.refusals import missing_target
+from kvmodels.flows.references import missing_target
 from kvmodels.flows.writing.changes import EncodedObject
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing import rules
@@ -169,11 +157,8 @@ class StoredProgress:
         """
         write = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(state)), *mutations))
         check_budget(write, self._context.limits)
-        try:
-            outcome = yield from commit(write)
-        except CommitUnknownError:
-            outcome = None
-        if isinstance(outcome, Committed):
+        outcome = yield from try_commit(write)
+        if outcome is not None:
             self._moved(state, outcome.versionstamp)
             return True
         yield from self.overtaken()
@@ -186,16 +171,13 @@ class StoredProgress:
         processes changed it during every attempt.
         """
         self._conflicts += 1
-        policy = self._context.retry
-        if self._conflicts > policy.attempts:
+        if self._conflicts > self._context.retry.attempts:
             raise RetriesExhaustedError(
                 "others went on with the bulk write in every attempt",
                 attempts=self._conflicts,
                 failed_checks=(decode_key(self._key),),
             )
-        pause = policy.pause(self._conflicts + 1, self._context.random())
-        if pause > 0:
-            yield from sleep(pause)
+        yield from pause_before(self._context, self._conflicts + 1)
         known = self.state
         if (yield from self.load()) is None and known is not None:
             raise InvalidArgumentError(
@@ -238,9 +220,7 @@ class StoredProgress:
         state = self.state
         assert state is not None, "a batch is written after the beginning"
         moved = state._replace(
-            matched=state.matched + outcome.matched,
-            written=state.written + outcome.written,
-            batches=state.batches + 1,
+            matched=state.matched + outcome.matched, written=state.written + outcome.written, batches=state.batches + 1
         )
         mutations: list[Mutation] = [*notes]
         last = items[-1]
@@ -351,8 +331,7 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
                 failed_checks=(decode_key(key),),
             )
         check = Check(key, rows[0].versionstamp, physical=True)
-        with suppress(CommitUnknownError):  # the next read finds out
-            yield from commit(AtomicWrite((check,), (Delete(key),)))
+        yield from try_commit(AtomicWrite((check,), (Delete(key),)))  # the next read finds out
         forgotten = True
     while not (yield from _remove(context.limits, ((key_successor(key), after_prefix(key)),), ())):
         continue
@@ -367,11 +346,7 @@ def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[
         deletions = [Delete(row.key) for rows in found or () for row in rows][:AT_ONCE]
         if not deletions:
             return True
-        try:
-            outcome = yield from commit(AtomicWrite(checks, tuple(deletions)))
-        except CommitUnknownError:
-            return False
-        if not isinstance(outcome, Committed):
+        if (yield from try_commit(AtomicWrite(checks, tuple(deletions)))) is None:
             return False
 
 

@@ -11,8 +11,7 @@ crash.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -32,8 +31,8 @@ from kvmodels.errors import (
     OperationTooLargeError,
     PrimaryKeyChangedError,
 )
-from kvmodels.flows.bulk.batches import BulkAction, BulkRun, ListSource, Source, write_in_transaction
-from kvmodels.flows.bulk.keys import FoundRecord, KeySource, in_key_order
+from kvmodels.flows.bulk.batches import BulkAction, BulkRun, write_in_transaction
+from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, in_key_order
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
 from kvmodels.flows.bulk.progress import BulkState, StoredProgress
 from kvmodels.flows.context import Context
@@ -60,16 +59,7 @@ _NO_SUCH_PLACE: Final = (IndexChangedError, IndexNotReadyError, NoUsableIndexErr
 
 
 def update_all(context: Context, query: Query, changes: Mapping[str, Any], options: BulkOptions) -> Flow[BulkResult]:
-    """Change fields of all records of a query.
-
-    Raises:
-        InvalidArgumentError: no changes, an invalid option, a query for values.
-        UnknownFieldError, PrimaryKeyChangedError: the change is invalid for every record.
-        OperationTooLargeError: more than ``MOST_COLLECTED`` keys would have to be held in memory.
-        The error of any record, unless failures are collected.
-
-    Cost: the reads of the query, then for each batch one read of its records and one commit.
-    """
+    """Change fields of all records of a query."""
     if not changes:
         raise InvalidArgumentError(
             "an update changes nothing", argument="changes", hint="Give new values by field name: update(n=F('n') + 1)."
@@ -160,7 +150,7 @@ def _at_once(
         yield from source.open()
         given: Source[FoundRecord] = source
         if moves and not in_key_order(source.plan):
-            given = ListSource((yield from _collected(source)))
+            given = Source((yield from _collected(source)))
         yield from run.write(given)
     except Exception as error:
         run.annotate(error)
@@ -188,14 +178,11 @@ def _collected(source: KeySource) -> Flow[list[FoundRecord]]:
             )
 
 
-class _QueryAction:
+class _QueryAction(BulkAction[FoundRecord]):
     """An action on the records of a query."""
 
-    reads = True
-    holds_objects = False
-
     def __init__(self, writer: ChangeBuilder, query: Query) -> None:
-        self.schema: ModelSchema = query.schema
+        self.schema = query.schema
         self._writer = writer
         self._context: Context = writer.context
         self._layout = writer.context.layouts[query.schema.collection]
@@ -204,9 +191,6 @@ class _QueryAction:
     def pk_of(self, item: FoundRecord) -> bytes:
         """Return the packed primary key."""
         return item.pk
-
-    def position_of(self, _: FoundRecord) -> None:
-        """Return None, because a query has no list of objects."""
 
     def _row(self, seen: AttemptState, item: FoundRecord) -> tuple[Row, Document] | None:
         """Return the row and the document of a record; None if it no longer satisfies the query."""
@@ -234,15 +218,7 @@ class UpdateAction(_QueryAction):
         self._changes = changes
 
     def step(self, seen: AttemptState, item: FoundRecord) -> PlannedChange | None:
-        """Return the change of the record; None if it no longer satisfies the query.
-
-        Raises:
-            DecodeError: the record cannot be read as an object.
-            InvalidValueError: a term has no value, or a value cannot be stored.
-            pydantic.ValidationError: the changed object is invalid.
-            PrimaryKeyChangedError: a validator changed the primary key.
-            The error of a hook.
-        """
+        """Return the change of the record; None if it no longer satisfies the query."""
         found = self._row(seen, item)
         if found is None:
             return None
@@ -264,12 +240,7 @@ class RemoveAction(_QueryAction):
     """Delete the records of a query."""
 
     def step(self, seen: AttemptState, item: FoundRecord) -> PlannedChange | None:
-        """Return the removal; None if the record no longer satisfies the query.
-
-        Raises:
-            DecodeError: the record cannot be read.
-            The error of a hook.
-        """
+        """Return the removal; None if the record no longer satisfies the query."""
         found = self._row(seen, item)
         return None if found is None else self._writer.remove(seen, item.pk, found[0])
 
@@ -285,13 +256,6 @@ def resumable(
 
     In the order of the primary key, the position is stored with each batch. Otherwise the primary keys are stored
     first, and each is removed in the commit that handles its record.
-
-    Raises:
-        InvalidArgumentError: the id belongs to a bulk write with other arguments, or was forgotten meanwhile.
-        RetriesExhaustedError: every attempt met a conflict.
-        The error of any record, unless failures are collected.
-
-    Cost: for a scan one more key in each commit; otherwise each primary key is also stored and removed.
     """
     assert options.resume_id is not None, "only called with an id"
     layout = context.layouts[query.schema.collection]
@@ -408,30 +372,21 @@ class _Resumption:
             yield from self._progress.overtaken()
 
 
-class _StoredKeySource:
+class _StoredKeySource(Source[FoundRecord]):
     """A source of stored primary keys; each is removed in the commit that handles its record."""
 
     def __init__(self, prefix: bytes) -> None:
+        super().__init__()
         self._prefix = prefix
         self._next = prefix
-        self._found: deque[FoundRecord] = deque()
 
-    def take(self, size: int) -> Flow[list[FoundRecord]]:
-        """Return the next records, at most ``size``; empty at the end."""
+    def _fill(self) -> Flow[None]:
         if not self._found:
             span = ReadRange(self._next, after_prefix(self._prefix), COLLECTED_AT_ONCE, keys_only=True)
             rows = (yield from read((span,))).ranges[0]
             self._found.extend(FoundRecord(row.key[len(self._prefix) :]) for row in rows)
             if rows:
                 self._next = key_successor(rows[-1].key)
-        return [self._found.popleft() for _ in range(min(size, len(self._found)))]
-
-    def give_back(self, items: Sequence[FoundRecord]) -> None:
-        """Take back unhandled records; they come first again."""
-        self._found.extendleft(reversed(items))
-
-    def dealt_with(self, matched: int) -> None:
-        """Do nothing: the slice was applied when the keys were collected."""
 
 
 def _digest(context: Context, query: Query, changes: Mapping[str, Any] | None, on_error: str) -> bytes:

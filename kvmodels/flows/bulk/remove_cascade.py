@@ -33,14 +33,14 @@ from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import AtomicWrite, Mutation, ReadRange, Row, Set, point
 from kvmodels.errors import OperationTooLargeError, ProtectedError, RetriesExhaustedError
 from kvmodels.flows.arguments import require_text
-from kvmodels.flows.bulk.batches import LARGEST_BATCH, BulkRun, ListSource, name_record, note_committed
+from kvmodels.flows.bulk.batches import LARGEST_BATCH, BulkAction, BulkRun, name_record, note_committed
+from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, OnError, checked_options
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, read, read_all
 from kvmodels.flows.hydration.rows import document_of, own_row, shown_key
-from kvmodels.flows.references.refusals import refused_reference
-from kvmodels.flows.references.targets import anchor
+from kvmodels.flows.references import anchor, refused_reference
 from kvmodels.flows.writing.cascade import cascaded_change
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, writing
 from kvmodels.flows.writing.operation import AttemptState
@@ -60,18 +60,7 @@ _CYCLE: Final = (
 
 
 def remove_cascade(context: Context, schema: ModelSchema, target: Any, options: BulkOptions) -> Flow[BulkResult]:
-    """Remove a record after the records that refer to it; begin it, resume it, or return its stored result.
-
-    Raises:
-        InvalidArgumentError: an invalid option, the id of another write, or a transaction.
-        ProtectedError: a record that this cascade does not remove refers to one that it would remove.
-        RetriesExhaustedError: new records refer to the target in every round.
-        SchemaMismatchError: this process cannot change a record as the catalogue demands.
-        OperationTooLargeError: records that refer to each other do not fit into one operation.
-        The error of a hook or a validator.
-
-    Cost: for each record its entry is read, then the record and the entries that refer to it; a commit for each batch.
-    """
+    """Remove a record after the records that refer to it; begin it, resume it, or return its stored result."""
     checked_options(context, options)
     resume_id = options.resume_id or ""
     require_text("resume_id", resume_id, "Give a name for this removal, such as 'author-7'.")
@@ -160,14 +149,11 @@ class _CascadeProgress(StoredProgress):
         return AtomicWrite(self._checks(), (Set(self._key, *self._encoded(moved)), *notes)), partial(self._moved, moved)
 
 
-class _ReferrerChange:
+class _ReferrerChange(BulkAction[_CascadeItem]):
     """The removal of records, or with ``fields`` the change that sets these foreign keys to None."""
 
-    reads = True
-    holds_objects = False
-
     def __init__(self, writer: ChangeBuilder, fields: tuple[str, ...]) -> None:
-        self.schema: ModelSchema = writer.schema
+        self.schema = writer.schema
         self._writer = writer
         self._fields = fields
 
@@ -175,15 +161,8 @@ class _ReferrerChange:
         """Return the packed primary key."""
         return item.pk
 
-    def position_of(self, _: _CascadeItem) -> None:
-        """Return None, because the caller has no list of the records."""
-
     def step(self, seen: AttemptState, item: _CascadeItem) -> PlannedChange | None:
-        """Return the change of a record; None if it does not refer to its target any more.
-
-        Raises:
-            The error of a hook or a validator.
-        """
+        """Return the change of a record; None if it does not refer to its target any more."""
         writer = self._writer
         row = seen.live_row(item.key)
         if item.reference is None:
@@ -420,7 +399,7 @@ class _RemoveCascade:
 
         def written(writer: ChangeBuilder) -> Flow[BulkRun[_CascadeItem]]:
             run = BulkRun(self._context, _ReferrerChange(writer, fields), options, progress=self._progress)
-            if not (yield from run.write(ListSource(items))):
+            if not (yield from run.write(Source(items))):
                 yield from self._progress.overtaken()
                 raise _StartAgainError
             return run

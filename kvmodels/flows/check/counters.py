@@ -23,7 +23,7 @@ from typing import NamedTuple
 from kvmodels.catalog.catalogue import IndexState, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
+from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.errors import KvModelsError, SnapshotExpiredError
 from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
 from kvmodels.flows.context import Context, HeaderView, read_header, reload_header
@@ -35,7 +35,6 @@ from kvmodels.indexing.entries import contribution, fold, from_u64, to_u64
 from kvmodels.schema.definition.definition import ModelSchema
 
 ROWS_AT_ONCE = 500
-U64_ENCODING = 2
 U64_BYTES = 8
 
 _CHANGED = "the store changed while it was counted; check again"
@@ -53,13 +52,7 @@ class WrongCounter(NamedTuple):
 
 
 class Recount(NamedTuple):
-    """The result of counting one collection.
-
-    Attributes:
-        scanned: the number of rows read.
-        wrong: the counters that are certainly wrong.
-        unchecked: the indexes whose counters could not be compared, as ``"collection.index: reason"``.
-    """
+    """The result of counting one collection."""
 
     schema: ModelSchema
     scanned: int
@@ -68,12 +61,7 @@ class Recount(NamedTuple):
 
 
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
-    """Count again for every READABLE aggregate index; run it in a snapshot if the engine supports that.
-
-    Cost: reads every record and every counter once, or twice without snapshots, in batches of 500. Memory: one batch,
-    and a number per counter.
-    Raises SnapshotExpiredError if it takes longer than the maximum age of a snapshot, also because of the pace.
-    """
+    """Count again for every READABLE aggregate index; run it in a snapshot if the engine supports that."""
     try:
         view = yield from read_header(context)
         counting = _Counting(context, view.live[schema.collection], view, pace)
@@ -209,11 +197,7 @@ def _judged(index: LiveIndex, row: Row, expected: int) -> WrongCounter | None:
 
 
 def mend_counters(context: Context, recounted: Recount, *, repair: bool) -> Flow[tuple[Finding, ...]]:
-    """Return the findings of a recount; with ``repair`` each index concerned is rebuilt first.
-
-    Cost: per index that is built a rewrite of every record, and two header commits. Raises SchemaMismatchError: this
-    process may not write the collection; RetriesExhaustedError: a batch of a build met a conflict in every attempt.
-    """
+    """Return the findings of a recount; with ``repair`` each index concerned is rebuilt first."""
     mended: set[str] = set()
     if repair:
         for stored in {counter.stored.name: counter.stored for counter in recounted.wrong}.values():

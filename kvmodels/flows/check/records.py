@@ -20,11 +20,11 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Row
-from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
+from kvmodels.core.operations import AtomicWrite, Check, Delete, Row
+from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.check.findings import FindingKind
 from kvmodels.flows.context import Context, HeaderView, writable_collection
-from kvmodels.flows.effects import Flow, commit
+from kvmodels.flows.effects import Flow, try_commit
 from kvmodels.flows.hydration.rows import document_of, recomputed, stored_of
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import refused
@@ -293,11 +293,7 @@ def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[boo
     if suspect.kind == "dangling" and suspect.pk is not None:
         record_key = context.layouts[schema.collection].key(suspect.pk)
         checks.append(Check(record_key, suspect.record.versionstamp if suspect.record else None))
-    try:
-        outcome = yield from commit(AtomicWrite(tuple(checks), (Delete(suspect.row.key),)))
-    except CommitUnknownError:
-        return False
-    return isinstance(outcome, Committed)
+    return (yield from try_commit(AtomicWrite(tuple(checks), (Delete(suspect.row.key),)))) is not None
 
 
 def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> Flow[bool]:

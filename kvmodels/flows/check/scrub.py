@@ -15,8 +15,9 @@ Source: FoundationDB Record Layer, OnlineIndexScrubber.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout
@@ -38,6 +39,7 @@ from kvmodels.flows.context import Context, HeaderView, header_view
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, recomputed
+from kvmodels.flows.hydration.rows import shown_key as shown_pk
 from kvmodels.indexing.entries import slot_owner
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import require_known_class
@@ -65,6 +67,9 @@ Repair = Literal["all"] | bool
 _Generation: TypeAlias = tuple[str, int]
 """The name and generation of an index."""
 
+_Handler: TypeAlias = Callable[[HeaderView, LiveCollection, list[Row]], Flow[None]]
+"""Takes a batch of rows with the header and the collection that they were read under."""
+
 
 class Scrub:
     """One check of a collection. ``schema`` is its model; None for an undeclared collection, which is not repaired."""
@@ -87,72 +92,54 @@ class Scrub:
     def whole(self, live: LiveCollection) -> Flow[None]:
         """Check everything in the collection except its counters, which are recounted in a snapshot."""
         places = [_generation(index) for index in live.maintained if index.definition.aggregates is None]
-        yield from self._records()
+        yield from self._each(None, self._records)
         differing: dict[_Generation, Collection[int]] = {}
         for index in live.maintained:
             if index.definition.aggregates is None and index.readable:
-                found = yield from self._compared(_generation(index))
+                found = yield from self._compared(index)
                 differing[_generation(index)] = EVERY_SUM if self._every_one else found
         if any(differing.values()):
-            yield from self._missing(differing)
+            yield from self._each(None, partial(self._missing, differing), counted=False)
         for place in places:
-            if differing.get(place, EVERY_SUM):
-                yield from self._entries(place, differing.get(place, EVERY_SUM), counted=place not in differing)
+            sums = differing.get(place, EVERY_SUM)
+            if sums:
+                yield from self._each(place, partial(self._entries, place, sums), counted=place not in differing)
 
     # --- from records to entries ------------------------------------------------------------------------------
 
-    def _records(self) -> Flow[None]:
+    def _records(self, _: HeaderView, live: LiveCollection, rows: Sequence[Row]) -> Flow[None]:
         """Check the key and the bytes of every record, and add up the entries that it expects."""
-        prefix = self._layout.prefix
-        start, passed = prefix, 0
-        while True:
-            view, live = yield from self._live()
-            rows = yield from self._range(view, start, after_prefix(prefix))
-            if rows is None:
-                continue
-            if not rows:
-                return
-            for row in rows:
-                judged = self._judge_record(live, row)
-                if isinstance(judged, Suspect):
-                    yield from self._report(judged)
-                    # A repaired record expects other entries than before.
-                    self._every_one = bool(self._repair)
-                    judged = self._entries_of(live, row)
-                self._add_up(judged)
-            start, passed = key_successor(rows[-1].key), passed + len(rows)
-            self.scanned += len(rows)
-            yield from self._passed(None, passed, rows, prefix)
+        for row in rows:
+            judged = self._judge_record(live, row)
+            if isinstance(judged, Suspect):
+                yield from self._report(judged)
+                # A repaired record expects other entries than before.
+                self._every_one = bool(self._repair)
+                judged = self._entries_of(live, row)
+            self._add_up(judged)
 
     def _add_up(self, entries: RecordEntries) -> None:
-        row = entries.row
         for index, (keys, value) in entries.complete() or ():
-            place = _generation(index)
-            sums = self._sums.get(place)
-            if sums is None:
-                sums = self._sums[place] = EntrySums(index.definition.store == "record")
-            sums.add(keys, value, row)
+            self._sums_of(index).add(keys, value, entries.row)
 
-    def _missing(self, differing: Mapping[_Generation, Container[int]]) -> Flow[None]:
+    def _sums_of(self, index: LiveIndex) -> EntrySums:
+        place = _generation(index)
+        sums = self._sums.get(place)
+        if sums is None:
+            sums = self._sums[place] = EntrySums(index.definition.store == "record")
+        return sums
+
+    def _missing(
+        self, differing: Mapping[_Generation, Container[int]], view: HeaderView, live: LiveCollection, rows: list[Row]
+    ) -> Flow[None]:
         """Compare the expected entries where the sums differ."""
-        prefix = self._layout.prefix
-        start, passed = prefix, 0
-        while True:
-            view, live = yield from self._live()
-            rows = yield from self._range(view, start, after_prefix(prefix))
-            if rows is None:
-                continue
-            if not rows:
-                return
-            # A list per key, because two records may expect one unique slot.
-            expected: dict[bytes, list[tuple[ExpectedEntry, Row]]] = {}
-            for row in rows:
-                for key, wanted in self._expected_by(live, row).items():
-                    if sum_of(key) in differing.get(_generation(wanted.index), EVERY_SUM):
-                        expected.setdefault(key, []).append((wanted, row))
-            yield from self._compare(view, expected)
-            start, passed = key_successor(rows[-1].key), passed + len(rows)
-            yield from self._passed(None, passed, rows, prefix)
+        # A list per key, because two records may expect one unique slot.
+        expected: dict[bytes, list[tuple[ExpectedEntry, Row]]] = {}
+        for row in rows:
+            for key, wanted in self._expected_by(live, row).items():
+                if sum_of(key) in differing.get(_generation(wanted.index), EVERY_SUM):
+                    expected.setdefault(key, []).append((wanted, row))
+        yield from self._compare(view, expected)
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | RecordEntries:
         """Return the finding about a record, or its expected entries."""
@@ -259,52 +246,28 @@ class Scrub:
 
     # --- from entries to records ------------------------------------------------------------------------------
 
-    def _compared(self, place: _Generation) -> Flow[set[int]]:
+    def _compared(self, index: LiveIndex) -> Flow[set[int]]:
         """Read every entry of one index generation; return the sums that differ from those of the records."""
-        start: bytes | None = None
-        sums, passed = self._sums.get(place), 0
-        while True:
-            view, live = yield from self._live()
-            index = _find(live, place)
-            if index is None:
-                return set()
-            prefix = index.layout.prefix
-            rows = yield from self._range(view, prefix if start is None else start, after_prefix(prefix))
-            if rows is None:
-                continue
-            if sums is None:
-                sums = self._sums[place] = EntrySums(index.definition.store == "record")
-            if not rows:
-                return sums.differing()
-            sums.take(rows)
-            start, passed = key_successor(rows[-1].key), passed + len(rows)
-            self.scanned += len(rows)
-            yield from self._passed(place, passed, rows, prefix)
+        sums = self._sums_of(index)
 
-    def _entries(self, place: _Generation, differing: Container[int], *, counted: bool) -> Flow[None]:
+        def take(_: HeaderView, __: LiveCollection, rows: Sequence[Row]) -> Flow[None]:
+            yield from ()
+            sums.take(rows)
+
+        return sums.differing() if (yield from self._each(_generation(index), take)) else set()
+
+    def _entries(
+        self, place: _Generation, differing: Container[int], view: HeaderView, live: LiveCollection, rows: Sequence[Row]
+    ) -> Flow[None]:
         """Check every entry of one index generation in one of these sums, and the record that must expect it."""
-        start: bytes | None = None
-        passed = 0
-        while True:
-            view, live = yield from self._live()
-            index = _find(live, place)
-            if index is None:
-                return
-            prefix = index.layout.prefix
-            rows = yield from self._range(view, prefix if start is None else start, after_prefix(prefix))
-            if rows is None:
-                continue
-            if not rows:
-                return
-            unseen = [row for row in rows if sum_of(row.key) in differing and (row.key, None) not in self._seen]
-            records = yield from self._records_of(view, live, index, unseen)
-            for row in unseen:
-                record = records.get(_claimed_by(self._context, live, index, row) or b"")
-                if record is None or not record.expects(index, row):
-                    yield from self._judge_entry(live, index, row, record)
-            start, passed = key_successor(rows[-1].key), passed + len(rows)
-            self.scanned += len(rows) if counted else 0
-            yield from self._passed(place, passed, rows, prefix)
+        index = _find(live, place)
+        assert index is not None, "its entries were read"
+        unseen = [row for row in rows if sum_of(row.key) in differing and (row.key, None) not in self._seen]
+        records = yield from self._records_of(view, live, index, unseen)
+        for row in unseen:
+            record = records.get(_claimed_by(self._context, live, index, row) or b"")
+            if record is None or not record.expects(index, row):
+                yield from self._judge_entry(live, index, row, record)
 
     def _records_of(
         self, view: HeaderView, live: LiveCollection, index: LiveIndex, entries: Sequence[Row]
@@ -394,18 +357,32 @@ class Scrub:
     def _layout(self) -> RecordLayout:
         return self._context.layouts[self._collection]
 
-    def _range(self, view: HeaderView, start: bytes, end: bytes) -> Flow[list[Row] | None]:
-        size = rows_at_once(self._context.limits, self._pace.size(ROWS_AT_ONCE))
-        result = yield from read((ReadRange(start, end, size),), view.guard)
-        if isinstance(result, GuardFailed):
-            self._context.view = None
-            return None
-        return result.ranges[0]
+    def _each(self, place: _Generation | None, handle: _Handler, *, counted: bool = True) -> Flow[bool]:
+        """Give all records, or all entries of an index generation, to a handler in batches.
 
-    def _passed(self, place: _Generation | None, passed: int, rows: Sequence[Row], prefix: bytes) -> Flow[None]:
-        name = None if place is None else place[0]
-        left = ReadRange(key_successor(rows[-1].key), after_prefix(prefix))
-        yield from self._pace.after(SchemaProgress("check", self._collection, name, passed), len(rows), left)
+        Returns False if the generation is gone. ``counted``: whether these rows are read for the first time.
+        """
+        start, passed = b"", 0
+        while True:
+            view, live = yield from self._live()
+            index = None if place is None else _find(live, place)
+            if place is not None and index is None:
+                return False
+            prefix = self._layout.prefix if index is None else index.layout.prefix
+            span = ReadRange(start or prefix, after_prefix(prefix))
+            size = rows_at_once(self._context.limits, self._pace.size(ROWS_AT_ONCE))
+            result = yield from read((span._replace(limit=size),), view.guard)
+            if isinstance(result, GuardFailed):
+                self._context.view = None
+                continue
+            rows = result.ranges[0]
+            if not rows:
+                return True
+            yield from handle(view, live, rows)
+            start, passed = key_successor(rows[-1].key), passed + len(rows)
+            self.scanned += len(rows) if counted else 0
+            progress = SchemaProgress("check", self._collection, None if place is None else place[0], passed)
+            yield from self._pace.after(progress, len(rows), span._replace(start=start))
 
     def _report(self, suspect: Suspect) -> Flow[None]:
         # One key is one finding, but several records may expect one unique slot.
@@ -423,7 +400,7 @@ class Scrub:
                 collection=self._collection,
                 index=None if suspect.index is None else suspect.index.stored.name,
                 key=shown_key(suspect.row.key),
-                primary_key=_shown_pk(layout.unpack(suspect.pk)) if suspect.pk is not None else None,
+                primary_key=shown_pk(layout.unpack(suspect.pk)) if suspect.pk is not None else None,
                 reason=suspect.reason,
                 repaired=repaired,
                 hint=self._hint(suspect),
@@ -445,10 +422,6 @@ def _generation(index: LiveIndex) -> _Generation:
 
 def _find(live: LiveCollection, place: _Generation) -> LiveIndex | None:
     return next((index for index in live.maintained if _generation(index) == place), None)
-
-
-def _shown_pk(values: tuple[Any, ...]) -> Any:
-    return values[0] if len(values) == 1 else values
 
 
 def _may_be_of_javascript(document: Document) -> bool:

@@ -1,11 +1,13 @@
-"""Check a whole store: the collections of declared models, and those without a declared model.
+"""Check a whole store: the collections of declared models, those without a declared model, and all foreign keys.
 
 Undeclared collections are checked with the index definitions in the catalogue. Entries are a function of the stored
 document, which also contains the values of computed columns, so neither the class nor key functions are needed to
 compare them. Three things cannot be checked without the class, and ``unchecked`` says so: whether a record can be read
 as an object, whether a computed value is the result of its function, and counters.
 
-Rules of this module: undeclared collections are not repaired, because a write needs the model.
+Rules of this module: undeclared collections are not repaired, because a write needs the model. A record whose target is
+missing is never repaired, because its right target is unknown. A guard or anchor without its record is deleted under
+checks of its version and of the absence of its record.
 """
 
 from __future__ import annotations
@@ -15,17 +17,20 @@ from typing import Final, cast
 
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.keyspace import RecordLayout, violation_prefix
+from kvmodels.catalog.keyspace import RecordLayout, reference_anchors, reference_guards, violation_prefix
 from kvmodels.catalog.stored_layouts import stored_entry_layouts, stored_record_layout
-from kvmodels.core.operations import Row
+from kvmodels.core.keys import decode_key, encode_key, key_successor
+from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, Row, after_prefix, point
 from kvmodels.errors import SchemaMismatchError
-from kvmodels.flows.check.findings import CheckReport, Finding
+from kvmodels.flows.check.findings import CheckReport, Finding, shown_key
 from kvmodels.flows.check.records import RecordEntries, Suspect
-from kvmodels.flows.check.references import check_references
 from kvmodels.flows.check.scrub import REMOVE_ALL, Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Flow
+from kvmodels.flows.effects import Flow, read, read_all, rows_at_once, try_commit
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.flows.hydration.rows import shown_key as shown_pk
+from kvmodels.flows.references import ReferenceScan
+from kvmodels.indexing import rules
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 
@@ -48,9 +53,6 @@ def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNP
     """Check every declared collection.
 
     ``repair``: True repairs entries; ``"all"`` also deletes foreign keys and undecodable rows.
-
-    Cost: reads every record and every entry once, in batches of 500 rows, and suspicious keys once more; one or two
-    commits for each repaired key.
     """
     scanned = 0
     findings: list[Finding] = []
@@ -205,3 +207,83 @@ def _reason(index: StoredIndex) -> str:
 
 _DECLARE_IT: Final = "Run db.check(repair=True) in a program that declares the model of this collection."
 _DECLARE_AND_REMOVE_IT: Final = 'Run db.check(repair="all") in a program that declares the model of this collection.'
+
+
+ROWS_AT_ONCE: Final = 500
+
+_STORE_OR_REMOVE: Final = (
+    "Store the missing record again, or remove the record that refers to it or let it refer to another."
+)
+
+
+def check_references(context: Context, only: str | None, *, repair: bool) -> Flow[tuple[int, list[Finding]]]:
+    """Return the number of rows read and the findings, for all collections or for one."""
+    view = yield from header_view(context)
+    while True:
+        scan = ReferenceScan(context.codec, view.header, context.limits, guard=view.guard)
+        dangling = yield from scan.dangling(only)
+        if dangling is not None:
+            break
+        view = yield from reload_header(context)
+    findings = [
+        Finding(
+            "dangling_reference",
+            one.reference.collection,
+            one.reference.layout.definition.name,
+            shown_key(one.entry),
+            one.key,
+            f"its target in {one.collection} {'has a deadline' if one.reason == 'expires' else 'is missing'}",
+            hint=_STORE_OR_REMOVE,
+        )
+        for one in dangling
+    ]
+    scanned = scan.scanned
+    for collection in view.header.collections if only is None else (only,):
+        for prefix in (reference_guards(collection), reference_anchors(collection)):
+            number, found = yield from _strays(context, collection, prefix, repair=repair)
+            scanned += number
+            findings += found
+    return scanned, findings
+
+
+def _strays(context: Context, collection: str, prefix: bytes, *, repair: bool) -> Flow[tuple[int, list[Finding]]]:
+    start, scanned, findings = prefix, 0, list[Finding]()
+    records = encode_key((collection,))
+    size = rows_at_once(context.limits, ROWS_AT_ONCE)
+    while True:
+        rows = (yield from read((ReadRange(start, after_prefix(prefix), size),))).ranges[0]
+        scanned += len(rows)
+        keys = [records + row.key[len(prefix) :] for row in rows]
+        found = yield from read_all(context.limits, [point(key) for key in keys], include_expired=True)
+        for row, key, stored in zip(rows, keys, found or (), strict=False):
+            if not stored and (yield from _is_stray(row, key)):
+                repaired = repair and (yield from _removed(row, key))
+                findings.append(_finding(collection, row, prefix, repaired=repaired))
+        if len(rows) < size:
+            return scanned, findings
+        start = key_successor(rows[-1].key)
+
+
+def _is_stray(row: Row, record_key: bytes) -> Flow[bool]:
+    """Return whether the row exists without its record, read in one snapshot."""
+    found = yield from read((point(row.key), point(record_key)), include_expired=True)
+    guard, record = found.ranges
+    return bool(guard) and not record
+
+
+def _removed(row: Row, record_key: bytes) -> Flow[bool]:
+    checks = [one for one in (rules.guard_check(row.key, row), rules.slot_check(record_key, None)) if one is not None]
+    return (yield from try_commit(AtomicWrite(tuple(checks), (Delete(row.key),)))) is not None
+
+
+def _finding(collection: str, row: Row, prefix: bytes, *, repaired: bool) -> Finding:
+    return Finding(
+        "stray_guard",
+        collection,
+        None,
+        shown_key(row.key),
+        shown_pk(decode_key(row.key[len(prefix) :])),
+        "it is kept for a record that is not there",
+        repaired=repaired,
+        hint="db.check(repair=True) deletes it.",
+    )

@@ -10,13 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import (
-    IndexState,
-    StoredCollection,
-    StoredIndex,
-    index_definition,
-    primary_key_columns,
-)
+from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, index_definition, primary_key_columns
 from kvmodels.catalog.keyspace import build_key, violation_prefix
 from kvmodels.core.operations import GuardFailed, ReadRange, after_prefix, point
 from kvmodels.errors import SchemaMismatchError
@@ -102,10 +96,7 @@ def _described(context: Context, stored: StoredCollection) -> CollectionDescript
 
 
 def describe_indexes(context: Context) -> Flow[tuple[IndexStatus, ...]]:
-    """Return every index of the store, and every declared index that it lacks, by collection.
-
-    Cost: one read of the catalogue; while an index is built, two more requests.
-    """
+    """Return every index of the store, and every declared index that it lacks, by collection."""
     while True:
         view = yield from reload_header(context)
         listed = [status for name in _names(context, view) for status in _of_collection(context, view, name)]

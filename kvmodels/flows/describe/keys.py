@@ -21,6 +21,7 @@ from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, KvModelsError, SchemaMismatchError
 from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, read_row
+from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.kv.dead_letters import noted_message
 from kvmodels.indexing.entries import owner_in
 
@@ -175,7 +176,7 @@ def _of_record(collection: StoredCollection, key: Key, packed: bytes) -> KeyExpl
     layout = _layout_of(collection)
     if layout is None or not layout.is_record_key(packed):
         return KeyExplanation(key, "foreign", collection=collection.name)
-    return KeyExplanation(key, "record", collection=collection.name, primary_key=_shown(layout.unpack_key(packed)))
+    return KeyExplanation(key, "record", collection=collection.name, primary_key=shown_key(layout.unpack_key(packed)))
 
 
 def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row: Row | None) -> KeyExplanation:
@@ -204,7 +205,7 @@ def _owner(context: Context, records: RecordLayout, layout: EntryLayout, pk: byt
             pk = owner_in(context.codec, records, layout.definition, row)
         except DecodeError:
             return None
-    return _shown(records.unpack(pk))
+    return shown_key(records.unpack(pk))
 
 
 _NAMED: Final[Mapping[str, KeyKind]] = {"bulk": "bulk", "guard": "guard", "share": "guard", "token": "token"}
@@ -277,9 +278,9 @@ def _primary_key(header: Header, name: str, parts: Sequence[Any]) -> Any:
     collection = header.collections.get(name)
     layout = None if collection is None else _layout_of(collection)
     try:
-        return _shown(tuple(parts) if layout is None else layout.unpack(encode_key(tuple(parts))))
+        return shown_key(tuple(parts) if layout is None else layout.unpack(encode_key(tuple(parts))))
     except InvalidKeyError:
-        return _shown(tuple(parts))
+        return shown_key(tuple(parts))
 
 
 def _layout_of(collection: StoredCollection) -> RecordLayout | None:
@@ -287,10 +288,6 @@ def _layout_of(collection: StoredCollection) -> RecordLayout | None:
         return stored_record_layout(collection)
     except SchemaMismatchError:
         return None
-
-
-def _shown(values: tuple[Any, ...]) -> Any:
-    return values[0] if len(values) == 1 else values
 
 
 show_public_path(KeyExplanation)

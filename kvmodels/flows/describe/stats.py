@@ -53,10 +53,7 @@ class RowStats:
 
     def __add__(self, other: RowStats) -> RowStats:
         return RowStats(
-            self.rows + other.rows,
-            self.bytes + other.bytes,
-            self.expiring + other.expiring,
-            self.exact and other.exact,
+            self.rows + other.rows, self.bytes + other.bytes, self.expiring + other.expiring, self.exact and other.exact
         )
 
     def __str__(self) -> str:
@@ -156,11 +153,7 @@ _Range = tuple[bytes, bytes, _RangePart]
 
 
 def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
-    """Return the numbers of rows and bytes by collection and index.
-
-    Cost: ``exact`` reads every row in batches of 500; otherwise one count and at most two small reads for each range.
-    Dead letters take two reads per 100.
-    """
+    """Return the numbers of rows and bytes by collection and index."""
     view = yield from reload_header(context)
     time = yield from now()
     found: dict[_RangePart, RowStats] = {}
@@ -306,9 +299,7 @@ def _is_lock(key: bytes) -> bool:
 
 def _sum(rows: Sequence[Row]) -> RowStats:
     return RowStats(
-        len(rows),
-        sum(len(row.key) + len(row.value) for row in rows),
-        sum(row.expire_at is not None for row in rows),
+        len(rows), sum(len(row.key) + len(row.value) for row in rows), sum(row.expire_at is not None for row in rows)
     )
 
 

@@ -34,7 +34,7 @@ from kvmodels.flows.evolution.header import (
 )
 from kvmodels.flows.evolution.migrate import MigrationReport, migrate, remade
 from kvmodels.flows.evolution.throttle import SAMPLE, Pace
-from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
+from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, shown_key
 from kvmodels.indexing.entries import Misfit
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
@@ -86,8 +86,7 @@ def _refused(context: Context, live: LiveCollection, rows: Iterable[Row]) -> Ite
         # A release cannot fix a key that is not a record key; a check reports it as foreign.
         cause = _refusal(context, live, row) if live.layout.is_record_key(row.key) else None
         if cause is not None:
-            values = live.layout.unpack(live.layout.pk_of(row.key))
-            yield RefusedRecord(values[0] if len(values) == 1 else values, cause)
+            yield RefusedRecord(shown_key(live.layout.unpack_key(row.key)), cause)
 
 
 def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
@@ -170,10 +169,7 @@ def apply_schema(
 
 
 def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) -> Flow[tuple[BuildReport, ...]]:
-    """Build or finish every declared index that is not READABLE, and remove the entries of older generations.
-
-    Raises SchemaMismatchError if this process must not write to one of the collections; then nothing was done.
-    """
+    """Build or finish every declared index that is not READABLE, and remove the entries of older generations."""
     view = yield from reload_header(context)
     for schema in schemas:
         outdated_generations(view, schema)

@@ -31,9 +31,10 @@ from kvmodels.core.operations import (
 )
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
-from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once, sleep
-from kvmodels.flows.references.targets import anchor, busy_targets
+from kvmodels.flows.context import Context, HeaderView, pause_before
+from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once
+from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.references import anchor, busy_targets
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
@@ -64,9 +65,8 @@ class IndexViolation(NamedTuple):
 
 def index_violation(context: Context, layout: RecordLayout, pk: bytes, listed: Row) -> IndexViolation:
     """Return a listed record that cannot be written; ``pk`` is part of the key of the listed row."""
-    values = layout.unpack(pk)
     value = context.codec.decode(listed.value, listed.encoding, listed.key)
-    return IndexViolation(values[0] if len(values) == 1 else values, value["kind"], value.get("reason"))
+    return IndexViolation(shown_key(layout.unpack(pk)), value["kind"], value.get("reason"))
 
 
 class RefusedChange(NamedTuple):
@@ -112,16 +112,13 @@ class BatchSize:
     def pause(self) -> Flow[None]:
         """Wait after a conflict. Raises RetriesExhaustedError if every attempt of the policy met a conflict."""
         self._conflicts += 1
-        retry = self._context.retry
-        if self._conflicts > retry.attempts:
+        if self._conflicts > self._context.retry.attempts:
             raise RetriesExhaustedError(
                 "every attempt to index or migrate a batch of records met a conflict",
                 attempts=self._conflicts,
                 failed_checks=(decode_key(self._key),),
             )
-        pause = retry.pause(self._conflicts + 1, self._context.random())
-        if pause > 0:
-            yield from sleep(pause)
+        yield from pause_before(self._context, self._conflicts + 1)
 
 
 def read_batch(

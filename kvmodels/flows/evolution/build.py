@@ -28,13 +28,7 @@ from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
 from kvmodels.catalog.references import given_up_reference, unenforced_references
 from kvmodels.core.keys import key_successor, skip_parts
 from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
-from kvmodels.errors import (
-    DecodeError,
-    KvModelsError,
-    OperationTooLargeError,
-    SchemaMismatchError,
-    UnknownFieldError,
-)
+from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError, SchemaMismatchError, UnknownFieldError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, rows_at_once
 from kvmodels.flows.evolution.batches import (
@@ -74,13 +68,7 @@ class BuildReport:
 
 
 def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = UNPACED) -> Flow[BuildReport]:
-    """Build one declared index, or finish a build that another process began, including its violations.
-
-    Cost: per batch one or two reads and one commit; two header commits. Idempotent. An aggregate index, an index with
-    record copies and an index over values that the records do not store yet rewrite every record. Raises
-    UnknownFieldError: the model declares no such index; SchemaMismatchError: this process must not write to the
-    collection; RetriesExhaustedError: a batch met a conflict in every attempt.
-    """
+    """Build one declared index, or finish a build that another process began, including its violations."""
     if name not in schema.indexes:
         raise unknown_index(schema, name)
     scanned = 0
@@ -108,11 +96,7 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
 
 
 def _require_reference_kept(collection: StoredCollection, schema: ModelSchema, name: str) -> None:
-    """Refuse to replace the index of a foreign key by one that does not enforce it, or not for this target.
-
-    Raises:
-        SchemaMismatchError: with both targets.
-    """
+    """Refuse to replace the index of a foreign key by one that does not enforce it, or not for this target."""
     given_up = given_up_reference(schema, collection, name)
     if given_up is not None:
         raise SchemaMismatchError(
@@ -300,11 +284,7 @@ class IndexBatch(NamedTuple):
 
 
 def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[IndexBatch]:
-    """Index the next ``size`` records after ``cursor``, which this process believes to be the stored one.
-
-    Raises SchemaMismatchError if this process must no longer write to the collection, because another one began to
-    build an index.
-    """
+    """Index the next ``size`` records after ``cursor``, which this process believes to be the stored one."""
     view, live = yield from writable_collection(context, schema)
     current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
     if current is None or current.stored.state is not IndexState.WRITE_ONLY:

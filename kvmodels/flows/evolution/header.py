@@ -20,7 +20,7 @@ changes never mix, and a second delivery is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from operator import is_
 
@@ -32,12 +32,7 @@ from kvmodels.catalog.catalogue import (
     stored_collection,
     stored_index,
 )
-from kvmodels.catalog.collection import (
-    opened,
-    replaces,
-    require_current_release,
-    unkept_generations,
-)
+from kvmodels.catalog.collection import opened, replaces, require_current_release, unkept_generations
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
     RESERVED,
@@ -65,8 +60,8 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import CommitUnknownError, ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows.arguments import require_told_deadlines
-from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
+from kvmodels.flows.context import Context, HeaderView, header_view, pause_before, reload_header
+from kvmodels.flows.effects import Flow, commit, read, read_all, try_commit
 from kvmodels.flows.evolution import build as build_flows
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
@@ -75,13 +70,7 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
-    """List new collections, and update empty ones: their new fields and indexes, and the schema version.
-
-    Cost: one read; one commit if a collection is new, and if it has records one more read and commit; per new index of
-    an empty collection three commits, and one for its new fields. Raises ModelDefinitionError: two collections or
-    indexes would share keys; SchemaMismatchError: the store has a newer format; UnsupportedError: records expire, and
-    the engine does not report deadlines.
-    """
+    """List new collections, and update empty ones: their new fields and indexes, and the schema version."""
     for schema in context.schemas.values():
         if schema.ttl_ms is not None:
             require_told_deadlines(context.traits, schema)
@@ -243,10 +232,7 @@ def check_prefixes(context: Context, view: HeaderView) -> None:
 
 
 def require_current(view: HeaderView) -> None:
-    """Refuse a store with an index that is not ready, or a collection that cannot be used.
-
-    Raises SchemaMismatchError with the difference.
-    """
+    """Refuse a store with an index that is not ready, or a collection that cannot be used."""
     for name, live in view.live.items():
         problem = live.refused or live.read_only
         if problem is not None:
@@ -284,8 +270,7 @@ def commit_header(
     policy, started, attempt = context.retry, context.monotonic(), 1
     value, encoding = context.codec.encode(header.to_value())
     write = AtomicWrite(
-        (Check(HEADER_KEY, view.versionstamp, physical=True), *checks),
-        (Set(HEADER_KEY, value, encoding), *mutations),
+        (Check(HEADER_KEY, view.versionstamp, physical=True), *checks), (Set(HEADER_KEY, value, encoding), *mutations)
     )
     check_budget(write, context.limits)
     context.view = None
@@ -297,9 +282,7 @@ def commit_header(
             left = policy.deadline_s - (context.monotonic() - started)
             if attempt > policy.attempts or left <= 0:
                 raise
-        pause = min(policy.pause(attempt, context.random()), left)
-        if pause > 0:
-            yield from sleep(pause)
+        yield from pause_before(context, attempt, left)
 
 
 def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredCollection, list[StoredIndex]]:
@@ -329,12 +312,12 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
     Not done at open: the first process of a rolling deployment would stop the writes of all others. Raises
     SchemaMismatchError if this process could not write to the collection afterwards; then the version is not raised.
     """
-    while True:
-        view = yield from reload_header(context)
+
+    def raised(view: HeaderView) -> StoredCollection:
         stored, _ = outdated_generations(view, schema)
-        if stored.schema_version >= schema.schema_version:
-            return
-        yield from commit_header(context, view, view.header.with_collection(stored.raised_to(schema)))
+        return stored if stored.schema_version >= schema.schema_version else stored.raised_to(schema)
+
+    yield from _changed_until(context, raised)
 
 
 def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
@@ -342,13 +325,19 @@ def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
 
     Raises SchemaMismatchError if this process could not write to the collection afterwards; then nothing is listed.
     """
+    yield from _changed_until(
+        context, lambda view: outdated_generations(view, schema)[0].raised_to(schema).listing(schema)
+    )
+
+
+def _changed_until(context: Context, change: Callable[[HeaderView], StoredCollection]) -> Flow[None]:
+    """Store a collection as ``change`` makes it of the present header, until nothing is left to change."""
     while True:
         view = yield from reload_header(context)
-        stored, _ = outdated_generations(view, schema)
-        listed = stored.raised_to(schema).listing(schema)
-        if listed == stored:
+        changed = change(view)
+        if changed == view.header.collections[changed.name]:
             return
-        yield from commit_header(context, view, view.header.with_collection(listed))
+        yield from commit_header(context, view, view.header.with_collection(changed))
 
 
 def list_new(context: Context, view: HeaderView, schemas: Sequence[ModelSchema], used: Collection[bytes]) -> Flow[bool]:
@@ -395,16 +384,17 @@ def change_effects(context: Context, schema: ModelSchema) -> Flow[None]:
 
     Raises SchemaMismatchError if a newer release has raised the schema version, so that this process only reads.
     """
-    while True:
-        view = yield from reload_header(context)
+
+    def changed(view: HeaderView) -> StoredCollection:
         stored = view.header.collections[schema.collection]
-        changed = changed_effects(schema, stored)
-        if not changed:
-            return
-        require_current_release(schema, stored)
-        for index in changed:
+        effects = changed_effects(schema, stored)
+        if effects:
+            require_current_release(schema, stored)
+        for index in effects:
             stored = stored.with_index(replace(index, on_delete=schema.indexes[index.name].on_delete))
-        yield from commit_header(context, view, view.header.with_collection(stored))
+        return stored
+
+    yield from _changed_until(context, changed)
 
 
 ENTRIES_PER_COMMIT = 400
@@ -474,11 +464,7 @@ def _remove_entries(
             )
             marker = Set(progress_key, *context.codec.encode(rows[-1].key))
             write = AtomicWrite(checks, (marker, *(Delete(row.key) for row in rows)))
-            try:
-                outcome = yield from commit(write)
-            except CommitUnknownError:
-                return False
-            if not isinstance(outcome, Committed):
+            if (yield from try_commit(write)) is None:
                 return False
             removed += len(rows)
             left = ReadRange(prefix, after_prefix(prefix))

@@ -85,12 +85,7 @@ class _Counts:
 def migrate(
     context: Context, schema: ModelSchema, *, forget: Iterable[str] = (), pace: Pace = UNPACED
 ) -> Flow[MigrationReport]:
-    """Rewrite every record of a lower schema version, or finish a migration that another process began.
-
-    Cost: per batch two or three reads and one commit; two header commits. Idempotent; one read if there is nothing to
-    do. With ``forget``, every call reads every record. Raises SchemaMismatchError: this process must not write to the
-    collection; RetriesExhaustedError: a batch met a conflict in every attempt.
-    """
+    """Rewrite every record of a lower schema version, or finish a migration that another process began."""
     counts = _Counts()
     wanted = frozenset(forget)
     while True:
@@ -255,15 +250,7 @@ def _violations_in(
 
 
 class Migration(NamedTuple):
-    """The progress row of a migration.
-
-    Attributes:
-        version: the target schema version.
-        forget: the fields to remove from the records.
-        cursor: the last processed record key, empty at the start.
-        scanned: the number of scanned records.
-        written: the number of rewritten records.
-    """
+    """The progress row of a migration."""
 
     version: int
     forget: tuple[str, ...]
@@ -304,11 +291,7 @@ class MigrationBatch(NamedTuple):
 
 
 def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, size: int) -> Flow[MigrationBatch]:
-    """Migrate the next ``size`` records after the cursor of ``migration``, which this process believes to be stored.
-
-    Raises SchemaMismatchError if this process must no longer write to the collection, because a newer release was
-    applied.
-    """
+    """Migrate the next ``size`` records after the cursor of ``migration``, which this process believes to be stored."""
     view, live = yield from writable_collection(context, schema)
     progress_key = migration_key(schema.collection)
     found = yield from read_batch(context, view, live, progress_key, (migration.cursor, size))
@@ -420,8 +403,7 @@ def _forgetful(instance: Any, names: Iterable[str]) -> Any:
     state, extra = state_of(instance), instance.__pydantic_extra__
     assert state is not None, "it was read"
     set_state(
-        instance,
-        replace(state, unknown={name: value for name, value in state.unknown.items() if name not in names}),
+        instance, replace(state, unknown={name: value for name, value in state.unknown.items() if name not in names})
     )
     for name in names:
         if extra is not None:

@@ -63,8 +63,6 @@ class Pace:
         250
     """
 
-    __slots__ = ("_last", "_progress", "_throttle", "_total")
-
     def __init__(
         self, progress: Callable[[SchemaProgress], object] | None = None, throttle: float | None = None
     ) -> None:

@@ -21,8 +21,8 @@ from kvmodels.flows.effects import Flow, read_all
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation
 from kvmodels.flows.evolution.build import BuildReport, build_index, unknown_index
 from kvmodels.flows.evolution.migrate import unmigrated
-from kvmodels.flows.hydration.rows import document_of
-from kvmodels.flows.references.refusals import EXPIRES
+from kvmodels.flows.hydration.rows import document_of, shown_key
+from kvmodels.flows.references import EXPIRES
 from kvmodels.indexing.entries import slot_owner
 from kvmodels.indexing.references import NO_TARGET
 from kvmodels.schema.definition.definition import ModelSchema
@@ -71,11 +71,7 @@ class RecordViolation:
 
 
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
-    """Return the violations of one index, or of all indexes and of a migration, at most ``limit`` of each.
-
-    Cost: two reads for each index that is not complete, and one for the migration. Raises UnknownFieldError: neither
-    the model nor the store has such an index; SchemaMismatchError: this process must not use the collection.
-    """
+    """Return the violations of one index, or of all indexes and of a migration, at most ``limit`` of each."""
     while True:
         view = yield from reload_header(context)
         live = view.live[schema.collection]
@@ -170,21 +166,13 @@ def _holder(context: Context, live: LiveCollection, index: LiveIndex, slot: Row 
     if slot is None:
         return None
     try:
-        return _shown(live.layout.unpack(slot_owner(context.codec, live, index, slot)))
+        return shown_key(live.layout.unpack(slot_owner(context.codec, live, index, slot)))
     except DecodeError:
         return None
 
 
-def _shown(values: tuple[Any, ...]) -> Any:
-    return values[0] if len(values) == 1 else values
-
-
 def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
-    """Try the violations of one index, or of every PENDING index, again; without any left, the index is READABLE.
-
-    Raises UnknownFieldError: the model declares no such index; SchemaMismatchError: this process must not write to the
-    collection.
-    """
+    """Try the violations of one index, or of every PENDING index, again; without any left, the index is READABLE."""
     view = yield from reload_header(context)
     pending = [index.stored.name for index in view.live[schema.collection].maintained if _is_pending(index)]
     reports: list[BuildReport] = []

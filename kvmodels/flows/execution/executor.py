@@ -8,6 +8,9 @@ order of the query, so it is the same place in both directions.
 A read through an index carries the header as guard (rule R3). When the header has changed, a query that has read
 nothing yet is planned again; another one continues only if the generations of its indexes are still readable.
 
+A sort in memory compares records by the packed parts of their stored values, as index entries would be, and by parts of
+the same order where an index could not hold the value (NaN is above every value); objects are made only of the results.
+
 Promise: a record that is not written between the first and the last batch is returned exactly once, in order.
 
 Rules of this module: bounded memory; the rows read depend on the query, never on the size of the collection. Marks come
@@ -18,12 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection
+from kvmodels.codecs.columns.base import descending_part
+from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.core.operations import Counted, ReadRange
 from kvmodels.errors import (
     IndexChangedError,
@@ -31,9 +37,11 @@ from kvmodels.errors import (
     InvalidCursorError,
     InvalidKeyError,
     NoUsableIndexError,
+    OperationTooLargeError,
 )
 from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
 from kvmodels.flows.effects import Flow, OneRequest, count_rows, fits_one_read, ranges_at_once, rows_at_once
+from kvmodels.flows.execution.combination import Intersection, Merge, OwnerOf, intersection_at, merge_at, sort_keys
 from kvmodels.flows.execution.fast_reads import (
     RangeCount,
     RangeRead,
@@ -43,9 +51,7 @@ from kvmodels.flows.execution.fast_reads import (
     read_merge,
     read_scan,
 )
-from kvmodels.flows.execution.intersect import Intersection, intersection_at
-from kvmodels.flows.execution.join import ResultBatch, ScanSession
-from kvmodels.flows.execution.merge import Merge, OwnerOf, merge_at, sort_keys
+from kvmodels.flows.execution.join import Hit, ResultBatch, ScanSession
 from kvmodels.flows.execution.ranges import (
     REMOTE_WIDTH,
     START,
@@ -58,11 +64,14 @@ from kvmodels.flows.execution.ranges import (
     bound_at,
 )
 from kvmodels.flows.hydration.loader import owner_of
+from kvmodels.flows.hydration.rows import object_of
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
 from kvmodels.query.planning.cursor import is_same_index, require_same_index, resumed
 from kvmodels.query.planning.planner import plan_query, range_plan, range_shape
-from kvmodels.query.plans import QueryPlan
+from kvmodels.query.plans import QueryPlan, Sort
 from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import Column, Document
+from kvmodels.schema.definition.values import reader_of
 
 MAX_BATCH: Final = 500
 """The most rows of one batch, as Deno's, unless the caller gives another size; so many are in memory at once."""
@@ -179,13 +188,7 @@ class Executor:
 
 
 def read_batch(
-    context: Context,
-    query: Query,
-    position: Position,
-    size: int,
-    *,
-    peek: bool = True,
-    wanted: Wanted = "hits",
+    context: Context, query: Query, position: Position, size: int, *, peek: bool = True, wanted: Wanted = "hits"
 ) -> Flow[ResultBatch]:
     """Read the next rows of a query.
 
@@ -266,11 +269,7 @@ def read_at_once(
 
 
 def count_at_once(
-    context: Context,
-    query: Query,
-    limit: int | None,
-    result: Callable[[int], Any],
-    otherwise: Callable[[], Flow[Any]],
+    context: Context, query: Query, limit: int | None, result: Callable[[int], Any], otherwise: Callable[[], Flow[Any]]
 ) -> OneRequest[Any] | None:
     """Return the request that counts the rows of a query with a prepared plan; None if it must be planned."""
     known = _prepared(context, query, "count")
@@ -387,3 +386,105 @@ def _decoded(plan: QueryPlan, mark: bytes) -> _Mark:
 
 def _invalid() -> InvalidCursorError:
     return InvalidCursorError("the cursor does not belong to this query", reason="it names no place of it")
+
+
+_ABOVE: Final = b"\xfe"
+_BELOW: Final = b"\x00"
+
+
+class SortedHit(NamedTuple):
+    """A record and its sort key."""
+
+    key: bytes
+    hit: Hit
+
+
+class SortWindow(NamedTuple):
+    """The records to return: the first ``most`` after a bound, or the last before it.
+
+    Attributes:
+        most: how many; None: all.
+        bound: forward the lowest sort key, ``back`` the key below which all lie; None: no bound.
+    """
+
+    most: int | None = None
+    bound: bytes | None = None
+    back: bool = False
+
+    def has(self, key: bytes) -> bool:
+        """Whether a sort key lies on this side of the bound."""
+        return self.bound is None or (key < self.bound if self.back else key >= self.bound)
+
+
+def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWindow) -> Flow[list[SortedHit]]:
+    """Return records of a query in the order of its sort; ``back`` from the greatest to the least.
+
+    Cost: reads every record that matches; holds as many as are wanted, and one batch. Raises OperationTooLargeError:
+    more records would have to be held than ``sort_in_memory`` allows; InvalidValueError: values that Python cannot
+    compare with each other; the field is named.
+    """
+    sort = plan.sort
+    assert sort is not None  # callers saw to it
+    _, live = yield from live_collection(context, query.schema)
+    keys = _Keys(context, live, sort)
+    held: list[SortedHit] = []
+    position: Position | None = beginning(plan)
+    while position is not None:
+        batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
+        held += [SortedHit(key, hit) for hit in batch.hits if wanted.has(key := keys.of(hit))]
+        held = _bounded(held, wanted, sort.limit)
+        position = batch.position
+    held.sort(key=itemgetter(0), reverse=wanted.back)
+    return held[: wanted.most]
+
+
+def _bounded(held: list[SortedHit], wanted: SortWindow, limit: int) -> list[SortedHit]:
+    """Return the records that are needed; raises OperationTooLargeError if more are needed than may be held."""
+    if wanted.most is not None and len(held) > wanted.most:
+        held = sorted(held, key=itemgetter(0), reverse=wanted.back)[: wanted.most]
+    if len(held) > limit:
+        raise OperationTooLargeError(
+            "more records match than a sort in memory may hold",
+            limit="sort_in_memory",
+            size=len(held),
+            maximum=limit,
+            hint="Add an index that has this order, take a slice, or allow more: sort_in_memory(limit=…).",
+        )
+    return held
+
+
+class _Keys:
+    """Sort keys of stored documents."""
+
+    __slots__ = ("_columns", "_context", "_live")
+
+    def __init__(self, context: Context, live: LiveCollection, sort: Sort) -> None:
+        self._context = context
+        self._live = live
+        self._columns = [_packer(column, live.schema.name) for column in sort.columns]
+
+    def of(self, hit: Hit) -> bytes:
+        """Return the packed columns, one after the other."""
+        try:
+            return b"".join([pack(hit.document) for pack in self._columns])
+        except KeyError:
+            # Written before the column was declared: the document that would be stored now decides.
+            key = self._live.layout.key(hit.pk)
+            instance: Any = object_of(self._context, self._live, hit.row, key)
+            document: Document = self._live.schema.prepare(instance).document
+            return b"".join([pack(document) for pack in self._columns])
+
+
+def _packer(column: Column, model: str) -> Callable[[Document], bytes]:
+    value_in = reader_of(column)
+    part_of = ColumnOrder(column.codec, model=model, field=column.field).of_stored
+
+    def ascending(document: Document) -> bytes:
+        part = part_of(value_in(document))
+        return _ABOVE if part is None else part
+
+    def descending(document: Document) -> bytes:
+        part = part_of(value_in(document))
+        return _BELOW if part is None else descending_part(part)
+
+    return descending if column.descending else ascending

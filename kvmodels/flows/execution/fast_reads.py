@@ -32,8 +32,8 @@ from kvmodels.core.operations import (
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import AGAIN, CountRows, Flow, OneRequest, Read, read
+from kvmodels.flows.execution.combination import Merge, OwnerOf
 from kvmodels.flows.execution.join import ResultBatch
-from kvmodels.flows.execution.merge import Merge, OwnerOf
 from kvmodels.flows.execution.ranges import (
     Candidate,
     Choice,

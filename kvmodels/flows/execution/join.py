@@ -21,8 +21,8 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row, point
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, RetriesExhaustedError
-from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import Flow, fits_one_read, read, read_all, sleep
+from kvmodels.flows.context import Context, HeaderView, pause_before
+from kvmodels.flows.effects import Flow, fits_one_read, read, read_all
 from kvmodels.flows.execution.ranges import Candidate, Choice, Position
 from kvmodels.flows.hydration.projection import projector
 from kvmodels.flows.hydration.rows import (
@@ -146,10 +146,7 @@ class EntryReader:
     # --- from the record --------------------------------------------------------------------------------------
 
     def hit(self, row: Row, record: Row | None) -> Hit | None:
-        """Return the hit of a row; None if its record does not have this very entry.
-
-        Raises DecodeError: the record, or the copy of it, is no document.
-        """
+        """Return the hit of a row; None if its record does not have this very entry."""
         if record is not None:
             hit = self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
             return hit if self.reproduces(hit, row) else None
@@ -298,11 +295,7 @@ class ScanSession:
         return None if second is None else (first, second)
 
     def joined(self, ranges: Sequence[ReadRange], choose: Chooser) -> Flow[JoinedRows | None]:
-        """Read the rows that count among those of some ranges, with their records; None when the header has changed.
-
-        Raises RetriesExhaustedError: unique entries and their records never agreed in two reads; DecodeError: a record
-        cannot be read.
-        """
+        """Read the rows that count among those of some ranges, with their records; None when the header has changed."""
         if not ranges:
             return JoinedRows(choose(()), [])
         if not self._reads_once(ranges):
@@ -338,9 +331,7 @@ class ScanSession:
         """Read rows, then records. A record may change in between; then a unique value is looked up again."""
         policy, started = self._context.retry, self._context.monotonic()
         for attempt in range(1, policy.attempts + 1):
-            pause = policy.pause(attempt, self._context.random())
-            if pause > 0:
-                yield from sleep(pause)
+            yield from pause_before(self._context, attempt)
             found = yield from self.rows(ranges)
             joined = None if found is None else (yield from self.behind(choose(found)))
             if joined is None or not self._plan.points or None not in joined.hits:

@@ -157,11 +157,11 @@ class Walk:
         """Return how many ranges are not passed."""
         return len(self._ranges) - place.passed
 
-    def behind(self, piece: Piece, row: Row, width: int = 1) -> ScanPosition | None:
+    def behind(self, piece: Piece, row: Row) -> ScanPosition | None:
         """Return the place after a row of a piece; None at the end of the scan."""
         if piece.wanted.end is None:
-            return self.after(piece, width)
-        return ScanPosition(piece.step, bound_at(row[0], including=False, reverse=self._reverse), width)
+            return self.after(piece)
+        return ScanPosition(piece.step, bound_at(row[0], including=False, reverse=self._reverse))
 
     def after(self, piece: Piece, width: int = 1) -> ScanPosition | None:
         """Return the place after the whole range of a piece; None at the end of the scan."""

@@ -181,10 +181,7 @@ def _stored_at(document: Document, path: Sequence[str]) -> Any:
 
 
 def column_values(schema: ModelSchema, document: Document, source: ColumnSource) -> Any:
-    """Return the value of a computed column as its function returned it, or the list of its values.
-
-    Raises DecodeError if the document lacks the column and cannot be read as an object.
-    """
+    """Return the value of a computed column as its function returned it, or the list of its values."""
     read = reader(source.path, many=source.many)
     try:
         stored = read(document)

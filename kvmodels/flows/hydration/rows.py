@@ -206,10 +206,7 @@ class Cover:
         self._primary_key = [(column.field, _stored(column)) for column in live.schema.primary_key]
 
     def document(self, row: Row, pk: bytes) -> Document:
-        """Return the part of a record's document that its entry contains; ``pk`` is the packed primary key.
-
-        Raises DecodeError, ValueError or TypeError if the row is not an entry of this index.
-        """
+        """Return the part of a record's document that its entry contains; ``pk`` is the packed primary key."""
         document: Document = {}
         parts = decode_key(row.key)
         for position, path, stored in self._columns:

@@ -86,11 +86,7 @@ def note_keys(
 
 
 def list_dead_letters(form: StoreFormat, limits: Limits, prefix: Key, limit: int) -> Flow[list[DeadLetter]]:
-    """Return messages that were given up and whose value is still under a key below ``prefix``.
-
-    Cost: two reads per 100 notes. Raises InvalidArgumentError: the limit is not a positive whole number;
-    InvalidKeyError: the prefix is not a key; DecodeError: a note or a value cannot be read.
-    """
+    """Return messages that were given up and whose value is still under a key below ``prefix``."""
     require_limit(limit, "Give the maximum number of messages to list.")
     wanted = form.pack_key(prefix)
     found: dict[str, list[Entry]] = {}

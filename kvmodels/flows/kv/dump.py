@@ -25,21 +25,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.catalogue import LOADING, Header, index_definition, loading_value
-from kvmodels.catalog.keyspace import (
-    HEADER_KEY,
-    REFERENCES,
-    EntryLayout,
-    RecordLayout,
-    belongs_to_a_change,
-    counted_by,
-)
-from kvmodels.codecs.typed_json import (
-    is_graph_form,
-    key_from_json,
-    key_to_json,
-    value_from_json,
-    value_to_json,
-)
+from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
+from kvmodels.codecs.typed_json import is_graph_form, key_from_json, key_to_json, value_from_json, value_to_json
 from kvmodels.core.keys import Key, encode_key, key_successor
 from kvmodels.core.operations import (
     AtomicWrite,
@@ -58,7 +45,7 @@ from kvmodels.errors import DecodeError, EngineError
 from kvmodels.flows.effects import Flow, commit, read
 from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, DumpFrame, dump_line
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.flows.references.dangling import ReferenceScan, dangling_dump
+from kvmodels.flows.references import ReferenceScan, dangling_dump
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.entries import entry_value
 from kvmodels.limits import Limits
@@ -89,16 +76,11 @@ class Dumping:
         self._owners: Mapping[str, str] = {}
         self._header_key = form.root + HEADER_KEY
         self._references = form.root + REFERENCES
-        self._start = key_successor(form.root)
-        self._end = after_prefix(form.root)
+        self._left = [(key_successor(form.root), after_prefix(form.root))]
         self._batch = FIRST_BATCH
 
     def begin(self) -> Flow[list[str]]:
-        """Return the first lines: the format, and the catalogue if there is one.
-
-        Raises SchemaMismatchError: the store contains an unfinished load, or has a newer format; DecodeError: the
-        catalogue cannot be read.
-        """
+        """Return the first lines: the format, and the catalogue if there is one."""
         found = yield from read([point(self._header_key)])
         mark = {
             DUMP_MARK: DUMP_FORMAT,
@@ -113,15 +95,18 @@ class Dumping:
         return [dump_line(mark), *map(self._line_of, rows)]
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
-        """Return the next rows, about 4 MiB judging by the last ones, empty at the end; one request."""
-        wanted = min(self._batch, limits.max_read_entries)
-        found = yield from read([ReadRange(self._start, self._end, wanted)])
-        rows = found.ranges[0]
-        if rows:
-            self._start = key_successor(rows[-1].key)
-            average = sum(len(row.key) + len(row.value) for row in rows) // len(rows) + 1
-            self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
-        return rows
+        """Return the next rows, about 4 MiB judging by the last ones, empty at the end; one request for each range."""
+        while self._left:
+            start, end = self._left[0]
+            found = yield from read([ReadRange(start, end, min(self._batch, limits.max_read_entries))])
+            rows = found.ranges[0]
+            if rows:
+                self._left[0] = key_successor(rows[-1].key), end
+                average = sum(len(row.key) + len(row.value) for row in rows) // len(rows) + 1
+                self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
+                return rows
+            del self._left[0]
+        return ()
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
         """Yield the lines for rows, one at a time, because a line may be large. Raises DecodeError.
@@ -210,10 +195,7 @@ class Loading:
     # -- the store
 
     def begin(self, *, restart: bool) -> Flow[None]:
-        """Write the token into a store that is empty, or contains only a catalogue without records.
-
-        Raises EngineError: the store is not empty, or has an unfinished load and ``restart`` is false.
-        """
+        """Write the token into a store that is empty, or contains only a catalogue without records."""
         found = yield from read([point(self._header_key), self._everything(2)])
         header, some = found.ranges
         value: Any = self._form.entry(header[0]).value if header else None
@@ -250,12 +232,7 @@ class Loading:
             raise self._overtaken()
 
     def finish(self) -> Flow[int]:
-        """Replace the token with the catalogue of the dump; return the number of keys written.
-
-        Raises:
-            DecodeError: the last line of the dump is missing.
-            ReferenceViolationError: a foreign key of the dump names a record that is not in it.
-        """
+        """Replace the token with the catalogue of the dump; return the number of keys written."""
         self._frame.end()
         if self._header is not None:
             scan = ReferenceScan(self._form.codec, self._header, self._limits, root=self._form.root)
@@ -323,11 +300,7 @@ class Loading:
     # -- the lines
 
     def take(self, lines: Sequence[str | bytes]) -> list[tuple[Mutation, ...]]:
-        """Return the mutations of the next lines, one group per commit; pure.
-
-        Raises DecodeError: a line is not part of a dump; SchemaMismatchError: the dump has a newer format;
-        InvalidValueError, LimitExceededError: the store cannot hold a value; a note names the line.
-        """
+        """Return the mutations of the next lines, one group per commit; pure."""
         return list(self._commits(lines))
 
     def _commits(self, lines: Sequence[str | bytes]) -> Iterator[tuple[Mutation, ...]]:

@@ -44,8 +44,6 @@ class DumpFrame:
         first: the content of the first line.
     """
 
-    __slots__ = ("_ended", "_formats", "_hint", "first", "keys", "number")
-
     def __init__(self, formats: tuple[int, ...], hint: str) -> None:
         self._formats = formats
         self._hint = hint

@@ -30,8 +30,6 @@ def tells_of_changes(traits: Traits) -> bool:
 class Leases:
     """The leases that one waiter has seen. ``monotonic`` returns seconds and never goes back."""
 
-    __slots__ = ("_monotonic", "_seen", "_traits", "ended_by_engine")
-
     def __init__(self, traits: Traits, monotonic: Callable[[], float]) -> None:
         self._traits = traits
         self._monotonic = monotonic

@@ -32,8 +32,8 @@ from kvmodels.core.operations import (
     format_versionstamp,
     point,
 )
-from kvmodels.errors import CommitUnknownError, DecodeError
-from kvmodels.flows.effects import Flow, commit, read
+from kvmodels.errors import DecodeError
+from kvmodels.flows.effects import Flow, read, try_commit
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 from kvmodels.indexing.budget import check_budget
@@ -51,21 +51,6 @@ class LockClaim:
     Attributes:
         fencing_token: greater than that of every earlier holder; 0 until the lock was acquired.
     """
-
-    __slots__ = (
-        "_form",
-        "_held_until_ms",
-        "_key",
-        "_lease_ms",
-        "_leases",
-        "_may_have_ticket",
-        "_numbered",
-        "_owner",
-        "_ticket",
-        "_tried_ms",
-        "_versionstamp",
-        "fencing_token",
-    )
 
     def __init__(
         self, form: StoreFormat, name: str, owner: str, lease_ms: int, *, leases: Leases, numbered: bool
@@ -125,11 +110,11 @@ class LockClaim:
         for _ in range(ATTEMPTS):
             time = yield from self._leases.now()
             lease = self._lease(time)
-            outcome = yield from self._step((lease,))
-            if isinstance(outcome, Committed):
+            outcome = yield from self._step(lease)
+            if outcome is not None:
                 self._versionstamp, self._held_until_ms = outcome.versionstamp, time + self._lease_ms
                 return True
-            row = yield from self._look()
+            row = yield from self._own(self._key)
             if row is None:
                 return False
             if row.versionstamp != self._versionstamp:
@@ -141,10 +126,9 @@ class LockClaim:
     def release(self) -> Flow[bool]:
         """Release the lock if this holder still has it; return False if it was already lost."""
         for _ in range(ATTEMPTS):
-            outcome = yield from self._step((Delete(self._key),))
-            if isinstance(outcome, Committed):
+            if (yield from self._step(Delete(self._key))) is not None:
                 return True
-            row = yield from self._look()
+            row = yield from self._own(self._key)
             if row is None:
                 # No other process may remove it before the lease ends, so this step has removed it.
                 time = yield from self._leases.now()
@@ -156,13 +140,11 @@ class LockClaim:
         """Leave the queue, and release the lock if a commit whose answer was lost may have acquired it."""
         if self._ticket is None and self._may_have_ticket:
             self._ticket = yield from self._own_ticket()
-        for key in (self._ticket_key, self._key):
+        for key in (self._key,) if self._ticket is None else (self._ticket.key, self._key):
             row = yield from self._own(key)
             if row is not None:
-                try:
-                    yield from commit(AtomicWrite((Check(row.key, row.versionstamp),), (Delete(row.key),)))
-                except CommitUnknownError:
-                    continue  # it expires
+                # If the answer is lost, it expires.
+                yield from try_commit(AtomicWrite((Check(row.key, row.versionstamp),), (Delete(row.key),)))
         self._ticket, self._may_have_ticket = None, False
 
     # --- taking ---------------------------------------------------------------------------------------------------
@@ -173,11 +155,8 @@ class LockClaim:
         if ticket is not None:
             checks.append(Check(ticket.key, ticket.versionstamp))
             mutations.append(Delete(ticket.key))
-        try:
-            outcome = yield from commit(AtomicWrite(tuple(checks), tuple(mutations)))
-        except CommitUnknownError:
-            return  # the next read finds out
-        if isinstance(outcome, Committed):
+        outcome = yield from try_commit(AtomicWrite(tuple(checks), tuple(mutations)))
+        if outcome is not None:  # else the next read finds out
             self._ticket, self._may_have_ticket = None, False
             self._hold(outcome.versionstamp, time + self._lease_ms)
 
@@ -193,11 +172,8 @@ class LockClaim:
             new = Set(ticket.key, ticket.value, ticket.encoding, self._leases.deadline(until))
             write = AtomicWrite((Check(ticket.key, ticket.versionstamp),), (new,))
         self._may_have_ticket = True  # from here on, also if an interrupt arrives before the answer
-        try:
-            outcome = yield from commit(write)
-        except CommitUnknownError:
-            outcome = None
-        if isinstance(outcome, Committed):
+        outcome = yield from try_commit(write)
+        if outcome is not None:
             end = encode_part(format_versionstamp(outcome.versionstamp)) if new.versionstamped else b""
             self._ticket = Row(new.key + end, new.value, new.encoding, outcome.versionstamp, until)
         else:
@@ -219,10 +195,8 @@ class LockClaim:
         time = self._leases.own_ms()
         ended = [row for row in others if self._leases.end_of(row, self._lease_in(row)) <= time]
         for row in ended:
-            try:
-                yield from commit(AtomicWrite((Check(row.key, row.versionstamp),), (Delete(row.key),)))
-            except CommitUnknownError:
-                continue  # the next read finds out
+            # If the answer is lost, the next read finds out.
+            yield from try_commit(AtomicWrite((Check(row.key, row.versionstamp),), (Delete(row.key),)))
         return bool(ended)
 
     def _own_ticket(self) -> Flow[Row | None]:
@@ -246,18 +220,10 @@ class LockClaim:
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def _step(self, mutations: tuple[Mutation, ...]) -> Flow[Any]:
-        try:
-            return (yield from commit(AtomicWrite((Check(self._key, self._versionstamp),), mutations)))
-        except CommitUnknownError:
-            return None
+    def _step(self, mutation: Mutation) -> Flow[Committed | None]:
+        return try_commit(AtomicWrite((Check(self._key, self._versionstamp),), (mutation,)))
 
-    def _look(self) -> Flow[Row | None]:
-        return (yield from self._own(self._key))
-
-    def _own(self, key: bytes | None) -> Flow[Row | None]:
-        if key is None:
-            return None
+    def _own(self, key: bytes) -> Flow[Row | None]:
         found = yield from read([point(key)])
         return next((row for row in found.ranges[0] if self._is_own(row)), None)
 
@@ -292,10 +258,6 @@ class LockClaim:
         # batch. So the token fits into 64 bits, and below 2**53 on the built-in engines, which count in microseconds.
         self.fencing_token = int.from_bytes(versionstamp[:8], "big")
         self._held_until_ms = until_ms
-
-    @property
-    def _ticket_key(self) -> bytes | None:
-        return None if self._ticket is None else self._ticket.key
 
     def _lease(self, time: int) -> Set:
         content: dict[str, Any] = {"owner": self._owner}

@@ -62,13 +62,7 @@ def delete_value(form: StoreFormat, limits: Limits, key: str) -> Flow[None]:
 
 
 def compare_and_set(
-    form: StoreFormat,
-    limits: Limits,
-    key: str,
-    old: Any,
-    new: Any,
-    *,
-    expire_in: float | timedelta | Keep | None,
+    form: StoreFormat, limits: Limits, key: str, old: Any, new: Any, *, expire_in: float | timedelta | Keep | None
 ) -> Flow[bool]:
     """Store ``new`` if the key holds ``old``, or is absent and ``old`` is None; return whether it was stored."""
     keep = isinstance(expire_in, Keep)

@@ -186,22 +186,6 @@ class Listing:
         InvalidCursorError: not a cursor, or one outside the bounds of the selector.
     """
 
-    __slots__ = (
-        "_batch",
-        "_batch_was_given",
-        "_cursor",
-        "_end",
-        "_fetched",
-        "_form",
-        "_keys_only",
-        "_last_taken",
-        "_remaining",
-        "_reverse",
-        "_shared",
-        "_start",
-        "_untouched",
-    )
-
     def __init__(self, form: StoreFormat, selection: Selection, options: ListOptions) -> None:
         _require_positive("limit", "the limit must be a positive integer", options.limit)
         _require_positive("batch_size", "the batch size must be a positive integer", options.batch_size)
@@ -237,11 +221,7 @@ class Listing:
         return self._cursor
 
     def take(self) -> Entry | None:
-        """Unpack the next row of the batch; None at its end.
-
-        Raises:
-            DecodeError: the row cannot be read; the next call continues after it, and the cursor is after it too.
-        """
+        """Unpack the next row of the batch; None at its end."""
         if not self._fetched:
             return None
         row = self._fetched.popleft()

@@ -47,14 +47,8 @@ def watch_records(
 class RecordWatch(RangeWatch[ChangedRecord[Any]]):
     """Delivers the records of a model, unless it resumes after a commit, and then the records that change."""
 
-    __slots__ = ("_context", "_schema")
-
     def __init__(
-        self,
-        context: Context,
-        schema: ModelSchema,
-        since: bytes | None,
-        timeout: tuple[float, Callable[[], float]],
+        self, context: Context, schema: ModelSchema, since: bytes | None, timeout: tuple[float, Callable[[], float]]
     ) -> None:
         ends = key_range(prefix=(schema.collection,), start=None, end=None)
         super().__init__(ends, since, lambda limits: limits, timeout)

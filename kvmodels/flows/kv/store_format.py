@@ -74,11 +74,7 @@ class StoreFormat:
         return self.root + packed
 
     def pack_set_key(self, key: SetKey) -> tuple[bytes, bool]:
-        """Pack the key of a set, and return whether it ends with the versionstamp of the commit.
-
-        Raises InvalidKeyError: not a key, or nothing but ``COMMIT_VERSIONSTAMP``; ReservedKeyError: the first part
-        belongs to a model or to the library.
-        """
+        """Pack the key of a set, and return whether it ends with the versionstamp of the commit."""
         given = cast("object", key)
         versionstamped = isinstance(given, (tuple, list)) and bool(key) and key[-1] is COMMIT_VERSIONSTAMP
         return self.pack_written_key(cast("Key", key[:-1] if versionstamped else key)), versionstamped

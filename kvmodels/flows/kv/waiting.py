@@ -63,10 +63,7 @@ class HeldLock:
 
 
 def list_messages(form: StoreFormat, limits: Limits, limit: int) -> Flow[list[QueuedMessage]]:
-    """Return the first messages of the queue in the order of their delivery; one read per 500.
-
-    Raises InvalidArgumentError: the limit is not a positive whole number; DecodeError: a message cannot be read.
-    """
+    """Return the first messages of the queue in the order of their delivery; one read per 500."""
     require_limit(limit, "Give the maximum number of messages to list.")
     rows = yield from _rows_below(queue_prefix(form), limits, limit)
     return [_message(form, row) for row in rows]

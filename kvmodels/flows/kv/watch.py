@@ -45,11 +45,7 @@ def watching(
     since: str | None,
     timeout: float | None,
 ) -> Watch[Entry]:
-    """Check the arguments of ``watch``, and return the new watch.
-
-    Raises InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or not a versionstamp; a
-    timeout that is not a number of seconds; InvalidKeyError: not a key.
-    """
+    """Check the arguments of ``watch``, and return the new watch."""
     seconds = timeout_of(timeout)
     if (keys is None) == (prefix is None):
         raise InvalidArgumentError(
@@ -98,18 +94,6 @@ class Watch(ABC, Generic[T]):
     ``limits_within``: returns the limits of its keys, given those of the engine. ``timeout``: the seconds without a
     change after which the watch ends; measured by a monotonic clock.
     """
-
-    __slots__ = (
-        "_begun",
-        "_deadline",
-        "_ended",
-        "_limits_within",
-        "_monotonic",
-        "_notice",
-        "_seen",
-        "_timeout",
-        "_watched",
-    )
 
     def __init__(self, limits_within: Callable[[Limits], Limits], timeout: tuple[float, Callable[[], float]]) -> None:
         self._limits_within = limits_within
@@ -197,8 +181,6 @@ def _pause(seconds: float) -> Flow[bool]:
 class KeyWatch(Watch[Entry]):
     """Delivers all keys whenever one of them was written, removed, or has expired."""
 
-    __slots__ = ("_delivered", "_form", "_keys", "_last")
-
     def __init__(self, form: StoreFormat, keys: Iterable[Key], timeout: tuple[float, Callable[[], float]]) -> None:
         super().__init__(form.limits_within, timeout)
         self._form = form
@@ -251,8 +233,6 @@ class RangeWatch(Watch[T]):
     ``since``: deliver the changes after this commit; None to begin with the present state.
     """
 
-    __slots__ = ("_end", "_listed_to", "_start")
-
     def __init__(
         self,
         ends: tuple[bytes, bytes],
@@ -304,8 +284,6 @@ class RangeWatch(Watch[T]):
 
 class PrefixWatch(RangeWatch[Entry]):
     """Delivers the entries of a prefix, unless it resumes after a commit, and then the keys that change."""
-
-    __slots__ = ("_form",)
 
     def __init__(
         self, form: StoreFormat, prefix: Key, since: bytes | None, timeout: tuple[float, Callable[[], float]]

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from kvmodels.core.keys import decode_key, key_successor
-from kvmodels.core.operations import GuardFailed, ReadRange, Row, point
+from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, point
 from kvmodels.errors import DecodeError, IndexChangedError, NoUsableIndexError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
 from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, steps_of
@@ -68,10 +68,7 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
 
 
 def count(context: Context, query: Query) -> Flow[int]:
-    """Count the records of a query: from counters if an aggregate index keeps them, which is one read.
-
-    Raises NoUsableIndexError or IndexNotReadyError if neither counters nor entries supply the number.
-    """
+    """Count the records of a query: from counters if an aggregate index keeps them, which is one read."""
     number = yield from _counted(context, query)
     if number is not None:
         return number
@@ -136,20 +133,11 @@ def _passed(context: Context, query: Query, measures: Sequence[Measure]) -> Flow
 # --- groups -----------------------------------------------------------------------------------------------------
 
 
-class _Group(Protocol):
-    """A group whose values are being collected."""
-
-    def add(self, item: Any) -> None:
-        """Add the values of a record, or counters."""
-        ...
-
-    def row(self) -> Results | None:
-        """Return the row; None if the group has no record."""
-        ...
-
-
 class _RecordGroup:
-    """A group of records; ``head`` contains the fields of the group with their values."""
+    """A group of records; ``head`` contains the fields of the group with their values.
+
+    ``add`` takes the values of a record, in a ``_CounterGroup`` counters; ``row`` returns None if there is no record.
+    """
 
     __slots__ = ("_accumulators", "_head")
 
@@ -192,23 +180,17 @@ class _CounterGroup:
 class GroupScan:
     """An iteration over the rows of a grouped query, batch by batch; a stateful object for one reader."""
 
-    __slots__ = ("_context", "_grouping", "_groups", "_orders", "_plan", "_source", "done")
-
     def __init__(self, context: Context, grouping: Grouping) -> None:
         self._context = context
         self._grouping = grouping
         self._plan: GroupPlan | None = None
         self._source: ResultScan | CounterScan | None = None
-        self._groups: dict[tuple[bytes, ...], _Group] = {}
+        self._groups: dict[tuple[bytes, ...], _RecordGroup | _CounterGroup] = {}
         self._orders = grouping.strict_orders()
         self.done = False
 
     def next_batch(self) -> Flow[list[Results]]:
-        """Read the next rows in order; the end is signalled by ``done``, not by an empty list.
-
-        Raises NoUsableIndexError, IndexNotReadyError: see ``plan_groups``; OperationTooLargeError: more groups than may
-        be held in memory; InvalidValueError: the type of a result cannot hold its value.
-        """
+        """Read the next rows in order; the end is signalled by ``done``, not by an empty list."""
         first = self._plan is None
         try:
             items = yield from self._read()
@@ -329,7 +311,6 @@ def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderVi
 # --- counters ---------------------------------------------------------------------------------------------------
 
 ROWS_AT_ONCE: Final = 500
-U64_ENCODING: Final = 2
 HALF: Final = 2**32
 
 
@@ -342,8 +323,6 @@ class Counters(NamedTuple):
 
 class CounterScan:
     """Reads the counters of a plan, batch by batch; a stateful object for one reader."""
-
-    __slots__ = ("_at", "_context", "_guard", "_plan", "_ranges", "_schema", "done")
 
     def __init__(
         self, context: Context, view: HeaderView, schema: ModelSchema, plan: CounterPlan, kinds: Iterable[str]
@@ -360,10 +339,7 @@ class CounterScan:
         self.done = not ranges
 
     def next_batch(self) -> Flow[list[Counters]]:
-        """Read the next counters, ordered by group; a group may continue in the next batch.
-
-        Raises IndexChangedError if the index was rebuilt or dropped; DecodeError if a counter is damaged.
-        """
+        """Read the next counters, ordered by group; a group may continue in the next batch."""
         limits = self._context.limits
         many = min(rows_at_once(limits, ROWS_AT_ONCE), ranges_at_once(limits, guarded=True)) if self._plan.groups else 1
         wanted = self._ranges[self._at : self._at + many]

@@ -178,11 +178,6 @@ class UniqueLookup:
     """Reads the record that owns the slot of a value in a unique index.
 
     ``missing`` creates the error if there is no record; None if a record is not required.
-
-    Attributes:
-        head: the prefix of the index.
-        follow: leads from a slot to its record; None if the slot contains a copy of it.
-        load: creates the object of the record, if it has the slot; None if ``follow`` is.
     """
 
     __slots__ = ("_missing", "_slots", "follow", "guard", "head", "load", "otherwise", "pack")
@@ -408,10 +403,7 @@ def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:
 
 
 def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[Any | None]:
-    """Return the only object of a query; None if there is none and none is required.
-
-    Raises DoesNotExist or MultipleObjectsReturned of the model if there is none, or there are several.
-    """
+    """Return the only object of a query; None if there is none and none is required."""
     found = yield from steps_of(fetch(context, (yield from resolved(context, query)).limited(2)))
     if len(found) > 1:
         raise query.schema.model.MultipleObjectsReturned(
@@ -429,10 +421,7 @@ def _lookup(query: Query) -> tuple[str, ...]:
 
 
 def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[Any]:
-    """Return the object with a primary key. Cost: one read of one row.
-
-    Raises DoesNotExist, InvalidValueError, SchemaMismatchError or DecodeError.
-    """
+    """Return the object with a primary key. Cost: one read of one row."""
     return (yield from _by_key(context, schema, key_values, required=True))
 
 
@@ -458,13 +447,7 @@ def object_in(context: Context, schema: ModelSchema, live: LiveCollection, rows:
 
 
 def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[Any, ...]]) -> Flow[list[Any | None]]:
-    """Return the objects with these primary keys in the order of the keys, None for each absent one.
-
-    Raises like ``get_by_key``, except DoesNotExist.
-
-    Cost: one read, which is one snapshot, for as many keys as the engine allows ranges (100,000 on the embedded
-    engines); each further chunk is a separate snapshot.
-    """
+    """Return the objects with these primary keys in the order of the keys, None for each absent one."""
     _, live = yield from live_collection(context, schema)
     layout = live.layout
     load, variants = loader_of(context, live), schema.variants

@@ -16,6 +16,7 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.execution.executor import (
     MAX_BATCH,
+    SortWindow,
     beginning,
     counts_rows,
     mark_of,
@@ -25,10 +26,10 @@ from kvmodels.flows.execution.executor import (
     read_batch,
     resume,
     side_of,
+    sorted_hits,
 )
 from kvmodels.flows.execution.join import Hit, result_of
 from kvmodels.flows.execution.ranges import Candidate, Position, bound_at
-from kvmodels.flows.execution.sort import SortWindow, sorted_hits
 from kvmodels.flows.reading.scan import FEWEST_TESTED
 from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan

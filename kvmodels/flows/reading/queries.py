@@ -19,12 +19,11 @@ from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import page as pages
-from kvmodels.flows.reading import scan, with_related
+from kvmodels.flows.reading import related, scan
 from kvmodels.flows.reading.page import PageData
-from kvmodels.flows.reading.related import declared
+from kvmodels.flows.reading.related import RelatedScan, declared
 from kvmodels.flows.reading.scan import DistinctScan, ResultScan, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
-from kvmodels.flows.reading.with_related import RelatedScan
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
 from kvmodels.query.planning.distinct import is_distinct, told_apart
@@ -43,8 +42,6 @@ Results: TypeAlias = "ResultScan | DistinctScan | RelatedScan | _PendingScan"
 
 class _PendingScan:
     """An iteration over the results of a query whose operands must be read first."""
-
-    __slots__ = ("_batch_size", "_context", "_query", "_scan")
 
     def __init__(self, context: Context, query: Query, batch_size: int | None) -> None:
         self._context = context
@@ -104,7 +101,7 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
     if query.pending:
         return run_resolved(context, query, fetch)
     if query.related:
-        return with_related.fetch(context, query)
+        return related.fetch(context, query)
     return _distinct(context, query) if query.distinct and is_distinct(query) else scan.fetch(context, query)
 
 
@@ -117,11 +114,7 @@ def _distinct(context: Context, query: Query) -> Flow[list[Any]]:
 
 
 def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
-    """Return the result at a position, counted from 0.
-
-    Raises DoesNotExist, a LookupError like Python's IndexError, if there are fewer results; InvalidArgumentError or
-    InvalidValueError if the position is negative or not an int.
-    """
+    """Return the result at a position, counted from 0."""
     found = yield from steps_of(fetch(context, query.at(position)))
     if not found:
         raise query.schema.model.DoesNotExist(
@@ -159,25 +152,20 @@ def page(
     """Read one page of a query; see ``kvmodels.flows.reading.page``. Raises InvalidArgumentError."""
     if is_distinct(query):
         raise InvalidArgumentError(
-            "distinct values have no pages",
-            argument="size",
-            hint="Iterate over them, or take a slice.",
+            "distinct values have no pages", argument="size", hint="Iterate over them, or take a slice."
         )
     query = yield from resolved(context, query)
     found = yield from pages.page(context, query, size, after, before)
     if not query.related:
         return found
-    return found._replace(objects=(yield from with_related.with_targets(context, query, found.objects)))
+    return found._replace(objects=(yield from related.with_targets(context, query, found.objects)))
 
 
 # --- explain ----------------------------------------------------------------------------------------------------
 
 
 def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
-    """Return the plan of a query; with ``analyze``, also run the query to its end and count its reads.
-
-    Raises InvalidArgumentError if ``analyze`` is neither True nor False.
-    """
+    """Return the plan of a query; with ``analyze``, also run the query to its end and count its reads."""
     require_flag("analyze", analyze)
     run: Flow[int]
     asked, query = query, (yield from resolved(context, query))
@@ -201,10 +189,7 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
 def explain_aggregate(
     context: Context, query: Query, measures: tuple[Measure, ...], *, analyze: bool
 ) -> Flow[AggregatePlan]:
-    """Return the plan of an aggregate; with ``analyze``, also compute it and count its reads.
-
-    Raises InvalidArgumentError if ``analyze`` is neither True nor False.
-    """
+    """Return the plan of an aggregate; with ``analyze``, also compute it and count its reads."""
     require_flag("analyze", analyze)
     plan = yield from aggregation.aggregate_plan_of(context, query, measures)
     if not analyze:
@@ -215,10 +200,7 @@ def explain_aggregate(
 
 
 def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
-    """Return the plan of groups; with ``analyze``, also compute them and count their reads.
-
-    Raises InvalidArgumentError if ``analyze`` is neither True nor False.
-    """
+    """Return the plan of groups; with ``analyze``, also compute them and count their reads."""
     require_flag("analyze", analyze)
     plan = yield from aggregation.group_plan_of(context, grouping)
     if not analyze:

@@ -24,6 +24,8 @@ from kvmodels.flows.context import Context, live_collection, planned
 from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneRequest, steps_of
 from kvmodels.flows.execution.executor import (
     MAX_BATCH,
+    SortedHit,
+    SortWindow,
     Wanted,
     beginning,
     count_at_once,
@@ -32,11 +34,11 @@ from kvmodels.flows.execution.executor import (
     plan_of,
     read_at_once,
     read_batch,
+    sorted_hits,
 )
 from kvmodels.flows.execution.fast_reads import RangeRows
 from kvmodels.flows.execution.join import Hit, ResultBatch, result_of
 from kvmodels.flows.execution.ranges import Position, Walk, further
-from kvmodels.flows.execution.sort import SortedHit, SortWindow, sorted_hits
 from kvmodels.query.planning import distinct as planning
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
@@ -53,19 +55,6 @@ class ResultScan:
 
     Results are objects, or dicts of the values of ``query.fields``.
     """
-
-    __slots__ = (
-        "_batch_size",
-        "_context",
-        "_left",
-        "_position",
-        "_prepared",
-        "_query",
-        "_size",
-        "_skip",
-        "_sorted",
-        "done",
-    )
 
     def __init__(
         self,
@@ -182,12 +171,7 @@ class ResultScan:
 
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
-    """Return the flow that reads all results of a query, in order.
-
-    Raises like ``read_batch``.
-
-    Cost: one read per ``MAX_BATCH`` rows.
-    """
+    """Return the flow that reads all results of a query, in order."""
     stop = query.stop
     if stop is not None and not query.start and 0 < stop <= MAX_BATCH:
         request = read_at_once(context, query, stop, partial(planned_fetch, context, query))
@@ -209,12 +193,7 @@ def _fetch(scan: ResultScan) -> Flow[list[Any]]:
 
 
 def planned_count(context: Context, query: Query) -> Flow[int]:
-    """Count the results of a query; of a slice, only those in it.
-
-    Cost: if every row of the ranges is a result, one request that reads none of them: O(log n) in memory, 0.04 us per
-    row in a file. Otherwise, and in a transaction, it reads every row in the ranges. It reads the records only if they
-    must be tested and the rows do not cover the tests, or if a record may have several of the rows. Nothing is sorted.
-    """
+    """Count the results of a query; of a slice, only those in it."""
     query = replace(query, fields=(), order=() if query.sort_limit is not None else query.order)
     number, plan = yield from number_of_rows(context, query, query.stop)
     if number is None:
@@ -269,8 +248,6 @@ def distinct_plan_of(context: Context, query: Query) -> Flow[planning.DistinctPl
 class DistinctScan:
     """An iteration over the distinct values of a query, batch by batch; a stateful object for one reader."""
 
-    __slots__ = ("_context", "_last", "_left", "_plan", "_position", "_query", "_size", "_skip", "done")
-
     def __init__(self, context: Context, query: Query) -> None:
         self._context = context
         self._query = query
@@ -283,10 +260,7 @@ class DistinctScan:
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> Flow[list[Values]]:
-        """Read the next distinct values in order; the end is signalled by ``done``, not by an empty list.
-
-        Raises OperationTooLargeError: more values than may be held in memory; and as ``plan_distinct``, ``read_batch``.
-        """
+        """Read the next distinct values in order; the end is signalled by ``done``, not by an empty list."""
         if self._plan is None:
             self._plan = yield from distinct_plan_of(self._context, self._query)
         if self._plan.limit is not None:

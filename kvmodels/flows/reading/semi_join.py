@@ -34,11 +34,7 @@ def run_resolved(context: Context, query: Query, run: Callable[[Context, Query],
 
 
 def resolved(context: Context, query: Query) -> Flow[Query]:
-    """Return the query with keys in place of the queries among its operands.
-
-    Cost: one read per 500 keys of each inner query. Raises OperationTooLargeError for more than ``MOST_KEYS`` keys, and
-    InvalidArgumentError for a query of another database.
-    """
+    """Return the query with keys in place of the queries among its operands."""
     if not query.pending:
         return query
     keys: dict[Subquery, tuple[Any, ...]] = {}

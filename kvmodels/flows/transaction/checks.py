@@ -13,6 +13,10 @@ run in the middle of each other's blocks. What the consumer of a generator reads
 of a block is refused: without a check an update of others could be lost, and with one a context manager that enters the
 block for its caller would have no effect.
 
+Rows that were read from a snapshot of a server are kept, so that it need not be asked for them once more. A snapshot
+does not change, so a row that was alive when it was read is what a later read would return. Absent and expired rows are
+not kept, because the two are not told apart by every read.
+
 Rules of this module: a key is remembered with the versionstamp that it had, or as absent; pending writes play no part.
 Rows of guards are read once. A shared holder checks no row that it sets, so its guard does not fence it (R5): on an
 engine that can lose answers its token does.
@@ -32,11 +36,45 @@ from kvmodels._support.callers import calling_frame, is_generator, is_running, p
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, guard_key, shared_guard_key
 from kvmodels.codecs.msgpack import ValueCodec
-from kvmodels.core.operations import AtomicWrite, Check, Follow, ReadRange, Row, Set, point
+from kvmodels.core.operations import AtomicWrite, Check, Follow, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import InvalidKeyError, OperationTooLargeError, TransactionSuspendedError
 from kvmodels.flows.effects import Flow, read
 from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
+
+MOST_KEPT: Final = 1_000
+"""Rows that one transaction keeps, which bounds its memory."""
+
+
+class KeptRows:
+    """The first rows that a transaction has read, by key."""
+
+    __slots__ = ("_rows", "_versionstamp")
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, Row] = {}
+        self._versionstamp = b""
+
+    def keep(self, ranges: Sequence[ReadRange], result: ReadResult, now_ms: int) -> None:
+        """Keep the rows of a read."""
+        self._versionstamp = result.versionstamp
+        wanted = [rows for one, rows in zip(ranges, result.ranges, strict=True) if not one.keys_only]
+        for rows in (*wanted, *result.followed):
+            for row in rows:
+                if len(self._rows) >= MOST_KEPT:
+                    return
+                if row.expire_at is None or row.expire_at > now_ms:
+                    self._rows[row.key] = row
+
+    def result(self, ranges: Sequence[ReadRange]) -> ReadResult | None:
+        """Return what a read of these ranges would; None unless each is a single key whose row was kept."""
+        found: list[list[Row]] = []
+        for one in ranges:
+            row = self._rows.get(one.start) if one.end is None and one.limit != 0 else None
+            if row is None:
+                return None
+            found.append([row])
+        return ReadResult(found, [], self._versionstamp)
 
 
 class ReadSet:
@@ -95,15 +133,7 @@ class ReadSet:
         ]
 
     def checks(self, collections: Iterable[LiveCollection], taken: Collection[bytes]) -> Iterator[Check]:
-        """Return the checks of the commit.
-
-        Args:
-            collections: whose entries need no check beside their records.
-            taken: keys that are checked already.
-
-        Raises:
-            OperationTooLargeError: more was read than one operation may check.
-        """
+        """Return the checks of the commit."""
         if self._overflow:
             raise self._too_many(len(self._seen) + self._overflow)
         entries = _EntryOwners(collections)
@@ -207,12 +237,7 @@ class Guards:
         return bool(self._taken)
 
     def take(self, name: str, parts: tuple[Any, ...], shared: bool, limits: Limits) -> Flow[None]:
-        """Take a guard; if it is taken in both ways, it is exclusive.
-
-        Raises:
-            InvalidKeyError: a part cannot be part of a key.
-            KeyTooLargeError: name and parts together are too long.
-        """
+        """Take a guard; if it is taken in both ways, it is exclusive."""
         exclusive, common = guard_key(name, parts), shared_guard_key(name, parts)
         check_budget(AtomicWrite((Check(exclusive, None), Check(common, None))), limits)
         unseen = [key for key in rows_to_check(exclusive, common, shared) if key not in self._seen]

@@ -86,17 +86,7 @@ class WrittenRecords:
         return bool(self._records)
 
     def take(self, operation: LogicalWrite[R], proposal: Proposal[R], cascaded: Proposal[None] | None = None) -> R:
-        """Add the changes of a proposal, and return the result of its verb.
-
-        Args:
-            operation: the verb.
-            proposal: its own changes.
-            cascaded: the changes of records that refer to removed ones.
-
-        Raises:
-            InvalidArgumentError: the write has no result before its commit, or writes more than records.
-            InvalidValueError, OperationTooLargeError: an index cannot hold a value; nothing was added.
-        """
+        """Add the changes of a proposal, and return the result of its verb."""
         if proposal.result is None or proposal.beside is not None:
             raise InvalidArgumentError(
                 "this write cannot be part of a transaction",
@@ -196,11 +186,7 @@ def _assigned_since(instance: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer(codec: ValueCodec, record: _Record) -> Layer:
-    """Return the layer of a record, from the row that was read to its last change.
-
-    Raises:
-        InvalidValueError, OperationTooLargeError: an index cannot hold a value; model and key are named.
-    """
+    """Return the layer of a record, from the row that was read to its last change."""
     first, last = record.first, record.last
     hidden: set[bytes] = set()
     rows: dict[bytes, Row] = {}
@@ -309,11 +295,7 @@ class Overlay:
                 del self._touched[key]
 
     def write(self, mutation: Mutation, versionstamp: bytes) -> None:
-        """Add a raw write; the row of its key carries the versionstamp.
-
-        Raises:
-            InvalidValueError: it cannot be applied to what the transaction has stored there; nothing was added.
-        """
+        """Add a raw write; the row of its key carries the versionstamp."""
         present = self._touched.get(mutation.key)
         together = folded(present.mutation if present else None, mutation)
         touched = self._at(mutation.key)
@@ -344,9 +326,6 @@ class Overlay:
         Args:
             stored: the row in the snapshot.
             now_ms: hides rows past their deadline; None: they are seen.
-
-        Raises:
-            InvalidValueError: a sum, min or max of what is no unsigned 64-bit integer.
         """
         touched = self._touched.get(key)
         row = stored if touched is None else self._present(key, touched, stored)
@@ -380,8 +359,6 @@ class Overlay:
             wanted: the range.
             stored: the rows of ``widened(wanted)`` in the snapshot.
             now_ms: as for ``row``.
-
-        Cost: O(rows + keys written in the range).
         """
         if wanted.end is None:
             row = self.row(wanted.start, stored[0] if stored else None, now_ms)
@@ -467,11 +444,7 @@ def _composed(first: Arithmetic | Apply, second: Arithmetic | Apply) -> Apply:
 
 
 def applied(mutation: Mutation, stored: Row | None, versionstamp: bytes) -> Row | None:
-    """Return the row of a key after a mutation of ``stored``, which is None for no live row.
-
-    Raises:
-        InvalidValueError: a sum, min or max of what is no unsigned 64-bit integer.
-    """
+    """Return the row of a key after a mutation of ``stored``, which is None for no live row."""
     if isinstance(mutation, Delete):
         return None
     if isinstance(mutation, Set):

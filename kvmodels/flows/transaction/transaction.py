@@ -49,10 +49,18 @@ from kvmodels.flows.effects import (
 )
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
-from kvmodels.flows.transaction.kept_rows import KeptRows
+from kvmodels.flows.transaction.checks import (
+    Guards,
+    KeptRows,
+    ReadSet,
+    is_unchecked,
+    noting,
+    unchecked,
+    version_of,
+    within,
+)
+from kvmodels.flows.transaction.commit import Rerun
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
-from kvmodels.flows.transaction.rerun import Rerun
 from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -93,11 +101,6 @@ class TransactionFlows:
 
     ``begin`` is run first; ``begin``, ``through``, ``check``, ``guard``, ``prepared`` and ``changed`` are run in the
     snapshot of the transaction if the engine has any.
-
-    Args:
-        shared: the context of the database.
-        form: packs keys and values of raw writes.
-        attempt: number of the run, from 1.
     """
 
     def __init__(self, shared: Context, form: StoreFormat, attempt: int = 1) -> None:
@@ -150,13 +153,7 @@ class TransactionFlows:
         return self.context.view
 
     def through(self, flow: AnyFlow[T]) -> Flow[T]:
-        """Run a flow in the transaction, which answers its reads; the flow cannot commit by itself.
-
-        Raises:
-            ClosedError: the transaction has ended.
-            InvalidArgumentError: the flow commits, or waits for commits of others.
-            TransactionConflictError: on an engine without snapshots, what was read before has changed.
-        """
+        """Run a flow in the transaction, which answers its reads; the flow cannot commit by itself."""
         self.require_open()
         steps = steps_of(flow) if isinstance(flow, tuple) else flow
         return (yield from serve(steps, self._answer))
@@ -333,9 +330,6 @@ class TransactionFlows:
 
         Writes of the transaction itself do not matter, nor does the order of the calls. An entry that the transaction
         has read of its own writes is accepted, and checks nothing.
-
-        Raises:
-            TransactionConflictError: it has another version already.
         """
         self.require_open()
         found = yield from self._base((ReadRange(key),), False, None)
@@ -348,25 +342,14 @@ class TransactionFlows:
         self._note(key, stored)
 
     def guard(self, name: str, parts: tuple[Any, ...], shared: bool = False) -> Flow[None]:
-        """Conflict with other transactions that take the same guard; with ``shared``, only with exclusive ones.
-
-        Raises:
-            KeyTooLargeError: name and parts together are too long.
-        """
+        """Conflict with other transactions that take the same guard; with ``shared``, only with exclusive ones."""
         self.require_open()
         yield from self._guards.take(name, parts, shared, self.context.limits)
 
     # --- the end ----------------------------------------------------------------------------------------------
 
     def prepared(self) -> Flow[AtomicWrite | None]:
-        """Return the one atomic operation of the transaction; None when nothing was written.
-
-        Raises:
-            TransactionConflictError: a conflict was found before.
-            TransactionAbortedError: an inner part failed; its cause is the error of that part.
-            UniqueViolationError: two records of the transaction, or one and another record, have the same unique value.
-            LimitExceededError: it is too large for one operation.
-        """
+        """Return the one atomic operation of the transaction; None when nothing was written."""
         self.require_open()
         if self.met is not None:
             raise self.met  # first: what was made of two states is to be run again, also if an inner part failed of it
@@ -456,11 +439,7 @@ class TransactionFlows:
                     self._stop(failed)
 
     def changed(self) -> Flow[None]:
-        """Check that everything that was read still holds, for an engine without snapshots.
-
-        Raises:
-            TransactionConflictError: it does not, so results may rest on two states.
-        """
+        """Check that everything that was read still holds, for an engine without snapshots."""
         for chunk in split_ranges(self.context.limits, map(point, self._reads.keys()), guarded=False):
             found = yield from read(chunk)
             rows = [(one.start, stored[0] if stored else None) for one, stored in zip(chunk, found.ranges, strict=True)]

@@ -14,39 +14,32 @@ those that its foreign keys name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.codecs.typed_json import key_to_json, value_to_json
-from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import ReadRange, Row, after_prefix, format_versionstamp, point
+from kvmodels.core.operations import Row, after_prefix, format_versionstamp, point
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.deno_dump import deno_line
+from kvmodels.flows.kv.dump import Dumping
 from kvmodels.flows.kv.dump_frame import DUMP_MARK, RECORDS_FORMAT, dump_line
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
-FIRST_BATCH: Final = 4
-LARGEST_BATCH: Final = 100
-BATCH_BYTES: Final = 4 * 1024 * 1024
 
-
-class RecordDumping:
+class RecordDumping(Dumping):
     """One dump of records: ``rows`` reads the next rows of the snapshot, ``lines`` converts them to text."""
 
     def __init__(
         self, context: Context, form: StoreFormat, schemas: Iterable[ModelSchema], dump_format: DumpFormat
     ) -> None:
-        self.keys = 0
-        self._form = form
+        super().__init__(form)
         self._is_deno = dump_format == "deno"
         self._collections = targets_first(schemas)
-        self._left = [context.layouts[schema.collection].prefix for schema in self._collections]
-        self._start: bytes | None = None
-        self._batch = FIRST_BATCH
+        prefixes = [context.layouts[schema.collection].prefix for schema in self._collections]
+        self._left = [(prefix, after_prefix(prefix)) for prefix in prefixes]
 
     def begin(self) -> Flow[list[str]]:
         """Return the first lines."""
@@ -57,21 +50,6 @@ class RecordDumping:
         stamp = format_versionstamp(found.versionstamp)
         mark = {DUMP_MARK: RECORDS_FORMAT, "collections": names, "codec": self._form.codec.name, "versionstamp": stamp}
         return [dump_line(mark)]
-
-    def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
-        """Return the next rows, about 4 MiB judging by the last ones, empty at the end."""
-        while self._left:
-            wanted = min(self._batch, limits.max_read_entries)
-            start = self._left[0] if self._start is None else self._start
-            rows = (yield from read([ReadRange(start, after_prefix(self._left[0]), wanted)])).ranges[0]
-            if rows:
-                self._start = key_successor(rows[-1].key)
-                average = sum(len(row.key) + len(row.value) for row in rows) // len(rows) + 1
-                self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
-                return rows
-            del self._left[0]
-            self._start = None
-        return ()
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
         """Yield the lines for rows. Raises DecodeError, and InvalidValueError with the key of the value."""

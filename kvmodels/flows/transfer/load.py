@@ -1,4 +1,4 @@
-"""Load a dump into a store that is in use: records through the write compiler, in batches, and keys of no model.
+"""Load a dump, in any format, into a store that is in use: records through the write compiler, and keys of no model.
 
 First every line is examined, without a write: it is parsed, each record is validated by its model and encoded, and
 with ``"error"`` existing keys are looked for. Then the lines are read again and written. A batch is one atomic
@@ -9,33 +9,169 @@ A record whose foreign key names a missing record is deferred: the caller gives 
 is repeated while it helps. Hooks do not run and time fields keep their values, because nothing new happens to a record.
 
 Rules of this module: no I/O; memory holds one batch. A deadline that has passed since the dump leaves the record out.
+What a store makes itself is skipped: the catalogue, index entries, counters and all other keys of the library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import Header
+from kvmodels.catalog.keyspace import RESERVED
 from kvmodels.catalog.references import OutgoingReference
-from kvmodels.core.keys import Key, decode_key
+from kvmodels.codecs.deno_json import deno_value, key_of_deno, parse_deno_line
+from kvmodels.codecs.typed_json import key_from_json, value_from_json
+from kvmodels.core.keys import Key, decode_key, encode_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
-from kvmodels.errors import AlreadyExistsError, DecodeError, IntegrityError, LoadConflictError, ReferenceViolationError
+from kvmodels.errors import (
+    AlreadyExistsError,
+    DecodeError,
+    IntegrityError,
+    LoadConflictError,
+    ReferenceViolationError,
+    SchemaMismatchError,
+)
 from kvmodels.flows.arguments import require_no_counters, require_told_deadlines
-from kvmodels.flows.bulk.batches import BulkRun, ListSource, failure_of
+from kvmodels.flows.bulk.batches import BulkAction, BulkRun, failure_of
+from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkOptions, OnConflict
 from kvmodels.flows.context import Context, writable_collection
 from kvmodels.flows.effects import Flow, commit, now, read_all
 from kvmodels.flows.hydration.rows import object_of, shown_key
-from kvmodels.flows.kv.dump_frame import Line
-from kvmodels.flows.references.refusals import missing_target
-from kvmodels.flows.transfer.lines import DumpedLines, DumpedRecord
+from kvmodels.flows.kv.deno_dump import deno_content
+from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT, DumpFrame, Line, content_of
+from kvmodels.flows.kv.formats import DumpFormat
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.references import missing_target
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, pending
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.budget import check_budget
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.limits import Limits
+from kvmodels.schema.definition.definition import Document, ModelSchema
+
+DAMAGED: Final = "The file is damaged, cut off, or of another format. Nothing of it was stored."
+
+
+class DumpedRecord(NamedTuple):
+    """A record of a dump."""
+
+    schema: ModelSchema
+    key: bytes
+    document: Document
+    expire_at: int | None
+    number: int
+    line: Line
+
+
+class DumpedLines:
+    """Reads the lines of one dump, in order."""
+
+    def __init__(
+        self,
+        form: StoreFormat,
+        schemas: Mapping[str, ModelSchema],
+        *,
+        only_records: bool,
+        dump_format: DumpFormat,
+        limits: Limits,
+    ) -> None:
+        self._form = form
+        self._schemas = schemas
+        self._only_records = only_records
+        self._is_deno = dump_format == "deno"
+        self._limits = limits
+        self._collections: frozenset[str] = frozenset(schemas)
+        self._derived: frozenset[str] = frozenset()
+        self.frame = DumpFrame(() if self._is_deno else (DUMP_FORMAT, RECORDS_FORMAT), DAMAGED)
+
+    def read(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
+        """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error."""
+        for line in lines:
+            self.frame.number += 1
+            yield from self._read_one(line, self._of_deno if self._is_deno else self._of_line)
+
+    def read_deferred(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
+        """Yield the records of lines that were read before, and are not counted again."""
+        for line in lines:
+            yield from self._read_one(line, self._of_deno if self._is_deno else self._content)
+
+    def _read_one(self, line: Line, read: Callable[[Line], DumpedRecord | Set | None]) -> Iterator[DumpedRecord | Set]:
+        with self.frame:
+            found = read(line)
+        if found is not None:
+            yield found
+
+    # -- the format of Deno
+
+    def _of_deno(self, line: Line) -> DumpedRecord | Set | None:
+        if not line.strip():
+            return None
+        content = deno_content(parse_deno_line(line))
+        key = key_of_deno(content["key"])
+        schema = self._schemas.get(key[0]) if type(key[0]) is str else None
+        if schema is not None:
+            document = deno_value(content["value"], as_document=True)
+            return self._record(schema, key, document, content.get("expires_at"), line)
+        value = deno_value(content["value"], as_in_javascript=self._form.codec.name == "v8")
+        return self._raw_key(key, value, content.get("expires_at"))
+
+    # -- the format of the library
+
+    def _of_line(self, line: Line) -> DumpedRecord | Set | None:
+        content = self.frame.content(line)
+        if content is not None:
+            return self._of_content(content, line)
+        if self.frame.number == 1:
+            first = self.frame.first
+            self._collections = frozenset(first["collections"] if first[DUMP_MARK] == RECORDS_FORMAT else ())
+        return None
+
+    def _content(self, line: Line) -> DumpedRecord | Set | None:
+        return self._of_content(content_of(line), line)
+
+    def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | Set | None:
+        key = key_from_json(content["key"])
+        part = key[0] if type(key[0]) is str else None
+        deadline = content.get("expires_at")
+        if type(deadline) not in (int, type(None)):
+            raise ValueError("a deadline that is not a number of milliseconds")
+        if key == (RESERVED, "header"):
+            header = Header.from_value(value_from_json(content["value"]), key)
+            self._collections = frozenset(header.collections)
+            self._derived = frozenset(header.prefixes()) - self._collections
+        if part == RESERVED or part in self._derived:
+            return None
+        if part not in self._collections:
+            return self._raw_key(key, value_from_json(content["value"]), deadline)
+        schema = self._schemas.get(part)
+        if schema is not None:
+            return self._record(schema, key, value_from_json(content["document"]), deadline, line)
+        if self._only_records:
+            return None
+        raise SchemaMismatchError(
+            "the dump has records of a collection without a declared model",
+            collection=part,
+            hint="Open the database with its model, or name the models to load.",
+        )
+
+    # -- both
+
+    def _record(self, schema: ModelSchema, key: Key, document: Any, deadline: int | None, line: Line) -> DumpedRecord:
+        if cast("type[object]", type(document)) is not dict:
+            raise ValueError("a record that is not an object")
+        return DumpedRecord(schema, encode_key(key), document, deadline, self.frame.number, line)
+
+    def _raw_key(self, key: Key, value: Any, deadline: int | None) -> Set | None:
+        if self._only_records:
+            return None
+        packed = self._form.pack_written_key(key)
+        self._form.check_key_runes(packed, self._limits)
+        return Set(packed, *self._form.codec.encode(value), deadline)
+
 
 NAMED_AT_MOST: Final = 10
 """The maximum number of existing keys that an error names."""
@@ -126,14 +262,7 @@ class RecordLoading:
     # -- the first pass
 
     def examine(self, lines: Sequence[Line]) -> Flow[None]:
-        """Check lines without a write.
-
-        Raises:
-            DecodeError: a line is damaged, or a record is not valid for its model.
-            InvalidValueError, LimitExceededError: the store cannot hold a record.
-            SchemaMismatchError: a collection has no declared model, or this process must not write to it.
-            ReservedKeyError: a key belongs to a model that is not declared.
-        """
+        """Check lines without a write."""
         found = list(self._lines.read(lines))
         keys = [one.key for one in found]
         for one in found:
@@ -181,10 +310,6 @@ class RecordLoading:
         Args:
             deferred: whether these lines were returned by an earlier call.
             final: do not defer a record again.
-
-        Raises:
-            LoadConflictError: with ``"error"``, another writer has stored a key since it was examined.
-            UniqueViolationError, ReferenceViolationError: unless ``"ignore"`` lists the record.
         """
         found = self._lines.read_deferred(lines) if deferred else self._lines.read(lines)
         later: list[Line] = []
@@ -218,7 +343,7 @@ class RecordLoading:
         run = BulkRun(
             self._context, _StoreDumped(self._context, schema, self._on_conflict), BulkOptions(on_error="collect")
         )
-        yield from run.write(ListSource(valid.values()))
+        yield from run.write(Source(valid.values()))
         result = run.result()
         self._written += result.written
         self._skipped += len(records) - len(waiting) - result.matched
@@ -325,11 +450,8 @@ def _schema_of(found: DumpedRecord | Set) -> ModelSchema | None:
     return found.schema if isinstance(found, DumpedRecord) else None
 
 
-class _StoreDumped:
+class _StoreDumped(BulkAction[_ValidRecord]):
     """Store records of a dump as they are, with their deadlines."""
-
-    holds_objects = False
-    reads = True
 
     def __init__(self, context: Context, schema: ModelSchema, on_conflict: OnConflict) -> None:
         self.schema = schema
@@ -341,10 +463,6 @@ class _StoreDumped:
     def pk_of(self, item: _ValidRecord) -> bytes:
         """Return the packed primary key."""
         return item.item.pk
-
-    def position_of(self, _: _ValidRecord, /) -> int | None:
-        """Return None: a record of a dump has no position in a list of the caller."""
-        return None
 
     def step(self, seen: AttemptState, item: _ValidRecord) -> PlannedChange | None:
         """Return the change that stores the record; None if it exists and is kept. Raises AlreadyExistsError."""

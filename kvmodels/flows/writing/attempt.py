@@ -19,16 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import (
-    AtomicWrite,
-    Committed,
-    Conflict,
-    ReadRange,
-    ReadResult,
-    Removal,
-    Row,
-    point,
-)
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row, point
 from kvmodels.errors import (
     CommitUnknownError,
     KvModelsError,
@@ -36,9 +27,9 @@ from kvmodels.errors import (
     ReadOnlyError,
     RetriesExhaustedError,
 )
-from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together, sleep
-from kvmodels.flows.references.targets import BusyTargets, read_entries
+from kvmodels.flows.context import Context, HeaderView, header_view, pause_before, reload_header
+from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together
+from kvmodels.flows.references import BusyTargets, read_entries
 from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
 from kvmodels.flows.writing.contention import DEFEATS, Contention, calling, is_contended
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, failed_keys, run_after
@@ -66,11 +57,6 @@ class _Done(NamedTuple, Generic[R]):
 
 def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     """Run one logical write until it is committed or cannot be.
-
-    Raises:
-        RetriesExhaustedError: every attempt met a conflict, or the deadline passed.
-        CommitUnknownError: an answer was lost and the token could not be burned before the deadline.
-        Whatever ``operation.propose`` raises.
 
     Atomicity: one commit, or in a transaction a part of its commit. Cost: an attempt is at most two reads and one
     commit.
@@ -192,13 +178,7 @@ def _compiled(
 
 
 def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None, contended: Sequence[bytes] = ()) -> Flow[R]:
-    """Return the result of the attempt that succeeds.
-
-    Args:
-        run: the write.
-        failed: the keys of the checks that failed in a guess.
-        contended: the keys that other writes wait for.
-    """
+    """Return the result of the attempt that succeeds."""
     try:
         done = yield from (_in_turns(run, contended) if contended else _attempts(run, failed))
     except Exception:
@@ -495,9 +475,7 @@ class _Run(Generic[R]):
         if self.contention is not None and self.is_beaten:
             yield from self.contention.lost(self.lost_keys)
             return
-        seconds = min(self._context.retry.pause(self._attempts, self._context.random()), self._seconds_left())
-        if seconds > 0:
-            yield from sleep(seconds)
+        yield from pause_before(self._context, self._attempts, self._seconds_left())
 
     def settle(self) -> Flow[_Done[R] | None]:
         """Before a failure is reported: make sure that no lost commit of this operation was or will be applied.

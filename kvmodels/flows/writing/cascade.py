@@ -107,16 +107,7 @@ class Cascade:
         """The keys of all rows that were read besides those of the write itself."""
 
     def expanded(self, proposal: Proposal[Any], seen: AttemptState) -> Flow[Cascaded | StaleEntry | None]:
-        """Return the changes that belong to the removals of a write; None if the header has changed.
-
-        Raises:
-            SchemaMismatchError: this process cannot change a record as the catalogue demands.
-            OperationTooLargeError: more records would change than one operation can hold.
-            DecodeError: an entry names a record that does not refer to the removed one.
-            The error of a hook or a validator.
-
-        Cost: for each level of records two reads, of their rows and of the entries that refer to them.
-        """
+        """Return the changes that belong to the removals of a write; None if the header has changed."""
         removals = cascading_removals(proposal.changes, seen.view.live)
         rows: dict[bytes, Row | None] = dict(seen.rows or {})
         found: dict[bytes, Sequence[Row]] = {}
@@ -212,11 +203,7 @@ class Cascade:
 
 
 def cascaded_change(writer: ChangeBuilder, row: Row, fields: Sequence[str], seen: AttemptState) -> PlannedChange:
-    """Return the removal of a record, or with fields the change that sets these foreign keys to None.
-
-    Raises:
-        The error of a hook or a validator.
-    """
+    """Return the removal of a record, or with fields the change that sets these foreign keys to None."""
     context, schema = writer.context, writer.schema
     live = seen.view.live[schema.collection]
     if not fields:

@@ -36,7 +36,7 @@ from kvmodels.flows.arguments import lifetime_ms, require_no_counters, require_o
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
-from kvmodels.flows.references.refusals import refused_reference
+from kvmodels.flows.references import refused_reference
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.compiler import WriteRefusal
@@ -70,11 +70,7 @@ def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
 def created_object(
     schema: ModelSchema, fields: Mapping[str, Any], expire_in: object, *, by_fields: bool = False
 ) -> Any:
-    """Return the object that ``create`` inserts.
-
-    Raises InvalidArgumentError: ``expire_in`` is given, and it is the alias of a field too; UnknownFieldError,
-    pydantic.ValidationError: as ``made_of``.
-    """
+    """Return the object that ``create`` inserts."""
     made: BaseModel = made_of(schema, fields, by_fields=by_fields)
     if not isinstance(expire_in, Keep) and "expire_in" in constructor_of(type(made)).takes:
         raise InvalidArgumentError(
@@ -106,11 +102,7 @@ class EncodedObject(NamedTuple):
 
 
 def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObject:
-    """Validate and encode an object.
-
-    Raises pydantic.ValidationError: the object does not satisfy its model; InvalidValueError: a value cannot be stored,
-    or not in an index; the field is named; NonIdempotentValidatorError: a validator changes its own output.
-    """
+    """Validate and encode an object."""
     return encoded(context, schema, instance, schema.prepare(instance))
 
 
@@ -296,11 +288,6 @@ class Lifecycle:
         """Return the object that an attempt stores, after time fields and hooks, and the hooks to run after the commit.
 
         ``old``: the live row that is changed; None for an insert.
-
-        Raises:
-            Whatever a hook raises.
-            pydantic.ValidationError, InvalidValueError: a hook made the object invalid.
-            PrimaryKeyChangedError: a hook changed the primary key.
         """
         if old is not None and self._schema.variants is not None:
             old = old if self._follows(item.instance, document_of(self._context, old)) else None

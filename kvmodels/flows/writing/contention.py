@@ -2,12 +2,17 @@
 
 A write that never conflicts pays for nothing of this. After a conflict its attempts read and commit while it has the
 turn for its keys, so the other writers of the process do not defeat it again. A turn lapses after ``SHORT_LAPSE_S``:
-what a write does with it is one read and one commit. A write that is defeated in its turns, by other processes, takes
-the writer lock of the file before it reads again (``kvmodels.flows.write_reservation``).
+what a write does with it is one read and one commit.
 
 A write that has committed in its turn hands the rows that it has stored on to the next one in line, which then need not
 read: on a server that saves one of two round trips. Its commit checks the rows like those of a read. A row with a
 deadline is not handed on, because the next write would judge the deadline at a later moment than that of the commit.
+
+Other processes take no turns. A call that loses to them although it has its turn takes the writer lock of the file
+before it reads again (``WriteReservation``), so its next commit cannot be defeated by them. For ``OUTSIDERS_S`` from
+then on, every call of the process that has met a conflict does the same. Correctness never depends on a reservation,
+because the checks of the commit decide. The caller judges whether its last attempt was quick enough to make all other
+writers wait for the next one.
 
 Rules of this module: a turn is left before functions run that follow a commit. The function of ``mutate`` and hooks
 before a write do run with the turn, because a turn that ended before them would protect nothing; so writes of theirs do
@@ -26,9 +31,47 @@ from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Delete, Guard, Row, Set
 from kvmodels.errors import RetriesExhaustedError
-from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, sleep, take_turn
-from kvmodels.flows.write_reservation import WriteReservation
+from kvmodels.flows.context import Context, pause_before
+from kvmodels.flows.effects import Flow, reserve_writes, sleep, take_turn
+
+OUTSIDERS_S: Final = 1.0
+"""Seconds for which calls with a turn take the writer lock, after another process has defeated one of them."""
+
+
+class WriteReservation:
+    """The reservation of one call. The caller finally calls ``release``."""
+
+    __slots__ = ("_asked", "_context")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._asked = False
+
+    def expect_outsiders(self) -> None:
+        """Note that another process has defeated a call that had its turn."""
+        self._context.turns.outsiders_until = self._context.monotonic() + OUTSIDERS_S
+
+    def taken(self, seconds_left: float) -> Flow[bool]:
+        """Take the writer lock until the next commit of this process, if other processes are expected to write.
+
+        Returns whether it was taken. Cost: nothing unless another process has defeated a call within the last second.
+        """
+        context = self._context
+        if context.release_writes is None or context.monotonic() >= context.turns.outsiders_until:
+            return False
+        self._asked = True
+        return (yield from reserve_writes(max(seconds_left, 0)))
+
+    def release(self) -> None:
+        """Let other processes write again. Idempotent."""
+        release = self._context.release_writes
+        if self._asked and release is not None:
+            try:
+                release()
+            finally:
+                release()  # the first call may have been interrupted
+                self._asked = False
+
 
 R = TypeVar("R")
 
@@ -54,15 +97,7 @@ class HandedRows(NamedTuple):
 class Contention:
     """The place of one write in the queues for its keys.
 
-    The caller keeps ``ticket.alive``, and calls ``leave`` at the end.
-
-    Args:
-        context: shared by the flows of the database.
-        seconds_left: returns how long the write may still wait.
-        began: when the present attempt began.
-
-    Attributes:
-        ticket: its place.
+    The caller keeps ``ticket.alive``, and calls ``leave`` at the end. ``began``: when the present attempt began.
     """
 
     __slots__ = ("_began", "_context", "_defeats", "_keys", "_reservation", "_seconds_left", "ticket")
@@ -107,9 +142,7 @@ class Contention:
             if quick and (yield from self._reserved()):
                 return
             ticket.leave()
-            pause = min(context.retry.pause(self._defeats, context.random()), self._seconds_left())
-            if pause > 0:
-                yield from sleep(pause)
+            yield from pause_before(context, self._defeats, self._seconds_left())
         self._join(others)
         if ticket.keys and not ticket.granted:
             yield from take_turn(ticket, max(0.0, self._seconds_left()))
@@ -121,12 +154,7 @@ class Contention:
         return self._defeats >= DEFEATS and (yield from self._reservation.taken(self._seconds_left()))
 
     def handed(self, guard: Guard, keys: Collection[bytes]) -> dict[bytes, Row | None] | None:
-        """Return the rows that the holder before has handed on with the turn, once; None if the write has to read.
-
-        Args:
-            guard: of the header that the write goes by.
-            keys: of all rows that it needs.
-        """
+        """Return the rows that the holder before has handed on with the turn, once; None if the write has to read."""
         handed, self.ticket.handed = self.ticket.handed, None
         if not isinstance(handed, HandedRows) or handed.guard != guard or not handed.rows.keys() >= {*keys}:
             return None
@@ -165,14 +193,8 @@ def repeated(context: Context, keys: Collection[bytes], attempt: Callable[[], Fl
 
     Cost: the attempts; without keys, a pause between two of them.
 
-    Args:
-        context: shared by the flows of the database.
-        keys: the keys that an attempt reads and writes, or that the last one has lost; read after each attempt.
-        attempt: one read and one commit; returns None if another write was faster.
-        message: what has happened if there is no result.
-
-    Raises:
-        RetriesExhaustedError: no attempt that the ``RetryPolicy`` allows has had a result.
+    ``keys``: the keys that an attempt reads and writes, or that the last one has lost; read after each attempt.
+    ``attempt``: returns None if another write was faster. Raises RetriesExhaustedError with the message.
     """
     started = context.monotonic()
 

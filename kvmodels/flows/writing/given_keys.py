@@ -19,9 +19,8 @@ from kvmodels.core.keys import key_range
 from kvmodels.core.operations import AtomicWrite, Check, Committed, ReadRange, Row, Set, point
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.arguments import require_object
-from kvmodels.flows.context import Context
+from kvmodels.flows.context import Context, KeyPool
 from kvmodels.flows.effects import Flow, commit, commit_apart, read_present
-from kvmodels.flows.key_pool import KeyPool
 from kvmodels.flows.writing.contention import repeated
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -42,10 +41,7 @@ def without_key(schema: ModelSchema, instances: Iterable[Any]) -> list[Any]:
 
 
 def after_keys(context: Context, schema: ModelSchema, instances: Sequence[Any], then: Callable[[], Flow[R]]) -> Flow[R]:
-    """Give keys to objects, and return the result of the flow that stores them.
-
-    Raises RetriesExhaustedError: other processes reserved keys during every attempt.
-    """
+    """Give keys to objects, and return the result of the flow that stores them."""
     field = schema.automatic_key
     assert field is not None  # else there are no such objects
     for instance, key in zip(instances, (yield from _taken(context, schema, len(instances))), strict=True):

@@ -169,11 +169,7 @@ def always(result: R) -> Callable[[bytes], R]:
 
 
 def run_after(functions: Iterable[Callable[[], object]]) -> None:
-    """Run all functions that follow a commit; the first error is raised when all have run.
-
-    Raises Exception: what the first function that failed raised, with a note that the write was committed, and a note
-    for every other one that failed.
-    """
+    """Run all functions that follow a commit; the first error is raised when all have run."""
     first: Exception | None = None
     for function in functions:
         try:

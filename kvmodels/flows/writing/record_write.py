@@ -118,9 +118,7 @@ def require_version(
     names = {"model": schema.name, "key": shown_key(key), "expected": versions}
     if current is None:
         raise StaleObjectError(
-            "the record of this version was removed, or has expired",
-            **names,
-            hint="There is nothing left to change.",
+            "the record of this version was removed, or has expired", **names, hint="There is nothing left to change."
         )
     if isinstance(current.versionstamp, PendingStamp):
         raise StaleObjectError(

@@ -17,17 +17,13 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kvmodels.core.operations import Row
-from kvmodels.errors import (
-    AlreadyExistsError,
-    InvalidValueError,
-    PrimaryKeyChangedError,
-)
+from kvmodels.errors import AlreadyExistsError, InvalidValueError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import require_callable, require_flag, require_object, versions_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
-from kvmodels.flows.references.targets import loaded_targets
+from kvmodels.flows.references import loaded_targets
 from kvmodels.flows.writing.changes import (
     KEEP,
     ChangeBuilder,
@@ -50,12 +46,7 @@ from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.targets import with_keys
 from kvmodels.schema.definition.variants import mark_body_error
-from kvmodels.schema.instances import (
-    ObjectState,
-    set_stored,
-    state_of,
-    with_state_of,
-)
+from kvmodels.schema.instances import ObjectState, set_stored, state_of, with_state_of
 
 R = TypeVar("R")
 
@@ -64,11 +55,7 @@ _PROPOSAL: Final[type[Proposal[Any]]] = Proposal
 
 
 def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
-    """Store a new record; KEEP is the lifetime that its model declares.
-
-    Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way. Raises AlreadyExistsError,
-    UniqueViolationError: nothing was written.
-    """
+    """Store a new record; KEEP is the lifetime that its model declares."""
     return _insert(context, schema, instance, expire_in, None)
 
 
@@ -84,9 +71,6 @@ def create(
 
     ``body_fields`` are the fields whose values are those of a body; None: there is no body, and ``fields`` has only the
     names that the constructor accepts. An error that they cause is marked.
-
-    Cost: as ``insert``; a target of a foreign key is not read if its loaded object is given. Raises as ``insert`` and
-    ``created_object``.
     """
     try:
         instance = created_object(schema, fields, expire_in, by_fields=body_fields is not None)
@@ -147,18 +131,9 @@ def storing_one(writer: ChangeBuilder, step: PlannedChange, *, is_fresh: bool = 
 
 
 def save(
-    context: Context,
-    schema: ModelSchema,
-    instance: Any,
-    *,
-    force: bool = False,
-    expire_in: Deadline = KEEP,
+    context: Context, schema: ModelSchema, instance: Any, *, force: bool = False, expire_in: Deadline = KEEP
 ) -> Flow[Any]:
-    """Store an object: insert a new one, update a loaded one if its record has not changed since.
-
-    Cost: one commit without a read for a loaded object whose unique values did not change or are free. Raises
-    InvalidArgumentError, StaleObjectError, PrimaryKeyChangedError, AlreadyExistsError or UniqueViolationError.
-    """
+    """Store an object: insert a new one, update a loaded one if its record has not changed since."""
     require_object(schema, instance)
     require_flag("force", force)
     state = state_of(instance)
@@ -227,10 +202,6 @@ def patch(
     """Read a record, change fields, commit; again from the read after a conflict. Return the stored object.
 
     ``body_fields`` are the changes whose values are those of a body; an error that they cause is marked.
-
-    Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes. Raises
-    DoesNotExist, StaleObjectError for another version, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError
-    or RetriesExhaustedError.
     """
     expected = None if if_version is None else versions_of(if_version)
     writer = ChangeBuilder(context, schema, expire_in)
@@ -240,18 +211,12 @@ def patch(
 
 
 def mutate(
-    context: Context,
-    schema: ModelSchema,
-    given: Any,
-    function: Callable[[Any], Any],
-    expire_in: Deadline = KEEP,
+    context: Context, schema: ModelSchema, given: Any, function: Callable[[Any], Any], expire_in: Deadline = KEEP
 ) -> Flow[Any]:
     """Read a record, let a function change it, commit; with a fresh copy after a conflict.
 
     ``function`` gets the object and may change it in place and return None, or return a model of the same primary
     key. It must be free of side effects, because it may be called again. An exception aborts.
-
-    Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
     return flow_of(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, function, {}, None)
@@ -333,10 +298,7 @@ class _ChangeRecord(RecordWrite):
 
 
 def _changed_by(schema: ModelSchema, function: Callable[[Any], Any], instance: Any) -> tuple[Any, Any]:
-    """Return the object that a function has changed or returned, and the one to be prepared for it.
-
-    Raises InvalidValueError: the function returned something else.
-    """
+    """Return the object that a function has changed or returned, and the one to be prepared for it."""
     returned = function(instance)
     if returned is None or returned is instance:
         return instance, instance
@@ -371,11 +333,7 @@ def _require_changed(schema: ModelSchema, returned: Any) -> None:
 
 
 def rename(context: Context, schema: ModelSchema, values: tuple[Any, ...], new_values: tuple[Any, ...]) -> Flow[Any]:
-    """Give a record another primary key in one commit: it keeps its values, unique ones too, and its deadline.
-
-    Cost: an attempt is one read and one commit. Raises DoesNotExist: no record has the old primary key;
-    AlreadyExistsError: a record has the new one.
-    """
+    """Give a record another primary key in one commit: it keeps its values, unique ones too, and its deadline."""
     return flow_of(ChangeBuilder(context, schema, KEEP), _RenameRecord, values, new_values)
 
 

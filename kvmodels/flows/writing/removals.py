@@ -28,10 +28,7 @@ _PROPOSAL: Final[type[Proposal[Any]]] = Proposal
 def remove(
     context: Context, schema: ModelSchema, target: Any, *, if_version: str | Collection[str] | None = None
 ) -> Flow[bool]:
-    """Remove a record by its primary key, or that of an object; see ``remove_key`` and ``remove_object``.
-
-    Raises InvalidArgumentError: an object is given together with a version; it has one of its own.
-    """
+    """Remove a record by its primary key, or that of an object; see ``remove_key`` and ``remove_object``."""
     expected = None if if_version is None else versions_of(if_version)
     if not isinstance(target, schema.model):
         return remove_key(context, schema, target, expected)
@@ -51,9 +48,6 @@ def remove_key(
     """Remove a record with all its entries; return False when it was absent and any version was expected.
 
     Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
-
-    Cost: an attempt is one read and one commit. Raises RetriesExhaustedError: others kept changing it;
-    StaleObjectError: it does not have an expected version.
     """
     values, pk = packed_key(context, schema, given)
     return flow_of(ChangeBuilder(context, schema, KEEP), _RemoveByKey, values, pk, expected)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from kvmodels.catalog.keyspace import token_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
 from kvmodels.errors import CommitUnknownError, EngineError
-from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, commit, now, read, sleep
+from kvmodels.flows.context import Context, pause_before
+from kvmodels.flows.effects import Flow, commit, now, read
 from kvmodels.indexing import rules
 
 LIFETIME_S = 900.0
@@ -66,9 +66,7 @@ def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
                     "the answer to a commit was lost and its outcome could not be found out in time", token=token.text
                 ) from error
             attempt += 1
-            pause = min(context.retry.pause(attempt, context.random()), left)
-            if pause > 0:
-                yield from sleep(pause)
+            yield from pause_before(context, attempt, left)
             continue
         row = result.ranges[0][0] if result.ranges[0] else None
         return None if row is None or token_row_attempt(context, row) is None else row
