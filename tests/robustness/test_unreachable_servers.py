@@ -28,17 +28,17 @@ def closed_port() -> Iterator[int]:
 
 def test_a_refused_connection_to_postgresql_names_the_servers_that_were_tried(closed_port: int):
     with pytest.raises(EngineTimeoutError) as refused:
-        open_engine(f"postgresql://app:s3cr3t@127.0.0.1:{closed_port},localhost:{closed_port}/shop")
+        open_engine(f"postgresql://app:s3cr3t@127.0.0.1:{closed_port},127.0.0.2:{closed_port}/shop")
     assert refused.value.reason == "connection refused"
-    assert f"Tried: 127.0.0.1:{closed_port}, localhost:{closed_port}." in str(refused.value)
+    assert f"Tried: 127.0.0.1:{closed_port}, 127.0.0.2:{closed_port}." in str(refused.value)
     assert "s3cr3t" not in str(refused.value)
 
 
-def test_a_socket_of_postgresql_that_does_not_exist_is_named(tmp_path):
+def test_a_socket_of_postgresql_that_does_not_exist_is_named():
     with pytest.raises(EngineTimeoutError) as refused:
-        open_engine(f"postgresql:///shop?host={tmp_path}&password=s3cr3t")
+        open_engine("postgresql:///shop?host=/no/such/folder&password=s3cr3t")
     assert refused.value.reason == "no socket"
-    assert f"Tried: {tmp_path}:5432." in str(refused.value)
+    assert "Tried: /no/such/folder:5432." in str(refused.value)
     assert "s3cr3t" not in str(refused.value)
 
 
@@ -63,5 +63,4 @@ def test_a_refused_connection_to_a_server_of_kv_connect_is_named(closed_port: in
     with pytest.raises(EngineTimeoutError, match="Check the URL and whether the server is running") as refused:
         open_engine(url, access_token="s3cr3t", busy_timeout=0.05)
     assert url in str(refused.value)
-    assert "refused" in str(refused.value.reason)
     assert "s3cr3t" not in str(refused.value)
