@@ -70,7 +70,7 @@ class Dumping:
     """One dump: ``rows`` reads the next rows of the snapshot, ``lines`` converts them to text."""
 
     def __init__(self, form: StoreFormat) -> None:
-        self.keys = 0
+        self.keys: int = 0
         self._form = form
         self._header: Header | None = None
         self._owners: Mapping[str, str] = {}
