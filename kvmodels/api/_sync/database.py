@@ -504,6 +504,7 @@ class Database:
         Raises:
             UnknownFieldError: the model declares no such index.
             SchemaMismatchError: this process must not write to the collection.
+            RetriesExhaustedError: a batch met a conflict in every attempt.
             InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
         """
         return self._run("build_index", self._core.build_index(model, name, pace.Pace(progress, throttle)))
@@ -597,6 +598,7 @@ class Database:
 
         Raises:
             SchemaMismatchError: this process must not write to the collection.
+            RetriesExhaustedError: a batch met a conflict in every attempt.
             InvalidArgumentError: ``forget`` names a declared or reserved field, or the throttle is not a positive
                 number.
         """

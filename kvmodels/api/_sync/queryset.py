@@ -698,6 +698,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
             OperationTooLargeError: a query among the operands has more than 1,000 records.
+            InvalidArgumentError: ``analyze`` is neither True nor False.
 
         Examples:
             >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey

@@ -416,6 +416,7 @@ class Repository(QuerySet[M], Generic[M]):
             DoesNotExist: no record has this primary key.
             StaleObjectError: the record was changed or removed since ``if_version``; nothing was written.
             UnknownFieldError: the model has no such field.
+            PrimaryKeyChangedError: the changes have another primary key.
             InvalidArgumentError: ``body`` is not a pydantic model, ``if_version`` is not a versionstamp, or the library
                 sets the field.
             UniqueViolationError, ReferenceViolationError, RetriesExhaustedError: the change was not possible; nothing
@@ -674,6 +675,7 @@ class Repository(QuerySet[M], Generic[M]):
             ReferenceViolationError: a foreign key refers to a missing record, also to one of a later batch; with the
                 same attributes.
             OperationTooLargeError: a batch exceeds a limit.
+            RetriesExhaustedError: a batch met a conflict in every attempt.
             InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
                 write.
         """
