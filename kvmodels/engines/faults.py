@@ -212,7 +212,7 @@ class FaultEngine:
         raise CommitUnknownError("the answer to the commit was lost", url=self.url, reason=f"injected fault {fault}")
 
     def _deliver(self, write: AtomicWrite) -> Committed | Conflict | KvModelsError:
-        # Whoever sent it has gone away, so an error has nobody to go to but the caller of deliver_late.
+        # The sender no longer waits, so an error can only be returned to the caller of deliver_late.
         try:
             return self.inner.commit(write)
         except KvModelsError as error:

@@ -41,7 +41,7 @@ from kvmodels.flows.effects import (
 
 T = TypeVar("T")
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 def run(

@@ -13,7 +13,7 @@ from kvmodels.core.operations import Row, to_versionstamp
 from kvmodels.engines.etcd.protocol.rpc_pb2 import KeyValue
 from kvmodels.errors import DecodeError
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 FORMAT: Final = 1
 

@@ -136,11 +136,11 @@ class SnapshotState:
 class EtcdSnapshot:
     """A state of a store that stays readable while others write; close it soon.
 
-    It sees the deadlines as of its opening, so that two reads of it agree.
+    Expiry is judged at the time of its opening, so that two reads agree.
 
     Args:
-        state: that is read.
-        run: carries out a flow, while the engine is open.
+        state: the state to read.
+        run: runs a flow, as long as the engine is open.
     """
 
     def __init__(self, state: SnapshotState, run: StepsRunner) -> None:
@@ -182,8 +182,8 @@ class EtcdAsyncSnapshot:
     """A snapshot for the coroutines of one event loop.
 
     Args:
-        state: that is read.
-        run: carries out a flow, while the engine is open.
+        state: the state to read.
+        run: runs a flow, as long as the engine is open.
     """
 
     def __init__(self, state: SnapshotState, run: AsyncStepsRunner) -> None:

@@ -167,7 +167,7 @@ class CommitListener:
         deadline = time.monotonic() + PROBE_S
         while (remaining := deadline - time.monotonic()) > 0 and not self._stopping:
             if probe in self._payloads(connection, woken, remaining):
-                # From now on commits notify. It is shared, so that there may be many listeners.
+                # While this lock is held, commits notify. It is shared, so that several listeners can hold it.
                 connection.call(f"SELECT pg_catalog.pg_advisory_lock_shared({_LOCK_CLASS}, {number})".encode(), ())
                 return True
         return False

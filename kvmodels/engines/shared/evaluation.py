@@ -23,7 +23,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import InvalidValueError
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 def from_versionstamp(versionstamp: bytes) -> int:

@@ -1,7 +1,7 @@
 """The file of a backup: made under a temporary name, given its own when it is whole, and never over another file.
 
 Rules of this module: only SQLite reads or writes a database. What else happens to a file happens before SQLite has
-opened it or after it was closed, and to a name that nobody knows: created for this user, forced to disk, linked.
+opened it or after it was closed, under a secret name: it is created for this user, forced to disk, and linked.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _publish(temporary: str, path: str, url: str) -> None:
     """Give the file its name, without replacing another, so that both survive a power loss from here on."""
     _force_to_disk(temporary, os.O_RDWR)
     try:
-        # A rename would replace a file that somebody has put there meanwhile.
+        # A rename would replace a file that another program has put there meanwhile.
         os.link(temporary, path)
     except FileExistsError:
         raise _exists(path, url) from None

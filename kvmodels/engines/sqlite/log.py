@@ -13,7 +13,7 @@ from typing import Any, Final
 from kvmodels.core.operations import Change, ReadRange, Row, to_versionstamp
 from kvmodels.engines.shared.background import LogState
 
-# An upsert and not INSERT OR REPLACE: inside a trigger the outer statement's conflict clause would hold instead.
+# An upsert, not INSERT OR REPLACE: in a trigger, the conflict clause of the outer statement would override that.
 _RECORD: Final = (
     "BEGIN INSERT INTO log (k, s, t) SELECT {row}.k, version, clock FROM meta WHERE id = 0"
     " ON CONFLICT (k) DO UPDATE SET s = excluded.s, t = excluded.t; END"

@@ -65,7 +65,7 @@ class SecurityHeaders:
 
 
 class TokenAuth(BaseAuthProvider):
-    """Lets in whoever has the token: ``/login?token=…`` keeps it in a cookie.
+    """Admits users who have the token; ``/login?token=…`` stores it in a cookie.
 
     Args:
         token: the secret; at least 16 characters.
@@ -85,7 +85,7 @@ class TokenAuth(BaseAuthProvider):
         return AdminUser("Administrator") if self._fits(request.cookies.get(_COOKIE, "")) else None
 
     def get_routes(self, templates: Jinja2Templates) -> list[Route]:  # noqa: ARG002 - the signature of starlette-admin
-        """Return the page that takes the token, and the one that forgets it."""
+        """Return the pages for login, which takes the token, and logout, which deletes the cookie."""
         return [
             Route("/login", self._login, methods=["GET"], name="login"),
             Route("/logout", self._logout, methods=["POST"], name="logout"),

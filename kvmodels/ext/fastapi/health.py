@@ -1,6 +1,6 @@
 """The answer to a load balancer that asks whether this process can serve.
 
-Rules of this module: an answer names no model and no error, because anybody may ask.
+Rules of this module: an answer names no model and no error, because it needs no login.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""End open streams when the process is told to stop: a server waits for its responses before it ends.
+"""End open streams when the process receives a signal to stop, because a server waits for its open responses.
 
-Rules of this module: a signal handler of ours calls the one that was there before, and is removed with the last stream.
+Rules of this module: our signal handler calls the one that it replaced, and is removed when the last stream ends.
 """
 
 from __future__ import annotations

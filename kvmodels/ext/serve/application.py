@@ -1,6 +1,6 @@
 """The ASGI application that serves stores to Deno.
 
-Rules of this module: whoever has no token learns nothing, not even which paths exist. Every error of a request has a
+Rules of this module: a client without a token learns nothing, not even which paths exist. An error of a request has a
 status below 500, and every error of the store becomes a text without any of its data.
 """
 

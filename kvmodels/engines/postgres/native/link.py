@@ -90,7 +90,7 @@ class _Request:
     def finish(self) -> None:
         answer = self.answer
         if answer is None or answer.done():
-            return  # nobody waits any more
+            return  # no caller waits any more
         if self.error is not None:
             answer.set_exception(self.error)
         else:

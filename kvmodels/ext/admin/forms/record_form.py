@@ -142,7 +142,7 @@ def values_of(
 
 
 def note_error(states: Mapping[str, FieldState], error: Exception, keys: Iterable[str]) -> list[str]:
-    """Note an error at the fields that it is about.
+    """Attach an error to the fields that it concerns.
 
     Args:
         states: the fields of the form.
@@ -150,7 +150,7 @@ def note_error(states: Mapping[str, FieldState], error: Exception, keys: Iterabl
         keys: the names of the fields of the primary key.
 
     Returns:
-        The messages that are about no field of the form.
+        The messages that concern no field of the form.
     """
     if isinstance(error, ValidationError):
         notes = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]

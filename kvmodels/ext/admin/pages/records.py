@@ -1,7 +1,7 @@
 """The pages of a collection: the list of its records, one record, and the forms that create, change and delete.
 
 Rules of this module: a list reads one page of an index, or one bounded window; it never counts. A change carries the
-version that the user has seen, so that a form that somebody else has overtaken changes nothing.
+version that the user has seen, so that a form changes nothing if the record has changed since.
 """
 
 from __future__ import annotations
