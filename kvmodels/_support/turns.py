@@ -4,7 +4,7 @@ An optimistic write that met a conflict takes a turn for the keys that it lost, 
 So the writers of a process no longer defeat each other. A turn never decides whether a write is correct: the commit
 checks what was read, with a turn and without.
 
-Whoever wants turns makes a ticket, and uses it for one write::
+A writer makes a ticket, and uses it for one write::
 
     ticket = turns.ticket()
     with ticket.alive:
@@ -13,14 +13,14 @@ Whoever wants turns makes a ticket, and uses it for one write::
         finally:
             ticket.leave()
 
-Rules of this module: nothing here runs foreign code, apart from ``wake``, which returns at once. Nobody waits while
-holding a turn, because ``join`` gives up the old turn first; so turns cannot deadlock. No ticket stays behind:
+Rules of this module: nothing here runs foreign code, apart from ``wake``, which returns at once. No writer waits
+while it holds a turn, because ``join`` gives up the old turn first; so turns cannot deadlock. No ticket is leaked:
 
 - ``leave`` gives the turn to the next ticket and wakes its owner.
 - If an interrupt prevents that, ``alive`` is free nevertheless (a ``with`` statement releases a lock whatever happens),
   and the queues drop tickets whose lock is free. Waiters look at their queues at least every ``RECHECK_S``.
-- A turn lapses after ``LAPSE_S``, or sooner if the ticket says so, because its owner may wait for somebody who waits
-  for the turn, or may have stopped.
+- A turn lapses after ``LAPSE_S``, or sooner if the ticket says so, because its owner may have stopped, or may wait
+  for a writer that waits for the turn.
 
 A holder that has committed knows the state of its keys. It sets ``hands_on``, and the next ticket finds that state in
 ``handed``. Only a ticket that was in line before the commit was sent gets it: the state was then current at a moment
@@ -124,8 +124,8 @@ class Turns:
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket out of its queues; see ``Ticket.leave``."""
         if self._inside == threading.get_ident():
-            # The garbage collector has come upon a coroutine that nobody continues, in the middle of one of these
-            # methods. Its ``alive`` is released next, so waiters find out.
+            # The garbage collector has closed an abandoned coroutine, in the middle of one of these methods.
+            # Its ``alive`` is released next, so waiters find out.
             return
         with self._lock:
             self._inside = threading.get_ident()
@@ -234,7 +234,7 @@ class Ticket:
         recheck_s: seconds after which a waiter looks by itself.
         since: the moment at which it joined its queues.
         wake: called when the turn was granted, in any thread; at first it wakes a thread that is in ``wait``. If it
-            returns False, nobody is left who could use the turn, such as a task of a closed event loop.
+            returns False, the waiter no longer exists, such as a task of a closed event loop.
     """
 
     __slots__ = (

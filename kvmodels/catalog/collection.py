@@ -242,8 +242,8 @@ def _serves_meanwhile(schema: ModelSchema, stored: StoredCollection, index: Live
 
 def _is_complete(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
     """Return whether a generation has the entries that queries of this release look for."""
-    # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release that
-    # is behind, records that an upgrade has changed since would be missed.
+    # A record of a lower version may have another entry than queries look for. A process of an older release would
+    # miss records that an upgrade has changed.
     is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
     return index.readable and index.since <= stored.oldest and not is_behind
 

@@ -18,7 +18,7 @@ from kvmodels.core.keys import shown_key
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidValueError
 
-_new: Final = tuple[Any, ...].__new__
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 VACANT: Final = b""
 """The versionstamp of a ``Check`` that no row has a key that extends the packed parts in ``Check.key``.

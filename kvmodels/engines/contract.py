@@ -354,7 +354,7 @@ class AsyncSnapshot(Protocol):
 
 
 class AsyncEngine(Protocol):
-    """The calls of an ``Engine`` as coroutines, for one event loop; each raises what the call of that name raises.
+    """The calls of an ``Engine`` as coroutines, for one event loop; each raises the errors of the method of that name.
 
     A read that is cancelled is abandoned. Cancelling ``commit`` withdraws an operation that was not sent. One that was
     sent is awaited to its outcome first, however often it is cancelled, and the CancelledError gets a note with

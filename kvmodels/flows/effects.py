@@ -44,7 +44,7 @@ T_co = TypeVar("T_co", covariant=True)
 ROUNDS: Final = 4
 """Rounds of reads of keys that keep changing, before the attempt counts as a conflict."""
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 class Read(NamedTuple):

@@ -334,8 +334,8 @@ class _Fold:
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
         """Return the entries that the old document may have.
 
-        Not those that nobody could write: a change that makes the record fit, or removes it, must not fail on them.
-        A build lists such a record as a violation, and another program may have written one.
+        Entries that can never be written are left out, so that a change that makes the record fit, or removes it, does
+        not fail. A build lists such a record as a violation; another program may also have written one.
         """
         try:
             keys = index.layout.stored_keys(change.old_document, change.pk)
@@ -390,7 +390,7 @@ class _Fold:
             return False
         old, new = change.old_document, change.new_document
         if not index.readable and self._is_listed(change, index):
-            return False  # another build may have set it since, which lifts it above the fence of this one
+            return False  # another build may have rewritten the record, so that it is above the fence of this one
         return not definition.include or old is None or new is None or same_included(self._codec, index, old, new)
 
     def _drop_entries(

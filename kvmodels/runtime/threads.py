@@ -37,7 +37,7 @@ from kvmodels.flows.effects import CountRows, Read, ReadToChange
 
 T = TypeVar("T")
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 READ_THREADS: Final = 4
 """Threads that read from one blocking engine; more do not help SQLite, because rows are decoded under the GIL."""
@@ -60,7 +60,7 @@ class EngineThreads:
         self._lead_lock = threading.Lock()
 
     def lead(self, committer: CommitQueue) -> None:
-        """Let the thread for commits carry out everything that is in the queue when it gets to it.
+        """Have the thread for commits carry out all operations that are in the queue when it runs.
 
         Raises EngineError if the thread could not be started; the next call tries again.
         """
@@ -204,7 +204,7 @@ def submit_call(executor: Callable[..., object], function: Callable[..., T], *ar
     try:
         executor(_carry_out, future, function, arguments)
     except START_FAILURES as failure:
-        # The executor has already queued the call, where a thread that is started later would find it.
+        # The executor has already queued the call; a thread that is started later would run it.
         if future.cancel():
             raise missing_thread(failure) from failure
     return future

@@ -353,7 +353,7 @@ class _Reader:
             elif tag in _ERROR_NAMES:
                 found["name"] = _ERROR_NAMES[tag]
             else:
-                raise MalformedError("an Error with an unknown part")
+                raise MalformedError("an Error with an unknown tag")
         return found
 
 

@@ -212,7 +212,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when this engine is closed.
 
-        While anybody is subscribed, a thread watches the marker of the store.
+        While there are subscribers, a thread watches the marker of the store.
 
         Raises:
             ClosedError: the engine is closed.

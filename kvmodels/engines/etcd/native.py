@@ -110,7 +110,7 @@ class EtcdAsyncEngine(ServerForm[EtcdHandle]):
         self._wakers.add(woken)
         try:
             while True:
-                # Cleared before the store is asked: a commit between the two leaves it set.
+                # Clear the event before reading the stamp: then a commit between the two sets it again.
                 woken.clear()
                 stamp = await self._run(self._engine.present_stamp)
                 remaining = deadline - loop.time()

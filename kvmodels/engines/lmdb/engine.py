@@ -51,7 +51,7 @@ from kvmodels.limits import Limits, Traits
 class LmdbSnapshot(FileSnapshot[Transaction]):
     """A state of an LMDB store that stays readable while others write; close it soon.
 
-    It sees the deadlines as of its opening, so that two reads of it agree. While it is open, LMDB cannot use again the
+    Expiry is judged at the time of its opening, so that two reads agree. While it is open, LMDB cannot use again the
     pages that later commits free, in no process: the file grows.
     """
 
@@ -97,7 +97,7 @@ _folders: StoreRegistry[LmdbStore] = StoreRegistry()
 class LmdbEngine(FileEngine[LmdbStore]):
     """An ordered store in one LMDB folder, shared by any number of threads and processes of one machine.
 
-    A read is one read transaction, which waits for nobody; a commit is one write transaction, and one writer at a time
+    A read is one read transaction, which never waits; a commit is one write transaction, and one writer at a time
     is let in. Writers of one process that wait at the same time share a transaction. All engines of one process that
     open the same folder share its environment, and must ask for the same options.
 

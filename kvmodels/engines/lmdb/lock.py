@@ -1,11 +1,11 @@
-"""The lock that a process holds while it writes, in front of LMDB's own.
+"""The lock that a process takes before LMDB's own writer lock.
 
-LMDB's lock is waited for inside the library, without a deadline and deaf to Ctrl-C. This one is asked for again and
-again, so that a call can give up. LMDB's lock still decides: a system without file locks, or a lock file that somebody
-has deleted, costs the deadline and nothing else.
+A wait for LMDB's lock happens inside its C library: it has no deadline and ignores Ctrl-C. This lock is polled, so that
+a call can give up. LMDB's lock still decides: on a system without file locks, or if the lock file was deleted, only the
+deadline is lost.
 
-Whoever asks again and again is always beaten by the process that has just released the lock and wants it back. So the
-lock is asked for inside a second one, on the folder: who holds that is next, whoever released the lock waits behind.
+A process that polls would always lose against the process that has just released the lock and takes it again. So the
+lock is polled under a second one, on the folder: its holder is next, and a process that releases the lock must wait.
 
 Rules of this module: the file is never deleted. Nothing here knows LMDB.
 """
@@ -27,11 +27,11 @@ NOTHING = partial(bool)
 
 
 class WriterLock:
-    """A lock between processes; within one, the caller holds a lock of its own around every call.
+    """A lock between processes; threads of one process must hold another lock around every call.
 
     Attributes:
-        release: lets others have it; nothing happens when it is not held. Not a method: an interrupt may come upon the
-            first step of a function in Python, and then the lock would stay behind.
+        release: releases the lock; no effect if it is not held. It is not a method, because a signal could interrupt
+            a Python function before its first step, and then the lock would stay taken.
     """
 
     __slots__ = ("_file", "_path", "_turn", "release")
@@ -43,7 +43,7 @@ class WriterLock:
         self.release: Callable[[], object] = NOTHING
 
     def acquire(self, backoff: Backoff) -> None:
-        """Wait for the lock. Whoever calls this calls ``release``, also when it raises.
+        """Wait for the lock. The caller must call ``release``, also if this raises.
 
         Raises EngineTimeoutError: other processes held it until the deadline; ReadOnlyError: the file cannot be
         written.
@@ -54,7 +54,7 @@ class WriterLock:
             self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)
             try:
                 _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
-                backoff.shorten()  # the file stands idle until the one who is next asks again
+                backoff.shorten()  # the lock is free until the next process polls again
                 _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
             finally:
                 fcntl.flock(turn, fcntl.LOCK_UN)

@@ -358,7 +358,7 @@ def expired_keys(transaction: Transaction, databases: Databases, limit: int, now
 
 
 def oldest_change_ms(transaction: Transaction, databases: Databases) -> int | None:
-    """When the oldest change in the log was made."""
+    """Return the time of the oldest change in the log."""
     cursor = transaction.cursor(databases.commits)
     return from_ordered(cursor.key(), 8) if cursor.first() else None
 
@@ -441,7 +441,7 @@ def count_ranges(
 
 
 def _number_of_keys(transaction: Transaction, databases: Databases, start: bytes, end: bytes, most: int | None) -> int:
-    """How many keys lie in a range; a few more than ``most`` if there are more."""
+    """Return the number of keys in a range; if it exceeds ``most``, a number slightly above ``most``."""
     if start >= end:
         return 0
     cursor = transaction.cursor(databases.rows)

@@ -248,7 +248,7 @@ class LmdbStore(LmdbEnvironment):
                     raise self.translated(error) from error
                 else:
                     break
-        # One call for the group: whoever is woken asks what the store holds, and finds all of it.
+        # One call for the group: each woken waiter reads the store, and finds all changes of the group.
         if written.version is not None:
             self.background.committed(written.version, written.earliest_ms)
         return result
@@ -291,7 +291,7 @@ class LmdbStore(LmdbEnvironment):
             raw.commit()
         except lmdb.Error as error:
             # The page that makes a commit valid is written last. If that fails, LMDB refuses everything from then on,
-            # because nobody can say what the disk holds; what fails before it was not applied.
+            # because the content of the disk is unknown; a commit that fails before that was not applied.
             if self._is_broken(opened):
                 self.refuse_calls("an I/O error in a commit")
                 reason = f"{type(error).__name__}: {error}"

@@ -49,7 +49,7 @@ MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=False, p
 
 SCHEME = "memory://"
 
-_new = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 _named: StoreRegistry[MemoryStore] = StoreRegistry()
 _last_counters: dict[str, int] = {}
@@ -108,7 +108,7 @@ class MemorySnapshot:
         self.close()
 
     def _require_readable(self, view: MemoryView) -> None:
-        """For calls that hold the lock."""
+        """Enter the store, and refuse a snapshot that is too old. The caller holds the lock."""
         self._engine.enter(self._store)
         if self._store.clock.now_ms() >= view.expires_ms:
             raise SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)

@@ -64,7 +64,7 @@ class ChangeLog:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest change that is kept was made."""
+        """The time of the oldest change that is kept."""
         for _, made in self._last.values():
             return made
         return None
@@ -229,7 +229,7 @@ class MemoryStore:
         ]
 
     def count(self, one: ReadRange, now: int | None) -> int:
-        """How many rows ``scan`` would give. O(log n), and the expired rows that are not swept yet."""
+        """Return the number of rows that ``scan`` would return. O(log n + expired rows that are not removed yet)."""
         start, end, limit, _, _ = one
         if end is None or limit == 0:
             return len(self.scan(one, now))

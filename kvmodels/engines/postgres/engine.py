@@ -75,7 +75,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         prepare: whether statements are prepared; False for a proxy that cannot keep them.
         busy_timeout: seconds that any one call may wait for a connection or for the lock of writers.
         snapshot_max_age: seconds after which a snapshot expires.
-        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
+        poll_interval: seconds between two checks for commits of other processes, while a caller waits for one.
         change_log: seconds or a timedelta for which changes are kept, by every process that writes the store; 0 ends
             it, None leaves it as the store has it.
         create: whether the schema is made if it is absent.
@@ -229,7 +229,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.
 
-        While anybody is subscribed, a thread listens for notifications of the server, or asks it every
+        While there are subscribers, a thread listens for notifications of the server, or asks it every
         ``poll_interval`` where these do not arrive.
 
         Raises:

@@ -126,7 +126,7 @@ class PostgresStore:
             self.conninfo, url, prepare=options.prepare, backoff=self.answer_s
         )
         self._pool = ConnectionPool(self._connect, {READS: options.pool_size, SNAPSHOTS: options.pool_size}, url)
-        # Used by whoever holds ``_committing``. It stays here while it is used, so that an interrupt cannot lose it.
+        # Used by the holder of ``_committing``. It stays here while it is used, so that an interrupt cannot lose it.
         self._writer: PostgresConnection | None = None
         self._committing = threading.Lock()
         self._committer = GroupCommitter(self._carry_out, psycopg.Error)

@@ -1,9 +1,9 @@
 """Work that a store does by itself: notice commits of other processes, sweep expired rows, and trim the change log.
 
-Rules of this module: nothing runs while nobody waits and nothing expires. Errors of the poll are left to the waiters:
-they are woken, ask the store themselves and get the error. Errors of the sweep cost only room, because expired rows are
-hidden from their deadline on: it is tried again later. Only a waiter, to whom an expiry is shown by the sweep, is a
-reason to sweep at once.
+Rules of this module: nothing runs while no caller waits and nothing expires. If the poll fails, the waiters are woken,
+read the store themselves and get the error. If the sweep fails, it is tried again later: expired rows only take space,
+because they are hidden from their deadline on. Only a waiter is a reason to sweep at once, because it learns of an
+expiry by the sweep.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def seconds_until(due_ms: int | None, now_ms: int, *, swept: int, watched: bool)
 
 
 def trim_slack_ms(retention_ms: int) -> int:
-    """How much longer than promised a change may stay in the log, so that it is trimmed many at a time."""
+    """Return how long a change may stay in the log beyond its retention, so that many are removed at once."""
     return min(60_000, retention_ms // 10)
 
 
@@ -150,7 +150,7 @@ class DueRemovals(NamedTuple):
 
     @property
     def trim_ms(self) -> int | None:
-        """When the oldest change may be forgotten."""
+        """Return the time when the oldest change may be removed from the log."""
         if self.log is None or self.log.oldest_ms is None:
             return None
         return self.log.oldest_ms + self.log.retention_ms + trim_slack_ms(self.log.retention_ms)

@@ -82,7 +82,7 @@ class SnapshotStore(Protocol):
 class FileSnapshot(ABC, Generic[ReaderT]):
     """A state of a store that stays readable while others write; close it soon.
 
-    It sees the deadlines as of its opening, so that two reads of it agree. A class for one library says how to read and
+    Expiry is judged at the time of its opening, so that two reads agree. A class for one library says how to read and
     how to let go, and sets ``_reader`` as the last step of its construction.
     """
 
@@ -169,7 +169,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         self.close()
 
     def __del__(self) -> None:
-        # No lock: nobody else can refer to it now, and a finalizer may run while its thread holds any lock.
+        # No lock: nothing else refers to this object now, and a finalizer may run while its thread holds any lock.
         if self._reader is not None:
             self._release()
 
@@ -449,7 +449,7 @@ class FileEngine(StoreHandle[StoreT], ABC):
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.
 
-        While anybody is subscribed, a thread reads the counter every ``poll_interval``, about 20 us each.
+        While there are subscribers, a thread reads the counter every ``poll_interval``, about 20 us each.
         """
         return self.check_open().background.subscribe(wake)
 

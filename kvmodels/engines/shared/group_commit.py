@@ -1,24 +1,23 @@
-"""Writers of one process that wait at the same time share one transaction of their engine, and so one fsync.
+"""Group commit: writers of one process that wait at the same time share one transaction, and so one fsync.
 
-Whoever finds nobody writing leads: it opens a transaction, carries out its own operation and those that wait, and
-commits them all. The others wait, each for its own answer.
+A writer that finds no other writer leads: it opens a transaction, carries out its own operation and all that wait in
+the queue, and commits them together. The other writers wait, each for its own answer.
 
-Rules of this module: it knows no engine. Everything that decides is a single step of the interpreter (append to a
-deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decided; whoever holds ``_turn`` leads, and a
-``with`` statement gives it back whatever happens.
+Rules of this module: it knows no engine. Each decision is a single step of the interpreter (append to a deque,
+``setdefault`` on a dict), so that an interrupt leaves nothing half decided. The thread that holds ``_turn`` leads, and
+a ``with`` statement releases it in every case.
 
-- Operations are carried out in the order in which they came. Each is evaluated completely, against the transaction and
-  so against the earlier ones, before any of its statements runs; one that is refused has written nothing. (SQLite
-  may write a large one first, if nothing else was before it, and roll back and begin again when it is refused.)
-- Nobody is answered before the transaction is over. An answer that was judged by what a failed transaction would have
-  written is not given.
-- When the transaction fails, every operation in it is carried out again by itself, so each gets the answer that it
-  would have got alone; unless nobody knows whether it was applied: then those that it contained learn that.
-- A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader.
-  Nothing is carried out twice, because what is put back was rolled back.
-- A single writer waits for nobody: it leads at once, or commits without a group while nobody else is in sight.
-- A signal handler or finaliser that interrupts a leader must not wait for it, because the leader runs on only after it
-  has returned. So a leader notes its thread, and a commit of the same thread is refused.
+- Operations are carried out in the order of their arrival. Each is evaluated completely, against the transaction and
+  so against the earlier operations, before any of its statements runs. A refused operation has written nothing. (SQLite
+  may write a large operation first, if no other is before it, and rolls back and begins again if it is refused.)
+- An operation is answered only after the end of the transaction, because its answer may depend on writes that fail.
+- If the transaction fails, each of its operations is carried out again in a transaction of its own, so each gets the
+  answer that it would have got alone. If it is unknown whether the commit was applied, the operations get that error.
+- An interrupted leader puts operations that it has not committed back at the front of the queue, for the next leader.
+  Nothing is carried out twice, because these operations were rolled back.
+- A single writer never waits: it leads at once, or commits without a group while uncontended.
+- A signal handler or finaliser that interrupts a leader must not wait for it, because the leader continues only after
+  the handler has returned. So a leader notes its thread, and a commit of the same thread is refused.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from kvmodels.engines.shared.waiting import RECHECK_S, Backoff
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
 
 MOST_MEMBERS: Final = 512
-"""Operations in one transaction: an fsync is shared by so many, and no longer does another process wait for us."""
+"""The maximum number of operations in one transaction; with more, other processes would wait longer for the file."""
 
 MOST_BYTES: Final = 1 << 20
-"""Bytes of keys and values in one transaction, unless its first operation alone is larger."""
+"""The maximum bytes of keys and values in one transaction, unless its first operation alone is larger."""
 
 MOST_HAND_OVERS: Final = 3
-"""So often an operation survives its leader. An operation that kills every leader must not kill them all."""
+"""The maximum number of interrupted leaders per operation, so that one that ends its leader cannot end them all."""
 
 _STATE: Final = "state"
 _WITHDRAWN: Final = object()
@@ -71,13 +70,13 @@ class Member:
         write: the operation.
         committer: whose queue it is in.
         backoff: its deadline for a busy file.
-        waiter: who is told; None while nobody waits.
+        waiter: notified of the outcome; None while no caller waits.
 
     Attributes:
         outcome: the answer, an exception to be raised included; None while there is none.
         verdict: the answer if the transaction is committed.
-        alone: the transaction that it shared has failed, and it is not to share one again.
-        hand_overs: how many leaders were interrupted while they had it.
+        alone: a transaction that it shared has failed, so it must not share one again.
+        hand_overs: the number of leaders that were interrupted while they carried it out.
     """
 
     __slots__ = ("_state", "alone", "backoff", "committer", "hand_overs", "outcome", "verdict", "waiter", "write")
@@ -97,11 +96,11 @@ class Member:
         self.verdict: Committed | Conflict | Exception | None = None
         self.alone = False
         self.hand_overs = 0
-        # Whoever sets the one item decides: it is the compare-and-set of the interpreter, and can be looked at later.
+        # Whether it is taken or withdrawn: ``setdefault`` of its only item is an atomic compare-and-set.
         self._state: dict[str, object] = {}
 
     def withdraw(self) -> bool:
-        """Take the operation back; false when a leader has it, or had it. It is not carried out if this is true."""
+        """Withdraw the operation, so that it is not carried out; return False if a leader has taken it."""
         return self._state.setdefault(_STATE, _WITHDRAWN) is _WITHDRAWN
 
     def take(self) -> bool:
@@ -278,12 +277,12 @@ class _ThreadWaiter:
             self._lock.release()
 
     def wait(self) -> None:
-        # Not for ever: an interrupt may swallow the call, and then the waiter looks by itself.
+        # With a timeout: an interrupt may swallow the call, and then the waiter checks by itself.
         self._lock.acquire(timeout=RECHECK_S)
 
 
 class GroupCommitter:
-    """The queue of one store, and whoever carries it out.
+    """The queue of operations of one store, which one thread at a time carries out.
 
     Args:
         carry_out: begins a write transaction, calls ``group.run`` in it, commits if that is true or else rolls back,
@@ -323,9 +322,9 @@ class GroupCommitter:
     def commit_uncontended(
         self, write: AtomicWrite | Removal, carry_out: Callable[[UncontendedCommit], None]
     ) -> Committed | Conflict | None:
-        """Carry out an operation without a group, if no other writer is in sight; None: it is to be ``commit``-ted.
+        """Carry out an operation without a group while uncontended; return None if ``commit`` must be called instead.
 
-        That is so if nobody writes or waits, and the last transaction was of one writer, whom nobody waited for.
+        Uncontended: no writer is active or waits, and the last transaction had one writer and none waited for it.
         Otherwise writers that come at the same time would take turns, and each would wait for the disk by itself.
 
         Args:

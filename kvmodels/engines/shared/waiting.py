@@ -92,7 +92,7 @@ class CommitSignal:
 
     @property
     def waited_for(self) -> bool:
-        """Whether anybody would be called."""
+        """Whether there are subscribers."""
         return bool(self._subscribers)
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
@@ -131,7 +131,7 @@ def wait_for(
     unsubscribe = subscribe(woken.set)
     try:
         while True:
-            # Cleared before the store is asked: a commit between the two leaves it set.
+            # Clear the event before reading the stamp: then a commit between the two sets it again.
             woken.clear()
             stamp = present()
             remaining = deadline - time.monotonic()

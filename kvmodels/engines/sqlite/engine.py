@@ -73,7 +73,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         busy_timeout: seconds that any one call may wait for other processes.
         snapshot_max_age: seconds after which a snapshot expires; an open one keeps the log from being shortened.
         allow_network_fs: do not refuse network file systems; safe only while one machine opens the file.
-        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
+        poll_interval: seconds between two checks for commits of other processes, while a caller waits for one.
         change_log: seconds or a timedelta for which changes are kept in the file, by every process that writes it;
             0 ends it, None leaves it as the file has it.
 
@@ -299,7 +299,7 @@ def _row_at_key(
             if asked is None:
                 return None
         statement = asked[2]
-    idle = store.idle  # of a private database in memory nobody puts anything there
+    idle = store.idle  # always empty for a private database in memory
     try:
         connection = idle.get_nowait()
     except Empty:

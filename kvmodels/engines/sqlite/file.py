@@ -313,8 +313,8 @@ def reading_mode(path: str) -> str:
     """The mode for a store that is open for reading only.
 
     A log needs a writable folder, or side files that exist already. On a file system that is mounted for reading
-    only there are none, and nobody can write, so the file may be taken as immutable there, and only there: an
-    immutable connection takes no locks.
+    only there are none, and no process can write. So the file may be opened as immutable there, and only there:
+    an immutable connection takes no locks.
     """
     log_size = os.stat(path + "-wal").st_size if os.path.exists(path + "-wal") else 0
     if log_size == 0 and hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:

@@ -20,7 +20,7 @@ from kvmodels.engines.sqlite.file import Connection
 from kvmodels.engines.sqlite.statements import POINT
 from kvmodels.engines.sqlite.store import SqliteStore
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 READS_BY_THEMSELVES: Final = 4
 """Reads of one turn before a transaction is begun for the rest: it costs as much as it saves for two or three."""
@@ -29,7 +29,7 @@ READS_BY_THEMSELVES: Final = 4
 class SqliteSnapshot(FileSnapshot[Connection]):
     """A state of an SQLite store that stays readable while others write; close it soon.
 
-    It sees the deadlines as of its opening, so that two reads of it agree. The connection is its own until it is
+    Expiry is judged at the time of its opening, so that two reads agree. The connection is its own until it is
     closed; it expires when it is too old, and when the process forks.
     """
 

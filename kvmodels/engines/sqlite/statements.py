@@ -121,7 +121,7 @@ BEFORE_ALL_TIME = -(1 << 63)
 
 
 _VERSION: Final = itemgetter(3)
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 _key_of: Final = itemgetter(0)
 
 ROWS_TO_SORT = 64
@@ -364,7 +364,7 @@ def evaluate_removal(
 
 
 def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
-    """As ``evaluate``, for every kind of mutation."""
+    """Evaluate an operation with any kind of mutation, as ``evaluate`` does for common kinds."""
 
     def stored(key: bytes) -> Row | None:
         rows = _scan(connection, ReadRange(key), BEFORE_ALL_TIME)

@@ -68,7 +68,7 @@ from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 _Result = tuple[EncodedObject, PlannedChange | None, bool, IntegrityError | None]
 """An object, its planned change, whether it is a new record, and the error if it is left out."""

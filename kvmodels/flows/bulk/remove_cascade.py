@@ -51,7 +51,7 @@ from kvmodels.indexing.references import SPARE_ENTRIES, RemainingReferrers
 from kvmodels.schema.definition.definition import ModelSchema
 
 MOST_ROUNDS: Final = 20
-"""How often the target is attempted to be removed, while other writers store records that refer to it."""
+"""Attempts to remove the target while other writers store records that refer to it."""
 
 _CYCLE: Final = (
     "Records that refer to each other in a cycle, and those that they protect, are removed in one commit: first set a "

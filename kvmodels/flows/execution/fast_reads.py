@@ -55,7 +55,7 @@ from kvmodels.query.planning.planner import RangePlan
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 from kvmodels.query.query import Query
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 def makes_objects(context: Context, live: LiveCollection, plan: QueryPlan) -> bool:

@@ -49,7 +49,7 @@ _LONGEST_HEAD: Final = 8
 
 M = TypeVar("M", bound=KvModel)
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 _ONE_LOOKUP: Final[type[OneLookup[Any]]] = OneLookup
 
 Pack: TypeAlias = Callable[[Any], bytes]

@@ -113,7 +113,7 @@ class TransactionFlows:
         self.ended = False
         self._settled = False
         self.aborted_by: BaseException | None = None
-        """The error of an inner part, after which nothing may be committed."""
+        """The error that has ended a nested block; after it nothing can be committed."""
         self.met: TransactionConflictError | None = None
         """A conflict that was found before the commit; nothing can be committed after it."""
         self.rerun: Rerun | None = None

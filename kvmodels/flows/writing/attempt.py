@@ -43,7 +43,7 @@ from kvmodels.indexing.simple import compile_simple, fits, record_writer
 
 R = TypeVar("R")
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 NO_ROOTS: Final[Mapping[bytes, RecordChange]] = {}
@@ -508,7 +508,7 @@ class _Run(Generic[R]):
             raise CommitUnknownError(
                 "the token of an operation was burned while it ran",
                 token=burned.text if burned else None,
-                hint="Somebody called db.outcome(token), which gave the operation up; nothing was written.",
+                hint="A call of db.outcome(token) has given the operation up; nothing was written.",
             )
         proposal = self._proposals[attempt]
         return _Done(proposal.done(row.versionstamp), after=proposal.after)

@@ -40,8 +40,8 @@ class Cascaded(NamedTuple):
 
     Attributes:
         steps: one for each changed record.
-        roots: the removal of the caller that leads to a record, by the key of the record.
-        seen: the state that the changes go by, with all rows.
+        roots: for the key of each changed record, the removal that led to it.
+        seen: the state on which the changes are based, with all rows that were read.
         found: the entries that refer to removed targets.
         guards: the keys of the guards of the removed targets.
     """

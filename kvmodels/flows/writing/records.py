@@ -50,7 +50,7 @@ from kvmodels.schema.instances import ObjectState, set_stored, state_of, with_st
 
 R = TypeVar("R")
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 _PROPOSAL: Final[type[Proposal[Any]]] = Proposal
 
 
@@ -121,7 +121,7 @@ def storing_one(writer: ChangeBuilder, step: PlannedChange, *, is_fresh: bool = 
     change, item, after = step
     assert item is not None
     done = partial(stored, item, change)
-    if writer.context.transaction is None:  # nobody asks for a result before the commit
+    if writer.context.transaction is None:  # no result is used before the commit
         return _new(_PROPOSAL, ((change,), done, None, None, after, None))
 
     def states(versionstamp: bytes) -> Sequence[tuple[Any, ObjectState]]:

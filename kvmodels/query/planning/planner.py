@@ -178,7 +178,7 @@ def _range_plan(query: Query, live: LiveCollection, plan: QueryPlan) -> RangePla
     if plan.combine != "scan" or len(plan.ranges) != 1 or plan.sort is not None or plan.matches is not None:
         return None
     (scan,) = plan.scans
-    # A partial index may depend on the operands.
+    # Whether a partial index serves the query depends on the operands.
     if scan.fans_out or scan.matches is not None or partials_of(live):
         return None
     names = [part.field for part in query.where if isinstance(part, Condition)]

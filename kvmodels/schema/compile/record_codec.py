@@ -41,7 +41,7 @@ from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_sto
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
 from kvmodels.schema.instances import all_are_new, unknown_of
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 _EXTRA: Final = attrgetter("__pydantic_extra__")
 _REFUSALS: Final[tuple[type[Exception], ...]] = (ValidationError, InvalidValueError, RecursionError)
 """The errors that an unstorable object can cause; any other error is a defect."""

@@ -188,7 +188,7 @@ def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
             model=schema.name,
             field=name,
             suggestion=None,
-            hint="It can if its type can be in an index; otherwise compare the whole field that the model is in.",
+            hint="Only types that an index can hold can be compared there; compare the whole nested model instead.",
         )
     known: list[Any] = (
         [f"{parent}.{field}" for field in nested] if nested else [*schema.fields, *schema.computed, PRIMARY_KEY]

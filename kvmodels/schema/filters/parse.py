@@ -62,7 +62,7 @@ from kvmodels.schema.filters.predicate import (
     conjunction,
 )
 
-_new: Final = tuple[Any, ...].__new__  # the constructor of a named tuple, without the cost of calling it
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
 _REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}

@@ -1,7 +1,7 @@
 """The calls of a PostgreSQL engine as coroutines, for one event loop.
 
 Rules of this module: it translates calls into reads and commits, as ``PostgresEngine`` does for threads. An engine and
-its forms know each other; a form is closed by its own loop, or by nobody if that is closed.
+its forms know each other; a form is closed by its own loop, and stays open if that loop is closed.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class PostgresAsyncEngine:
         unsubscribe = self._engine.subscribe(wake)
         try:
             while True:
-                # Cleared before the store is asked: a commit between the two leaves it set.
+                # Clear the event before reading the stamp: then a commit between the two sets it again.
                 woken.clear()
                 stamp = await self._present_stamp()
                 remaining = deadline - loop.time()
