@@ -8,8 +8,7 @@ from __future__ import annotations
 from inspect import cleandoc
 from pathlib import Path
 
-from kvmodels import errors
-from kvmodels.errors import KvModelsError
+from kvmodels.errors import ERRORS, KvModelsError
 
 PAGE = Path(__file__).with_name("errors.md")
 
@@ -68,8 +67,7 @@ Kind = type[KvModelsError]
 
 def kinds() -> list[Kind]:
     """Return all error classes in the order of their codes."""
-    found: set[Kind] = {getattr(errors, name) for name in errors.__all__}
-    return sorted(found, key=lambda kind: kind.code)
+    return sorted(ERRORS, key=lambda kind: kind.code)
 
 
 def paragraphs(kind: Kind) -> list[str]:

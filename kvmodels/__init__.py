@@ -2,9 +2,9 @@
 
 Every public name can be imported from here. Names that are only in submodules may change in any release.
 
-Rules of this module: names are loaded at first use, as in pydantic, so that a synchronous program does not load the
-asynchronous half. Type checkers read the imports under ``TYPE_CHECKING``; a test compares them with the run-time table,
-and no other module may have such imports.
+Rules of this module: names other than errors are loaded at first use, as in pydantic, so that a synchronous program
+does not load the asynchronous half. Type checkers read the imports under ``TYPE_CHECKING``; a test compares them with
+the run-time table, and no other module may have such imports.
 """
 
 from __future__ import annotations
@@ -13,6 +13,59 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kvmodels._support.moved_modules import find_moved_modules
+from kvmodels.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    CommitUnknownError,
+    ConcurrencyError,
+    DanglingReferenceError,
+    DecodeError,
+    DoesNotExist,
+    EngineError,
+    EngineTimeoutError,
+    ForeignFileError,
+    IndexChangedError,
+    IndexNotReadyError,
+    IntegrityError,
+    InvalidArgumentError,
+    InvalidCursorError,
+    InvalidKeyError,
+    InvalidLookupError,
+    InvalidValueError,
+    KeyTooLargeError,
+    KvModelsError,
+    LimitExceededError,
+    LoadConflictError,
+    LockLostError,
+    ModelDefinitionError,
+    MultipleObjectsReturned,
+    NonIdempotentValidatorError,
+    NoUsableIndexError,
+    OperationTooLargeError,
+    PrimaryKeyChangedError,
+    ProtectedError,
+    QueryError,
+    ReadOnlyError,
+    ReferenceViolationError,
+    ReservedKeyError,
+    ResumeExpiredError,
+    RetriesExhaustedError,
+    SchemaChangeRefusedError,
+    SchemaError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    SnapshotLostError,
+    StaleObjectError,
+    StorageFullError,
+    TransactionAbortedError,
+    TransactionConflictError,
+    TransactionSuspendedError,
+    UniqueViolationError,
+    UnknownFieldError,
+    UnknownLookupError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
 
 if TYPE_CHECKING:
     from kvmodels.api._async.database import AsyncDatabase
@@ -30,59 +83,6 @@ if TYPE_CHECKING:
     from kvmodels.core.keys import COMMIT_VERSIONSTAMP
     from kvmodels.core.ulid import ULID
     from kvmodels.core.values import UNDEFINED, KeyNumber, KvMap, KvU64
-    from kvmodels.errors import (
-        AlreadyExistsError,
-        ClosedError,
-        CommitUnknownError,
-        ConcurrencyError,
-        DanglingReferenceError,
-        DecodeError,
-        DoesNotExist,
-        EngineError,
-        EngineTimeoutError,
-        ForeignFileError,
-        IndexChangedError,
-        IndexNotReadyError,
-        IntegrityError,
-        InvalidArgumentError,
-        InvalidCursorError,
-        InvalidKeyError,
-        InvalidLookupError,
-        InvalidValueError,
-        KeyTooLargeError,
-        KvModelsError,
-        LimitExceededError,
-        LoadConflictError,
-        LockLostError,
-        ModelDefinitionError,
-        MultipleObjectsReturned,
-        NonIdempotentValidatorError,
-        NoUsableIndexError,
-        OperationTooLargeError,
-        PrimaryKeyChangedError,
-        ProtectedError,
-        QueryError,
-        ReadOnlyError,
-        ReferenceViolationError,
-        ReservedKeyError,
-        ResumeExpiredError,
-        RetriesExhaustedError,
-        SchemaChangeRefusedError,
-        SchemaError,
-        SchemaMismatchError,
-        SnapshotExpiredError,
-        SnapshotLostError,
-        StaleObjectError,
-        StorageFullError,
-        TransactionAbortedError,
-        TransactionConflictError,
-        TransactionSuspendedError,
-        UniqueViolationError,
-        UnknownFieldError,
-        UnknownLookupError,
-        UnsupportedError,
-        ValueTooLargeError,
-    )
     from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
     from kvmodels.flows.check.findings import CheckReport
     from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
@@ -295,19 +295,6 @@ _NAMES_OF = {
     "core.keys": "COMMIT_VERSIONSTAMP",
     "core.ulid": "ULID",
     "core.values": "KeyNumber KvMap KvU64 UNDEFINED",
-    "errors": (
-        "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DanglingReferenceError DecodeError "
-        "DoesNotExist EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError "
-        "IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidLookupError InvalidValueError "
-        "KeyTooLargeError "
-        "KvModelsError LimitExceededError LoadConflictError LockLostError ModelDefinitionError MultipleObjectsReturned "
-        "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
-        "ProtectedError QueryError ReadOnlyError ReferenceViolationError ReservedKeyError ResumeExpiredError "
-        "RetriesExhaustedError SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError "
-        "SnapshotLostError StaleObjectError "
-        "StorageFullError TransactionAbortedError TransactionConflictError TransactionSuspendedError "
-        "UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
-    ),
     "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
     "flows.describe.catalogue": "CollectionDescription IndexStatus",

@@ -59,63 +59,10 @@ has a stable ``code``. Nothing here imports from the package.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from inspect import get_annotations
+from typing import Any, ClassVar, Final
 
 from kvmodels._support.naming import short_repr, show_public_path
-
-__all__ = [
-    "AlreadyExistsError",
-    "ClosedError",
-    "CommitUnknownError",
-    "ConcurrencyError",
-    "DanglingReferenceError",
-    "DecodeError",
-    "DoesNotExist",
-    "EngineError",
-    "EngineTimeoutError",
-    "ForeignFileError",
-    "IndexChangedError",
-    "IndexNotReadyError",
-    "IntegrityError",
-    "InvalidArgumentError",
-    "InvalidCursorError",
-    "InvalidKeyError",
-    "InvalidLookupError",
-    "InvalidValueError",
-    "KeyTooLargeError",
-    "KvModelsError",
-    "LimitExceededError",
-    "LoadConflictError",
-    "LockLostError",
-    "ModelDefinitionError",
-    "MultipleObjectsReturned",
-    "NoUsableIndexError",
-    "NonIdempotentValidatorError",
-    "OperationTooLargeError",
-    "PrimaryKeyChangedError",
-    "ProtectedError",
-    "QueryError",
-    "ReadOnlyError",
-    "ReferenceViolationError",
-    "ReservedKeyError",
-    "ResumeExpiredError",
-    "RetriesExhaustedError",
-    "SchemaChangeRefusedError",
-    "SchemaError",
-    "SchemaMismatchError",
-    "SnapshotExpiredError",
-    "SnapshotLostError",
-    "StaleObjectError",
-    "StorageFullError",
-    "TransactionAbortedError",
-    "TransactionConflictError",
-    "TransactionSuspendedError",
-    "UniqueViolationError",
-    "UnknownFieldError",
-    "UnknownLookupError",
-    "UnsupportedError",
-    "ValueTooLargeError",
-]
 
 
 def _rebuild(cls: type[KvModelsError], message: str, hint: str | None, data: Any, notes: list[str]) -> KvModelsError:
@@ -131,7 +78,7 @@ class KvModelsError(Exception):
     Args:
         message: a fixed sentence that says what happened.
         hint: what to do about it, or None to use the hint of the class.
-        data: the attributes that the class declares in ``attributes``; those not given are None.
+        data: the attributes that the class lists in ``attributes``; those not given are None.
 
     Examples:
         >>> error = KeyTooLargeError("a key is too large", limit="max_key_bytes", size=2049, maximum=2048)
@@ -147,6 +94,11 @@ class KvModelsError(Exception):
 
     message: str
     hint: str | None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "attributes" not in vars(cls):
+            cls.attributes = (*get_annotations(cls), *cls.attributes)
 
     def __init__(self, message: str, *, hint: str | None = None, **data: Any) -> None:
         super().__init__(message)
@@ -178,7 +130,6 @@ class ModelDefinitionError(KvModelsError, TypeError):
     """The declaration of a model class is invalid; raised when the class is created or registered."""
 
     code = "KV101"
-    attributes = ("model", "field", "option", "suggestion")
     model: str | None
     field: str | None
     option: str | None
@@ -189,7 +140,6 @@ class NonIdempotentValidatorError(KvModelsError):
     """A validator changes its own output, so reading a record would change its values."""
 
     code = "KV102"
-    attributes = ("model", "field")
     default_hint = "Make the validator return its own results unchanged, or set Meta.trust_validators = True."
     model: str
     field: str
@@ -199,7 +149,6 @@ class DoesNotExist(KvModelsError, LookupError):  # noqa: N818 - Django's name, w
     """No record matches; each model has its own subclass, such as ``User.DoesNotExist``."""
 
     code = "KV201"
-    attributes = ("model", "lookup")
     default_hint = "Check the key, or use get_or_none()."
     model: str
     lookup: Any
@@ -209,7 +158,6 @@ class MultipleObjectsReturned(KvModelsError):  # noqa: N818 - Django's name, whi
     """``get`` found more than one record."""
 
     code = "KV202"
-    attributes = ("model", "lookup")
     default_hint = "Use filter(...).first(), or look up by the primary key or a unique index."
     model: str
     lookup: Any
@@ -223,7 +171,6 @@ class IntegrityError(KvModelsError):
     """
 
     code = "KV300"
-    attributes: ClassVar[tuple[str, ...]] = ("position", "committed")
     position: int | None
     committed: int | None
 
@@ -232,7 +179,6 @@ class AlreadyExistsError(IntegrityError):
     """A record with this primary key exists."""
 
     code = "KV301"
-    attributes = ("model", "key", "position", "committed")
     default_hint = "Use save() or patch() to change it, or get_or_create()."
     model: str
     key: Any
@@ -242,7 +188,6 @@ class UniqueViolationError(IntegrityError):
     """A unique index already holds these values for another record."""
 
     code = "KV302"
-    attributes = ("model", "index", "fields", "values", "existing_key", "key", "position", "committed")
     default_hint = "Choose another value, or load the record that has this value: get(existing_key)."
     model: str
     index: str
@@ -260,7 +205,6 @@ class ReferenceViolationError(IntegrityError):
     """
 
     code = "KV303"
-    attributes = ("model", "field", "target", "collection", "reason", "key", "position", "committed")
     default_hint = "Store the record that is referred to first, or give the key of another one."
     model: str
     field: str
@@ -277,7 +221,6 @@ class ProtectedError(IntegrityError):
     """
 
     code = "KV304"
-    attributes = ("model", "key", "referrer", "field", "keys", "position", "committed")
     default_hint = "Remove the records that refer to it first, or let them refer to another one."
     model: str
     key: Any
@@ -310,7 +253,6 @@ class StaleObjectError(ConcurrencyError):
     """The record has changed, expired or been removed since this object was loaded; nothing was written."""
 
     code = "KV401"
-    attributes = ("model", "key", "expected", "actual", "position")
     default_hint = "Use refresh() and apply the change again, patch(), or save(force=True) to overwrite."
     model: str
     key: Any
@@ -323,7 +265,6 @@ class RetriesExhaustedError(ConcurrencyError):
     """Every attempt ended in a conflict, or the deadline passed; nothing was written."""
 
     code = "KV402"
-    attributes = ("attempts", "elapsed_s", "failed_checks")
     default_hint = (
         "The keys are contended: try again later, raise RetryPolicy(attempts=, deadline_s=), or spread the load. If a "
         "hook or the function of mutate() writes this record itself, change the object that it gets instead."
@@ -337,7 +278,6 @@ class LockLostError(ConcurrencyError):
     """The lease of a lock ended before the lock was released; another holder may have the lock."""
 
     code = "KV403"
-    attributes = ("name", "fencing_token")
     default_hint = "Undo or repeat the work under a new lock; let the resource refuse older fencing tokens."
     name: str
     fencing_token: int
@@ -347,7 +287,6 @@ class TransactionConflictError(ConcurrencyError):
     """Another writer changed data that a transaction had read before the transaction committed; nothing was written."""
 
     code = "KV404"
-    attributes = ("failed_checks", "attempts")
     default_hint = "Run the transaction again from its beginning; @db.transactional() does that automatically."
     failed_checks: tuple[Any, ...]
     attempts: int
@@ -357,7 +296,6 @@ class InvalidKeyError(KvModelsError, ValueError):
     """The value is not a key, or the bytes are not an encoded key."""
 
     code = "KV501"
-    attributes = ("key", "part", "type")
     default_hint = "A key is a tuple of bytes, str, int, float and bool; only the empty key cannot be written."
     key: Any
     part: int | None
@@ -371,7 +309,6 @@ class InvalidValueError(KvModelsError, TypeError):
     """
 
     code = "KV502"
-    attributes = ("model", "field", "path", "type", "key", "position")
     default_hint = "Give a value of the declared or documented type."
     model: str | None
     field: str | None
@@ -385,7 +322,6 @@ class InvalidArgumentError(KvModelsError, ValueError):
     """The value of an argument is invalid."""
 
     code = "KV503"
-    attributes: ClassVar[tuple[str, ...]] = ("argument", "value", "expected", "suggestion", "url")
     default_hint = "Give a value that the documentation of the call allows."
     argument: str | None
     value: Any
@@ -414,7 +350,6 @@ class ReservedKeyError(KvModelsError, ValueError):
     """The key of a raw write belongs to models or to the library."""
 
     code = "KV504"
-    attributes = ("key", "owner")
     default_hint = "Write through the repository, or use kv.unsafe(), which gives up the guarantees of models."
     key: Any
     owner: str
@@ -424,7 +359,6 @@ class PrimaryKeyChangedError(KvModelsError, ValueError):
     """The primary key of a loaded object was changed."""
 
     code = "KV505"
-    attributes = ("model", "loaded_key", "key", "position")
     default_hint = "A stored primary key is fixed: repository.rename(key, new_key) changes it in one commit."
     model: str
     loaded_key: Any
@@ -436,7 +370,6 @@ class LimitExceededError(KvModelsError, ValueError):
     """A limit of the engine would be exceeded; nothing was written."""
 
     code = "KV600"
-    attributes = ("limit", "size", "maximum", "limits", "key", "index")
     limit: str
     size: int
     maximum: int
@@ -476,7 +409,6 @@ class UnknownFieldError(QueryError):
     """A query, a change or a new object names a field that the model does not have."""
 
     code = "KV701"
-    attributes = ("model", "field", "suggestion")
     model: str
     field: str
     suggestion: str | None
@@ -486,7 +418,6 @@ class UnknownLookupError(QueryError):
     """The lookup does not exist, or not for this field."""
 
     code = "KV702"
-    attributes = ("model", "field", "lookup", "suggestion")
     model: str
     field: str
     lookup: str
@@ -497,7 +428,6 @@ class NoUsableIndexError(QueryError):
     """No index serves this filter or order, and the query does not allow a scan."""
 
     code = "KV703"
-    attributes = ("model", "filters", "order", "candidates")
     model: str
     filters: tuple[str, ...]
     order: tuple[str, ...]
@@ -508,7 +438,6 @@ class InvalidLookupError(QueryError):
     """A text parameter is not a condition or an order of the model; raised by ``parse_lookups``."""
 
     code = "KV706"
-    attributes = ("model", "parameter", "reason", "suggestion")
     default_hint = "Give a field, two underscores and a lookup, such as age__gte, and a value of the field's type."
     model: str
     parameter: str
@@ -520,7 +449,6 @@ class InvalidCursorError(QueryError):
     """The page cursor does not belong to this query."""
 
     code = "KV704"
-    attributes = ("reason",)
     default_hint = "Pass next_cursor of a page of the same query, unchanged, or None to start again."
     reason: str | None
 
@@ -529,7 +457,6 @@ class IndexChangedError(QueryError):
     """The index that a query was reading was rebuilt or dropped between two batches."""
 
     code = "KV705"
-    attributes = ("model", "index")
     default_hint = "Start the query again."
     model: str
     index: str
@@ -545,7 +472,6 @@ class SchemaMismatchError(SchemaError):
     """This process must not use, or not write, a collection because of its stored schema."""
 
     code = "KV801"
-    attributes = ("collection", "index", "stored", "declared")
     collection: str
     index: str | None
     stored: Any
@@ -556,7 +482,6 @@ class SchemaChangeRefusedError(SchemaError):
     """The declared schema needs a change that is impossible, or that must be allowed by name."""
 
     code = "KV804"
-    attributes = ("steps",)
     default_hint = "print(db.plan()) shows what each step needs; allow= permits the steps that have a name for it."
     steps: tuple[str, ...]
 
@@ -565,7 +490,6 @@ class IndexNotReadyError(SchemaError):
     """The index is not built yet, has violations, is being dropped, or needs records to be upgraded first."""
 
     code = "KV802"
-    attributes = ("model", "index", "state")
     default_hint = "Run db.apply(), which builds the index and upgrades records where that must come first."
     model: str
     index: str
@@ -576,7 +500,6 @@ class DecodeError(SchemaError):
     """Stored bytes cannot be decoded, or do not fit the model."""
 
     code = "KV803"
-    attributes = ("key", "model", "field", "reason")
     default_hint = "Another program wrote it, or the store is damaged: run db.check(), or restore a backup."
     key: Any
     model: str | None
@@ -588,7 +511,6 @@ class DanglingReferenceError(SchemaError):
     """A stored record refers to a missing one: another program wrote it, or the foreign key is being added."""
 
     code = "KV805"
-    attributes = ("model", "key", "field", "target")
     default_hint = (
         "Another program wrote it: db.check() lists such records. Store the missing one, or change the field."
     )
@@ -602,7 +524,6 @@ class EngineError(KvModelsError):
     """The storage engine could not carry out an operation."""
 
     code = "KV900"
-    attributes: ClassVar[tuple[str, ...]] = ("url", "reason")
     url: str | None
     reason: str | None
 
@@ -611,7 +532,6 @@ class CommitUnknownError(EngineError):
     """The answer to a commit was lost: the commit may have been applied, or may still be applied."""
 
     code = "KV901"
-    attributes = ("token", "url", "reason")
     default_hint = "Call db.outcome(token) before you try again; without a token, read the record."
     token: str | None
 
@@ -675,10 +595,12 @@ class ResumeExpiredError(EngineError):
     """The change log no longer reaches back to the versionstamp of ``since=``: changes may be missing."""
 
     code = "KV909"
-    attributes = ("since", "oldest", "url", "reason")
     default_hint = "Watch without since=, which starts with the present state; raise change_log= to keep more."
     since: str
     oldest: str
 
 
-show_public_path(*(globals()[name] for name in __all__))
+ERRORS: Final = tuple(one for one in [*globals().values()] if isinstance(one, type) and issubclass(one, KvModelsError))
+"""Every class of the tree."""
+
+show_public_path(*ERRORS)

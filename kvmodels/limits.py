@@ -122,18 +122,7 @@ Limits.DENO = Limits(
     max_ranges=10,
     max_read_entries=1_000,
 )
-Limits.DENOKV_SERVER = Limits(
-    name="DENOKV_SERVER",
-    max_key_bytes=2_048,
-    max_read_key_bytes=2_049,
-    max_value_bytes=65_536,
-    max_checks=10,
-    max_mutations=1_000,
-    max_operation_bytes=819_200,
-    max_operation_key_bytes=819_200,
-    max_ranges=10,
-    max_read_entries=1_000,
-)
+Limits.DENOKV_SERVER = replace(Limits.DENO, name="DENOKV_SERVER", max_checks=10, max_operation_key_bytes=819_200)
 Limits.LMDB = replace(Limits.EMBEDDED, name="LMDB", max_key_bytes=511, max_read_key_bytes=512)
 Limits.ETCD = replace(
     Limits.EMBEDDED,

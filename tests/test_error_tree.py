@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+import kvmodels
 from kvmodels import errors
 from kvmodels.errors import KvModelsError
 from tests.source_tree import functions, parse, python_files, sample, shown
@@ -185,8 +186,9 @@ def test_the_tree_drawn_in_the_module_lists_every_error_under_its_parent():
     assert all(re.search(rf"\b{name}\b", drawn) for name in ERRORS)
 
 
-def test_every_error_is_exported_by_its_module():
-    assert sorted(errors.__all__) == sorted(ERRORS)
+def test_every_error_is_listed_and_exported_by_the_package():
+    assert {cls.__name__: cls for cls in errors.ERRORS} == ERRORS
+    assert all(getattr(kvmodels, name) is cls for name, cls in ERRORS.items())
 
 
 @pytest.mark.parametrize("name", sorted(ERRORS))

@@ -32,7 +32,7 @@ MOVED: Final = {
 
 
 class MovedModuleFinder:
-    """Finds modules by their old paths; it comes last, so that it is asked only for what is nowhere else."""
+    """Finds modules by their old paths, and loads them; it comes last, after all other finders."""
 
     @staticmethod
     def find_spec(
@@ -42,11 +42,7 @@ class MovedModuleFinder:
         if name not in MOVED:
             return None
         is_package = any(other.startswith(f"{name}.") for other in MOVED)
-        return ModuleSpec(name, cast("Any", MovedModuleLoader()), is_package=is_package)
-
-
-class MovedModuleLoader:
-    """Makes a module that passes every attribute on from the new one."""
+        return ModuleSpec(name, cast("Any", MovedModuleFinder), is_package=is_package)
 
     @staticmethod
     def create_module(_spec: ModuleSpec) -> ModuleType | None:
@@ -58,11 +54,7 @@ class MovedModuleLoader:
         """Let the attributes of a module be those of the new one, and warn the importer."""
         new = MOVED[module.__name__]
         warnings.warn(f"{module.__name__} has moved: import from {new}", DeprecationWarning, stacklevel=2)
-
-        def find(name: str) -> Any:
-            return getattr(import_module(new), name)
-
-        vars(module)["__getattr__"] = find
+        vars(module)["__getattr__"] = lambda name: getattr(import_module(new), name)
 
 
 def find_moved_modules() -> None:
