@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -54,7 +55,7 @@ class MovedModuleFinder:
         """Let the attributes of a module be those of the new one, and warn the importer."""
         new = MOVED[module.__name__]
         warnings.warn(f"{module.__name__} has moved: import from {new}", DeprecationWarning, stacklevel=2)
-        vars(module)["__getattr__"] = lambda name: getattr(import_module(new), name)
+        vars(module)["__getattr__"] = partial(getattr, import_module(new))
 
 
 def find_moved_modules() -> None:

@@ -328,13 +328,12 @@ class AtomicBuilder:
 class TransactionWrite(AtomicBuilder):
     """One raw write of a transaction, or of a namespace in it: built like any atomic operation, then added to it."""
 
-    __slots__ = ("_confined", "_flows")
+    __slots__ = ("_flows",)
 
     def __init__(self, flows: transaction_flows.TransactionFlows, form: StoreFormat) -> None:
         flows.require_open()
         super().__init__(form)
         self._flows = flows
-        self._confined = form
 
     def added(self) -> Flow[None]:
         """Add the mutations and messages to the transaction; lifetimes count from its beginning."""
@@ -348,16 +347,16 @@ class TransactionWrite(AtomicBuilder):
             else:
                 self._flows.write(mutation)
         for message in built.messages:
-            self._flows.enqueue(message, self._confined)
+            self._flows.enqueue(message, self._form)
 
     def _require_limits(self, built: keyvalue.PendingWrite) -> None:
         """Refuse a write above the limits of a namespace; the commit checks those of the store."""
-        if self._confined.limits is None:
+        if self._form.limits is None:
             return
-        limits = self._confined.limits_within(self._flows.limits)
+        limits = self._form.limits_within(self._flows.limits)
         letters = tuple(letter for message in built.messages for letter in message.dead_letters)
         for part in (*built.mutations, *letters):
-            self._confined.check_key_runes(part.key, limits)
+            self._form.check_key_runes(part.key, limits)
         check_budget(AtomicWrite(mutations=(*built.mutations, *letters)), limits)
 
     def checks(self) -> Flow[None]:

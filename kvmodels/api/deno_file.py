@@ -11,21 +11,18 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 from urllib.parse import quote
 
-from kvmodels.api.dump_files import CHUNK_BYTES
+from kvmodels.api.dump_files import CHUNK_BYTES, path_text
 from kvmodels.api.opening import store_format
 from kvmodels.codecs.deno_json import deno_form
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row, to_versionstamp
-from kvmodels.engines.shared.file_checks import require_file_name
 from kvmodels.errors import (
     DecodeError,
     EngineError,
     ForeignFileError,
-    InvalidArgumentError,
     InvalidKeyError,
     InvalidValueError,
     UnsupportedError,
@@ -52,7 +49,7 @@ class DenoFileReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._form = store_format("v8")
-        self._path = _path(path)
+        self._path = os.path.abspath(path_text(path))
         if not os.path.isfile(self._path):
             raise EngineError("there is no such file", reason=self._path, hint="Give the path of Deno.openKv(path).")
         # One thread at a time uses it, but not always the same one.
@@ -91,9 +88,7 @@ class DenoFileReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _begun(self) -> Iterator[str]:
@@ -135,11 +130,3 @@ def _entry_line(form: StoreFormat, row: Row) -> str:
     except InvalidKeyError as error:
         raise DecodeError("a key of the file of Deno cannot be read", key=row.key, reason=str(error)) from error
     return deno_line(form, row, key, is_record=False)
-
-
-def _path(given: object) -> str:
-    text = os.fspath(cast("str | os.PathLike[str]", given)) if isinstance(given, str | os.PathLike) else None
-    if not isinstance(text, str) or not text:
-        raise InvalidArgumentError("this is not a path", argument="path", value=given, hint="Give a str or a Path.")
-    require_file_name("path", text)
-    return os.path.abspath(text)

@@ -91,9 +91,7 @@ class DumpReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._path is not None:
             self._file.close()
 
@@ -139,8 +137,13 @@ def backup_path(form: StoreFormat, path: object) -> str:
             "a part of a store cannot be backed up separately",
             hint="Use dump() and load(), which stay within the part, or back up the whole store.",
         )
+    return path_text(path)
+
+
+def path_text(path: object) -> str:
+    """Return the path of a file as text. Raises InvalidArgumentError."""
     text = os.fspath(cast("str | os.PathLike[str]", path)) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or not text:
         raise InvalidArgumentError("this is not a path", argument="path", value=path, hint="Give a str or a Path.")
     require_file_name("path", text)
     return text

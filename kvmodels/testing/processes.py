@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
+from kvmodels.api._async.database import AsyncRepositories
 from kvmodels.api._async.repository import AsyncRepository
 from kvmodels.api._async.transaction import (
     AsyncDecorator,
@@ -33,7 +34,6 @@ from kvmodels.flows.evolution.apply import SchemaReport
 from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport
 from kvmodels.flows.evolution.throttle import UNPACED
-from kvmodels.flows.reading import lookup
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.transaction.transaction import serve
 from kvmodels.query.query import Query
@@ -43,6 +43,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.testing.schedules import VirtualTime
 
+K = TypeVar("K", bound=AsyncRepository[Any])
 T = TypeVar("T")
 
 
@@ -92,10 +93,6 @@ class InterleavedTransactions(AsyncTransactions):
         await _requests(flow)
 
 
-M = TypeVar("M", bound=KvModel)
-K = TypeVar("K", bound=AsyncRepository[Any])
-
-
 class World(NamedTuple):
     """The store and the clock that all processes of an interleaving share."""
 
@@ -103,7 +100,7 @@ class World(NamedTuple):
     time: VirtualTime
 
 
-class Process:
+class Process(AsyncRepositories):
     """One process of an interleaving: the database of its clients.
 
     Created by ``Interleaving.process``. Two clients of one process share its cached header, as two tasks do.
@@ -119,19 +116,17 @@ class Process:
         tokens: every token that this process has generated, in order; empty if no answer can be lost.
     """
 
-    __slots__ = ("_core", "_engine", "_repositories", "_transactions", "name", "tokens")
+    __slots__ = ("_core", "_engine", "_transactions", "name", "tokens")
 
     def __init__(self, name: str, models: tuple[type[KvModel], ...], retry: RetryPolicy, world: World) -> None:
         self.name = name
         self._engine = world.engine
         time = world.time
         self.tokens: list[str] = []
-        self._repositories: dict[type[KvModel], AsyncRepository[Any]] = {}
+        self._repositories = {}
         self._core = DatabaseCore(
             models,
             retry=retry,
-            readonly=False,
-            must_be_current=False,
             new_token=self._new_token,
             monotonic=time.seconds,
             uniform=random.Random(name).random,
@@ -167,13 +162,7 @@ class Process:
         """Return the compiled declaration of the collection of a model."""
         return self._core.schema_for(model)
 
-    def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
-        if model not in self._repositories:
-            self._repositories[model] = AsyncRepository(_StepRunner(self._core.context, self._core.view_for(model)))
-        return self._repositories[model]
-
-    def repository(self, model: type[M], kind: type[K]) -> K:
-        """Return the repository of a model as one of a derived class."""
+    def _new_repository(self, kind: type[K], model: type[Any]) -> K:
         return kind(_StepRunner(self._core.context, self._core.view_for(model)))
 
     async def run(self, flow: AnyFlow[T]) -> T:
@@ -227,9 +216,6 @@ class _StepRunner:
     def __init__(self, context: Context, schema: ModelSchema) -> None:
         self.context = context
         self.schema = schema
-
-    async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        return await _requests(lookup.get(self.context, self.schema, arguments, lookups))
 
     async def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:  # noqa: ARG002 - unobserved
         return await _requests(flow)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -19,7 +19,6 @@ from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
 from kvmodels.errors import EngineError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
-from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import operation
 from kvmodels.query.query import Query
 from kvmodels.runtime import event_loop
@@ -34,6 +33,7 @@ release = event_loop.arelease
 release_writes = event_loop.arelease_writes
 in_thread = event_loop.in_thread
 run_to_end = event_loop.run_to_end
+current_worker = asyncio.current_task
 
 Mutex = asyncio.Lock
 StoreSnapshot: TypeAlias = Snapshot | AsyncSnapshot
@@ -114,10 +114,6 @@ class AsyncModelRunner:
         """The context of the flows."""
         return self._core.context
 
-    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
-        """Run ``lookup.get`` to its end and return its result."""
-        return self.run("get", lookup.get(self._core.context, self.schema, arguments, lookups))
-
     def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> Coroutine[Any, Any, T]:
         """Run the flow of a method to its end, report it to the observers, and return its result."""
         opening = self._opening
@@ -187,11 +183,6 @@ async def join_worker(worker: Worker, seconds: float | None = None) -> bool:
     """Wait until a worker has ended or the time is up, and return whether it has ended."""
     await asyncio.wait((worker,), timeout=seconds)
     return worker.done()
-
-
-def current_worker() -> Worker | None:
-    """Return the running task."""
-    return asyncio.current_task()
 
 
 def is_being_cancelled() -> bool:

@@ -7,45 +7,21 @@ the flows.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from kvmodels.api._async._compat import in_thread, pin, release, run
 from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter
 from kvmodels.api.temporary_files import DeferredLines, readable_twice
-from kvmodels.core.operations import Row
 from kvmodels.engines.contract import Engine
-from kvmodels.flows.effects import Flow
+from kvmodels.flows.kv import dump as dumping_flows
 from kvmodels.flows.transfer import load as loading_flows
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing.observation import Observation, observed, through
 
 
-class SnapshotDump(Protocol):
-    """The flows of one dump."""
-
-    keys: int
-
-    def begin(self) -> Flow[list[str]]:
-        """Return the first lines."""
-        ...
-
-    def rows(self, limits: Limits, /) -> Flow[Sequence[Row]]:
-        """Return the next rows; empty at the end."""
-        ...
-
-    def lines(self, rows: Sequence[Row], /) -> Iterator[str]:
-        """Yield the lines for rows."""
-        ...
-
-    def end(self) -> Sequence[str]:
-        """Return the last lines."""
-        ...
-
-
 async def write_dump(
     engine: Engine,
-    dumping: SnapshotDump,
+    dumping: dumping_flows.Dumping,
     limits: Limits,
     file: DumpFile,
     progress: Callable[[int], object] | None,

@@ -7,9 +7,9 @@ when the first store opens.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
@@ -55,7 +55,69 @@ K = TypeVar("K", bound="repositories.AsyncRepository[Any]")
 T = TypeVar("T")
 
 
-class AsyncDatabase:
+class AsyncRepositories(ABC):
+    """The repositories of a database or of a transaction, by model."""
+
+    __slots__ = ("_repositories",)
+
+    _repositories: dict[type[Any], repositories.AsyncRepository[Any]]
+
+    @abstractmethod
+    def _new_repository(self, kind: type[K], model: type[Any]) -> K:
+        """Return a repository of a registered model. Raises InvalidArgumentError."""
+
+    def __getitem__(self, model: type[M]) -> repositories.AsyncRepository[M]:
+        try:
+            known: repositories.AsyncRepository[M] | None = self._repositories.get(model)
+        except TypeError:  # probably an object of a model, which has no hash
+            known = None
+        if known is None:
+            known = self._repositories[model] = self._new_repository(repositories.AsyncRepository, model)
+        return known
+
+    @overload
+    def repository(self, model: type[M]) -> repositories.AsyncRepository[M]: ...
+    @overload
+    def repository(self, model: type[M], kind: type[K]) -> K: ...
+    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
+        """Return the repository of a model, as ``db[model]`` does, or one of a class with methods of your own.
+
+        That of a transaction, ``tx.repository(model)``, reads and writes in the transaction, as ``tx[model]`` does.
+
+        Args:
+            model: one of the models that the database was opened with.
+            kind: a class that is derived from ``AsyncRepository``; None for ``AsyncRepository`` itself.
+
+        Returns:
+            The repository. Cost: none.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
+
+        Examples:
+            >>> from kvmodels import AsyncQuerySet, AsyncRepository, Field, Indexed, KvModel, PrimaryKey
+            >>> class Task(KvModel, collection="tasks"):
+            ...     id: PrimaryKey[int]
+            ...     done: Indexed[bool] = Field(default=False)
+            >>> class Tasks(AsyncRepository[Task]):
+            ...     def open(self) -> AsyncQuerySet[Task]:
+            ...         return self.filter(done=False)
+            ...     async def finish(self, key: int) -> Task:
+            ...         return await self.patch(key, done=True)
+            >>> async with AsyncDatabase("memory://", models=[Task]) as db:
+            ...     tasks = db.repository(Task, Tasks)
+            ...     _ = await tasks.bulk_create([Task(id=1), Task(id=2)])
+            ...     _ = await tasks.finish(1)
+            ...     await tasks.open().count()
+            1
+        """
+        if kind is None:
+            return self[model]
+        require_subclass(repositories.AsyncRepository, kind)
+        return self._new_repository(kind, model)
+
+
+class AsyncDatabase(AsyncRepositories):
     """A store opened with the models that it holds.
 
     Opening lists new collections in the store's catalogue, but builds no index: if an index was added to a collection
@@ -99,7 +161,7 @@ class AsyncDatabase:
         (1, True)
     """
 
-    __slots__ = ("_core", "_is_open", "_kv", "_opening", "_repositories", "_settings", "_transactions")
+    __slots__ = ("_core", "_is_open", "_kv", "_opening", "_settings", "_transactions")
 
     def __init__(
         self,
@@ -160,7 +222,7 @@ class AsyncDatabase:
         self._settings = settings
         self._is_open = False
         self._kv = key_value.AsyncKv(opening, core.form, view=True)
-        self._repositories: dict[type[Any], repositories.AsyncRepository[Any]] = {}
+        self._repositories = {}
         self._transactions = transactions.AsyncTransactions(self._store)
         worlds.open_eagerly(self._open)
 
@@ -205,55 +267,7 @@ class AsyncDatabase:
             self._engine, context, self._core.form, self._core.view_for, self._opening.reporters
         )
 
-    def __getitem__(self, model: type[M]) -> repositories.AsyncRepository[M]:
-        try:
-            known: repositories.AsyncRepository[M] | None = self._repositories.get(model)
-        except TypeError:  # probably an object of a model, which has no hash
-            known = None
-        if known is not None:
-            return known
-        runner = worlds.AsyncModelRunner(self._opening, self._core, self._core.view_for(model))
-        made: repositories.AsyncRepository[M] = repositories.AsyncRepository(runner)
-        self._repositories[model] = made
-        return made
-
-    @overload
-    def repository(self, model: type[M]) -> repositories.AsyncRepository[M]: ...
-    @overload
-    def repository(self, model: type[M], kind: type[K]) -> K: ...
-    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
-        """Return the repository of a model, as ``db[model]`` does, or one of a class with methods of your own.
-
-        Args:
-            model: one of the models that the database was opened with.
-            kind: a class that is derived from ``AsyncRepository``; None for ``AsyncRepository`` itself.
-
-        Returns:
-            The repository. Cost: none.
-
-        Raises:
-            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
-
-        Examples:
-            >>> from kvmodels import AsyncQuerySet, AsyncRepository, Field, Indexed, KvModel, PrimaryKey
-            >>> class Task(KvModel, collection="tasks"):
-            ...     id: PrimaryKey[int]
-            ...     done: Indexed[bool] = Field(default=False)
-            >>> class Tasks(AsyncRepository[Task]):
-            ...     def open(self) -> AsyncQuerySet[Task]:
-            ...         return self.filter(done=False)
-            ...     async def finish(self, key: int) -> Task:
-            ...         return await self.patch(key, done=True)
-            >>> async with AsyncDatabase("memory://", models=[Task]) as db:
-            ...     tasks = db.repository(Task, Tasks)
-            ...     _ = await tasks.bulk_create([Task(id=1), Task(id=2)])
-            ...     _ = await tasks.finish(1)
-            ...     await tasks.open().count()
-            1
-        """
-        if kind is None:
-            return self[model]
-        require_subclass(repositories.AsyncRepository, kind)
+    def _new_repository(self, kind: type[K], model: type[Any]) -> K:
         return kind(worlds.AsyncModelRunner(self._opening, self._core, self._core.view_for(model)))
 
     @property
@@ -941,9 +955,7 @@ class AsyncDatabase:
         self._engine.now_ms()  # raises if the engine was closed
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

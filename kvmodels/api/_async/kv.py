@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kvmodels._support.naming import show_public_path
@@ -285,10 +284,8 @@ class AsyncKv(AsyncKvReading):
             keys_if_undelivered=keys_if_undelivered,
             backoff_schedule=backoff_schedule,
         )
-        engine = await engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
-        enqueuing = keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,)))
-        return await perform(engine, enqueuing, self._opening.observation("enqueue"))
+        pending = keyvalue.PendingWrite((), (), {}, (new,))
+        return await self._run("enqueue", lambda limits: keyvalue.commit_operation(self._form, limits, pending))
 
     def listen(
         self,
@@ -399,9 +396,7 @@ class AsyncKv(AsyncKvReading):
             >>> message.value, message.taken, message.redeliveries
             ('hello', False, 2)
         """
-        engine = await engine_of(self._opening)
-        listing = overview.list_messages(self._form, self._form.limits_within(engine.limits), limit)
-        return await perform(engine, listing, self._opening.observation("messages"))
+        return await self._run("messages", lambda limits: overview.list_messages(self._form, limits, limit))
 
     async def dead_letters(self, prefix: Key = (), *, limit: int = 1_000) -> list[letters.DeadLetter]:
         """Return messages that were never delivered and are still stored under one of their ``keys_if_undelivered``.
@@ -427,9 +422,9 @@ class AsyncKv(AsyncKvReading):
             ...     await kv.dead_letters()
             []
         """
-        engine = await engine_of(self._opening)
-        listing = letters.list_dead_letters(self._form, self._form.limits_within(engine.limits), prefix, limit)
-        return await perform(engine, listing, self._opening.observation("dead_letters"))
+        return await self._run(
+            "dead_letters", lambda limits: letters.list_dead_letters(self._form, limits, prefix, limit)
+        )
 
     async def locks(self) -> list[overview.HeldLock]:
         """Return the locks that are held or waited for, by name.
@@ -445,9 +440,7 @@ class AsyncKv(AsyncKvReading):
             ...     held.name, held.held, held.waiting, await kv.locks()
             ('report', True, 0, [])
         """
-        engine = await engine_of(self._opening)
-        listing = overview.list_locks(self._form, self._form.limits_within(engine.limits))
-        return await perform(engine, listing, self._opening.observation("locks"))
+        return await self._run("locks", lambda limits: overview.list_locks(self._form, limits))
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.AsyncNamespace:
         """Return a small store with text keys inside this one, separate from all other keys; free until it is used.
@@ -707,9 +700,7 @@ class AsyncKv(AsyncKvReading):
         (await engine_of(self._opening)).now_ms()  # raises if the engine was closed
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

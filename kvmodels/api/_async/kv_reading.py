@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from kvmodels.api._async._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, perform, pin, pinned, release
 from kvmodels.api.opening import Opening
@@ -19,10 +18,13 @@ from kvmodels.core.keys import Key
 from kvmodels.core.operations import Entry, format_versionstamp
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
-from kvmodels.flows.kv import operations as listings
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+
+T = TypeVar("T")
 
 
 class AsyncKvReading:
@@ -59,13 +61,8 @@ class AsyncKvReading:
             Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
         """
         engine, snapshot = await self._source()
-        limits = self._form.limits_within(engine.limits)
-        return await perform(
-            engine,
-            keyvalue.get_entry(self._form, limits, key),
-            self._opening.observation("get"),
-            snapshot=snapshot,
-        )
+        getting = keyvalue.get_entry(self._form, self._form.limits_within(engine.limits), key)
+        return await perform(engine, getting, self._opening.observation("get"), snapshot=snapshot)
 
     async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
         """Read several keys in one snapshot: one read of as many rows.
@@ -81,14 +78,7 @@ class AsyncKvReading:
             OperationTooLargeError: more keys than the engine reads at once.
             DecodeError: a stored value cannot be read.
         """
-        engine, snapshot = await self._source()
-        limits = self._form.limits_within(engine.limits)
-        return await perform(
-            engine,
-            keyvalue.get_entries(self._form, limits, keys),
-            self._opening.observation("get_many"),
-            snapshot=snapshot,
-        )
+        return await self._run("get_many", lambda limits: keyvalue.get_entries(self._form, limits, keys))
 
     def list(
         self,
@@ -141,9 +131,9 @@ class AsyncKvReading:
             ['Cleo', 'Bob']
             ['Ada']
         """
-        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
-        options = listings.ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
-        return AsyncKvListIterator(self._fetch, listings.Listing(self._form, selection, options))
+        selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
+        options = keyvalue.ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
+        return AsyncKvListIterator(self._fetch, keyvalue.Listing(self._form, selection, options))
 
     async def count(self, prefix: Key | None = None, *, start: Key | None = None, end: Key | None = None) -> int:
         """Count the keys of a range in one snapshot: one read of keys without values per thousand.
@@ -167,26 +157,30 @@ class AsyncKvReading:
             ...     await kv.count(("users",)), await kv.count(("users",), start=("users", 2))
             (2, 1)
         """
-        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
         engine, snapshot = await self._source()
-        counting = listings.count_entries(selection, self._form.limits_within(engine.limits))
+        counting = keyvalue.count_entries(selection, self._form.limits_within(engine.limits))
         if snapshot is not None:
             return await perform(engine, counting, self._opening.observation("count"), snapshot=snapshot)
         async with pinned(engine) as state:
             return await perform(engine, counting, self._opening.observation("count"), snapshot=state)
 
+    async def _run(self, verb: str, flow: Callable[[Limits], Flow[T]]) -> T:
+        """Run the flow of a method to its end, and return its result; ``flow`` gets the limits of the store."""
+        engine, snapshot = await self._source()
+        limits = self._form.limits_within(engine.limits)
+        return await perform(engine, flow(limits), self._opening.observation(verb), snapshot=snapshot)
+
     async def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         """Return the engine, and the snapshot to read instead of its present state, if any."""
         return await engine_of(self._opening), None
 
-    async def _fetch(self, listing: listings.Listing) -> bool:
+    async def _fetch(self, listing: keyvalue.Listing) -> bool:
         # async only
         # An engine in memory waits for nothing: without this a long listing would keep other tasks from running.
         await asyncio.sleep(0)
         # end async only
-        engine, snapshot = await self._source()
-        fetching = listing.fetch(self._form.limits_within(engine.limits))
-        return await perform(engine, fetching, self._opening.observation("list"), snapshot=snapshot)
+        return await self._run("list", listing.fetch)
 
 
 class AsyncKvSnapshot(AsyncKvReading):
@@ -248,9 +242,7 @@ class AsyncKvSnapshot(AsyncKvReading):
         # end async only
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
@@ -281,7 +273,7 @@ class AsyncKvListIterator(AsyncIterator[Entry]):
 
     __slots__ = ("_fetch", "_listing")
 
-    def __init__(self, fetch: Callable[[listings.Listing], Awaitable[bool]], listing: listings.Listing) -> None:
+    def __init__(self, fetch: Callable[[keyvalue.Listing], Awaitable[bool]], listing: keyvalue.Listing) -> None:
         self._fetch = fetch
         self._listing = listing
 

@@ -19,7 +19,6 @@ from kvmodels.core.values import KvU64
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import namespace
 from kvmodels.flows.kv import operations as keyvalue
-from kvmodels.flows.kv import operations as listings
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.limits import Limits
@@ -115,12 +114,12 @@ class AsyncTransactionKv:
         Raises:
             InvalidArgumentError, InvalidKeyError: a selector or option is invalid.
         """
-        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
         return AsyncKvListIterator(
-            self._fetch, listings.Listing(self._form, selection, listings.ListOptions(limit, reverse))
+            self._fetch, keyvalue.Listing(self._form, selection, keyvalue.ListOptions(limit, reverse))
         )
 
-    async def _fetch(self, listing: listings.Listing) -> bool:
+    async def _fetch(self, listing: keyvalue.Listing) -> bool:
         # async only
         await asyncio.sleep(0)  # as in a listing of a store: lets other tasks run
         # end async only

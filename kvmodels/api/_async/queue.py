@@ -10,7 +10,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kvmodels.api._async._compat import (
@@ -131,9 +130,7 @@ class AsyncQueueListener:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # --- the worker that takes messages ---------------------------------------------------------------------------

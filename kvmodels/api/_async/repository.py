@@ -91,7 +91,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> await readers.get(1) == await readers.get(email="ada@x.org")
             True
         """
-        found: M = await self._runner.get(arguments, lookups)
+        runner = self._runner
+        found: M = await runner.run("get", lookup.get(runner.context, runner.schema, arguments, lookups))
         return found
 
     @overload

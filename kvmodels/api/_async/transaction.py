@@ -6,37 +6,34 @@ contains the public methods, the snapshot, the task-local scope and the end of a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from kvmodels._support.callers import calling_frame
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import _compat as worlds
+from kvmodels.api._async.database import AsyncRepositories
 from kvmodels.api._async.kv_transaction import AsyncTransactionKv
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api.refusals import refuse_other_with, require_subclass
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import InvalidArgumentError, SnapshotLostError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
-from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AGAIN, AnyFlow, Flow
-from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.commit import Rerun, RunHistory
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing import observation as observing
-from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
-M = TypeVar("M", bound=KvModel)
-K = TypeVar("K", bound="AsyncRepository[Any]")
+K = TypeVar("K", bound=AsyncRepository[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -59,9 +56,11 @@ class AsyncSession:
         self.observation: observing.Observation | None = None
         """Observes the transaction itself: its beginning and its end, without the methods that it calls."""
 
-    async def run(self, verb: str, flow: AnyFlow[T]) -> T:
-        """Run the flow of a method without a model in the transaction, and report it to the observers."""
-        observation = self.observe(verb)
+    async def run(
+        self, verb: str, flow: AnyFlow[T], schema: ModelSchema | None = None, query: Query | None = None
+    ) -> T:
+        """Run the flow of a method in the transaction, and report it to the observers."""
+        observation = self.observe(verb, schema, query)
         if observation is None:
             return await self.run_part(flow, None)
         with observation:
@@ -155,7 +154,7 @@ class AsyncSession:
             await worlds.release(self.store.engine, snapshot)
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncRepositories):
     """Reads and writes that are committed together; created by ``async with db.transaction() as tx``.
 
     Every read sees one state of the store plus the transaction's own writes. At the end, one commit checks that all
@@ -164,46 +163,14 @@ class AsyncTransaction:
     take turns.
     """
 
-    __slots__ = ("_kv", "_repositories", "_session")
+    __slots__ = ("_kv", "_session")
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
         self._kv = AsyncTransactionKv(session.run, session.perform, session.flows)
-        self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
+        self._repositories = {}
 
-    def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
-        try:
-            known: AsyncRepository[M] | None = self._repositories.get(model)
-        except TypeError:  # probably an object of a model, which has no hash
-            known = None
-        if known is not None:
-            return known
-        made: AsyncRepository[M] = AsyncRepository(
-            _TransactionRunner(self._session, self._session.store.schema_for(model))
-        )
-        self._repositories[model] = made
-        return made
-
-    @overload
-    def repository(self, model: type[M]) -> AsyncRepository[M]: ...
-    @overload
-    def repository(self, model: type[M], kind: type[K]) -> K: ...
-    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
-        """Return the repository of a model in this transaction, as ``tx[model]`` does, or one of your own class.
-
-        Args:
-            model: one of the models that the database was opened with.
-            kind: a class that is derived from ``AsyncRepository``; None for ``AsyncRepository`` itself.
-
-        Returns:
-            The repository, with every method.
-
-        Raises:
-            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
-        """
-        if kind is None:
-            return self[model]
-        require_subclass(AsyncRepository, kind)
+    def _new_repository(self, kind: type[K], model: type[Any]) -> K:
         return kind(_TransactionRunner(self._session, self._session.store.schema_for(model)))
 
     @property
@@ -506,25 +473,15 @@ class AsyncTransactions:
 class _TransactionRunner:
     """Runs the flows of one repository in the transaction."""
 
-    __slots__ = ("_session", "schema")
+    __slots__ = ("_session", "context", "schema")
 
     def __init__(self, session: AsyncSession, schema: ModelSchema) -> None:
         self._session = session
+        self.context = session.flows.context
         self.schema = schema
 
-    @property
-    def context(self) -> Context:
-        return self._session.flows.context
-
-    async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        return await self.run("get", lookup.get(self.context, self.schema, arguments, lookups))
-
     async def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
-        observation = self.observation(verb, query)
-        if observation is None:
-            return await self._session.run_part(flow, None)
-        with observation:
-            return await self._session.run_part(flow, observation)
+        return await self._session.run(verb, flow, self.schema, query)
 
     def observation(
         self, verb: str, query: Query | None = None, *, streamed: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from kvmodels.api.core import DatabaseCore
@@ -18,7 +18,6 @@ from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.engines.shared.threads import start_thread
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.effects import AnyFlow
-from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import operation
 from kvmodels.query.query import Query
 from kvmodels.runtime import sync
@@ -30,6 +29,7 @@ T = TypeVar("T")
 run = sync.run
 release_writes = sync.release_writes
 run_after = operation.run_after
+current_worker = threading.current_thread
 
 Mutex = threading.RLock
 StoreSnapshot = Snapshot
@@ -120,13 +120,6 @@ class ModelRunner:
         self.context = core.context
         self.schema = schema
 
-    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        """Run ``lookup.get`` to its end and return its result."""
-        flow = lookup.get(self.context, self.schema, arguments, lookups)
-        if self._opening.reporters:
-            return perform(self._engine, flow, self.observation("get"))
-        return sync.run(self._engine, flow)
-
     def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
         """Run the flow of a method to its end, report it to the observers, and return its result."""
         if self._opening.reporters:
@@ -197,11 +190,6 @@ def join_worker(worker: Worker, seconds: float | None = None) -> bool:
     """Wait until a worker has ended or the time is up, and return whether it has ended."""
     worker.join(seconds)
     return not worker.is_alive()
-
-
-def current_worker() -> Worker:
-    """Return the running thread."""
-    return threading.current_thread()
 
 
 def is_being_cancelled() -> bool:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kvmodels._support.naming import show_public_path
@@ -286,10 +285,8 @@ class Kv(KvReading):
             keys_if_undelivered=keys_if_undelivered,
             backoff_schedule=backoff_schedule,
         )
-        engine = engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
-        enqueuing = keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,)))
-        return perform(engine, enqueuing, self._opening.observation("enqueue"))
+        pending = keyvalue.PendingWrite((), (), {}, (new,))
+        return self._run("enqueue", lambda limits: keyvalue.commit_operation(self._form, limits, pending))
 
     def listen(
         self,
@@ -400,9 +397,7 @@ class Kv(KvReading):
             >>> message.value, message.taken, message.redeliveries
             ('hello', False, 2)
         """
-        engine = engine_of(self._opening)
-        listing = overview.list_messages(self._form, self._form.limits_within(engine.limits), limit)
-        return perform(engine, listing, self._opening.observation("messages"))
+        return self._run("messages", lambda limits: overview.list_messages(self._form, limits, limit))
 
     def dead_letters(self, prefix: Key = (), *, limit: int = 1_000) -> list[letters.DeadLetter]:
         """Return messages that were never delivered and are still stored under one of their ``keys_if_undelivered``.
@@ -428,9 +423,7 @@ class Kv(KvReading):
             ...     kv.dead_letters()
             []
         """
-        engine = engine_of(self._opening)
-        listing = letters.list_dead_letters(self._form, self._form.limits_within(engine.limits), prefix, limit)
-        return perform(engine, listing, self._opening.observation("dead_letters"))
+        return self._run("dead_letters", lambda limits: letters.list_dead_letters(self._form, limits, prefix, limit))
 
     def locks(self) -> list[overview.HeldLock]:
         """Return the locks that are held or waited for, by name.
@@ -446,9 +439,7 @@ class Kv(KvReading):
             ...     held.name, held.held, held.waiting, kv.locks()
             ('report', True, 0, [])
         """
-        engine = engine_of(self._opening)
-        listing = overview.list_locks(self._form, self._form.limits_within(engine.limits))
-        return perform(engine, listing, self._opening.observation("locks"))
+        return self._run("locks", lambda limits: overview.list_locks(self._form, limits))
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.Namespace:
         """Return a small store with text keys inside this one, separate from all other keys; free until it is used.
@@ -689,9 +680,7 @@ class Kv(KvReading):
         engine_of(self._opening).now_ms()  # raises if the engine was closed
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

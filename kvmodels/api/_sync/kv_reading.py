@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from kvmodels.api._sync._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, perform, pin, pinned, release
 from kvmodels.api.opening import Opening
@@ -19,10 +18,13 @@ from kvmodels.core.keys import Key
 from kvmodels.core.operations import Entry, format_versionstamp
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
-from kvmodels.flows.kv import operations as listings
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+
+T = TypeVar("T")
 
 
 class KvReading:
@@ -59,13 +61,8 @@ class KvReading:
             Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
         """
         engine, snapshot = self._source()
-        limits = self._form.limits_within(engine.limits)
-        return perform(
-            engine,
-            keyvalue.get_entry(self._form, limits, key),
-            self._opening.observation("get"),
-            snapshot=snapshot,
-        )
+        getting = keyvalue.get_entry(self._form, self._form.limits_within(engine.limits), key)
+        return perform(engine, getting, self._opening.observation("get"), snapshot=snapshot)
 
     def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
         """Read several keys in one snapshot: one read of as many rows.
@@ -81,14 +78,7 @@ class KvReading:
             OperationTooLargeError: more keys than the engine reads at once.
             DecodeError: a stored value cannot be read.
         """
-        engine, snapshot = self._source()
-        limits = self._form.limits_within(engine.limits)
-        return perform(
-            engine,
-            keyvalue.get_entries(self._form, limits, keys),
-            self._opening.observation("get_many"),
-            snapshot=snapshot,
-        )
+        return self._run("get_many", lambda limits: keyvalue.get_entries(self._form, limits, keys))
 
     def list(
         self,
@@ -141,9 +131,9 @@ class KvReading:
             ['Cleo', 'Bob']
             ['Ada']
         """
-        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
-        options = listings.ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
-        return KvListIterator(self._fetch, listings.Listing(self._form, selection, options))
+        selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
+        options = keyvalue.ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
+        return KvListIterator(self._fetch, keyvalue.Listing(self._form, selection, options))
 
     def count(self, prefix: Key | None = None, *, start: Key | None = None, end: Key | None = None) -> int:
         """Count the keys of a range in one snapshot: one read of keys without values per thousand.
@@ -167,22 +157,26 @@ class KvReading:
             ...     kv.count(("users",)), kv.count(("users",), start=("users", 2))
             (2, 1)
         """
-        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
         engine, snapshot = self._source()
-        counting = listings.count_entries(selection, self._form.limits_within(engine.limits))
+        counting = keyvalue.count_entries(selection, self._form.limits_within(engine.limits))
         if snapshot is not None:
             return perform(engine, counting, self._opening.observation("count"), snapshot=snapshot)
         with pinned(engine) as state:
             return perform(engine, counting, self._opening.observation("count"), snapshot=state)
 
+    def _run(self, verb: str, flow: Callable[[Limits], Flow[T]]) -> T:
+        """Run the flow of a method to its end, and return its result; ``flow`` gets the limits of the store."""
+        engine, snapshot = self._source()
+        limits = self._form.limits_within(engine.limits)
+        return perform(engine, flow(limits), self._opening.observation(verb), snapshot=snapshot)
+
     def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         """Return the engine, and the snapshot to read instead of its present state, if any."""
         return engine_of(self._opening), None
 
-    def _fetch(self, listing: listings.Listing) -> bool:
-        engine, snapshot = self._source()
-        fetching = listing.fetch(self._form.limits_within(engine.limits))
-        return perform(engine, fetching, self._opening.observation("list"), snapshot=snapshot)
+    def _fetch(self, listing: keyvalue.Listing) -> bool:
+        return self._run("list", listing.fetch)
 
 
 class KvSnapshot(KvReading):
@@ -230,9 +224,7 @@ class KvSnapshot(KvReading):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -263,7 +255,7 @@ class KvListIterator(Iterator[Entry]):
 
     __slots__ = ("_fetch", "_listing")
 
-    def __init__(self, fetch: Callable[[listings.Listing], bool], listing: listings.Listing) -> None:
+    def __init__(self, fetch: Callable[[keyvalue.Listing], bool], listing: keyvalue.Listing) -> None:
         self._fetch = fetch
         self._listing = listing
 

@@ -19,7 +19,6 @@ from kvmodels.core.values import KvU64
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import namespace
 from kvmodels.flows.kv import operations as keyvalue
-from kvmodels.flows.kv import operations as listings
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.limits import Limits
@@ -113,12 +112,12 @@ class TransactionKv:
         Raises:
             InvalidArgumentError, InvalidKeyError: a selector or option is invalid.
         """
-        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
         return KvListIterator(
-            self._fetch, listings.Listing(self._form, selection, listings.ListOptions(limit, reverse))
+            self._fetch, keyvalue.Listing(self._form, selection, keyvalue.ListOptions(limit, reverse))
         )
 
-    def _fetch(self, listing: listings.Listing) -> bool:
+    def _fetch(self, listing: keyvalue.Listing) -> bool:
         fetched: bool = self._run("list", listing.fetch(self._limits))
         return fetched
 

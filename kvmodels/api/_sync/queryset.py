@@ -51,10 +51,6 @@ class Runner(Protocol):
         """The model."""
         ...
 
-    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        """Return the one record that ``lookup.get`` finds."""
-        ...
-
     def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
         """Run the flow of a method to its end, report it to the observers, and return its result."""
         ...
@@ -877,13 +873,8 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         )
 
 
-class GroupedQuery:
-    """The records of a query, grouped by equal values; immutable, and nothing is read.
-
-    Args:
-        runner: runs flows against the store.
-        grouping: the query and the columns to group by.
-    """
+class _Grouping:
+    """A query with the columns to group by."""
 
     __slots__ = ("_grouping", "_runner")
 
@@ -896,6 +887,12 @@ class GroupedQuery:
 
     def __bool__(self) -> bool:
         raise self._grouping.query.no_truth()
+
+
+class GroupedQuery(_Grouping):
+    """The records of a query, grouped by equal values; immutable, and nothing is read."""
+
+    __slots__ = ()
 
     def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> Groups:
         """Return one row for each group, with these results.
@@ -917,29 +914,15 @@ class GroupedQuery:
         return Groups(self._runner, self._grouping.measured(functions, named))
 
 
-class Groups:
+class Groups(_Grouping):
     """The rows of a grouped query: dicts of a group's fields and results; they can be iterated more than once.
 
     Rows come from one of three sources: the counters of an aggregate index, one read per 500 rows; an index that is
     sorted by the group's fields, with one group in memory at a time; or, if ``sort_in_memory(limit)`` allows it, one
     pass that holds all groups, at most ``limit`` of them.
-
-    Args:
-        runner: runs flows against the store.
-        grouping: the query, the columns to group by, and the functions.
     """
 
-    __slots__ = ("_grouping", "_runner")
-
-    def __init__(self, runner: Runner, grouping: aggregates.Grouping) -> None:
-        self._runner = runner
-        self._grouping = grouping
-
-    def __repr__(self) -> str:
-        return self._grouping.summary(type(self).__name__)
-
-    def __bool__(self) -> bool:
-        raise self._grouping.query.no_truth()
+    __slots__ = ()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         scan = aggregation.GroupScan(self._runner.context, self._grouping)

@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kvmodels.api._sync._compat import (
@@ -132,9 +131,7 @@ class QueueListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- the worker that takes messages ---------------------------------------------------------------------------

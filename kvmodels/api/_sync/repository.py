@@ -92,7 +92,8 @@ class Repository(QuerySet[M], Generic[M]):
             >>> readers.get(1) == readers.get(email="ada@x.org")
             True
         """
-        found: M = self._runner.get(arguments, lookups)
+        runner = self._runner
+        found: M = runner.run("get", lookup.get(runner.context, runner.schema, arguments, lookups))
         return found
 
     @overload

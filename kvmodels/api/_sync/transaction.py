@@ -7,37 +7,34 @@ contains the public methods, the snapshot, the task-local scope and the end of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from kvmodels._support.callers import calling_frame
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import _compat as worlds
+from kvmodels.api._sync.database import Repositories
 from kvmodels.api._sync.kv_transaction import TransactionKv
 from kvmodels.api._sync.repository import Repository
-from kvmodels.api.refusals import refuse_other_with, require_subclass
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import InvalidArgumentError, SnapshotLostError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
-from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AGAIN, AnyFlow, Flow
-from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.commit import Rerun, RunHistory
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing import observation as observing
-from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
-M = TypeVar("M", bound=KvModel)
-K = TypeVar("K", bound="Repository[Any]")
+K = TypeVar("K", bound=Repository[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -60,9 +57,9 @@ class Session:
         self.observation: observing.Observation | None = None
         """Observes the transaction itself: its beginning and its end, without the methods that it calls."""
 
-    def run(self, verb: str, flow: AnyFlow[T]) -> T:
-        """Run the flow of a method without a model in the transaction, and report it to the observers."""
-        observation = self.observe(verb)
+    def run(self, verb: str, flow: AnyFlow[T], schema: ModelSchema | None = None, query: Query | None = None) -> T:
+        """Run the flow of a method in the transaction, and report it to the observers."""
+        observation = self.observe(verb, schema, query)
         if observation is None:
             return self.run_part(flow, None)
         with observation:
@@ -156,7 +153,7 @@ class Session:
             worlds.release(self.store.engine, snapshot)
 
 
-class Transaction:
+class Transaction(Repositories):
     """Reads and writes that are committed together; created by ``with db.transaction() as tx``.
 
     Every read sees one state of the store plus the transaction's own writes. At the end, one commit checks that all
@@ -165,44 +162,14 @@ class Transaction:
     take turns.
     """
 
-    __slots__ = ("_kv", "_repositories", "_session")
+    __slots__ = ("_kv", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._kv = TransactionKv(session.run, session.perform, session.flows)
-        self._repositories: dict[type[Any], Repository[Any]] = {}
+        self._repositories = {}
 
-    def __getitem__(self, model: type[M]) -> Repository[M]:
-        try:
-            known: Repository[M] | None = self._repositories.get(model)
-        except TypeError:  # probably an object of a model, which has no hash
-            known = None
-        if known is not None:
-            return known
-        made: Repository[M] = Repository(_TransactionRunner(self._session, self._session.store.schema_for(model)))
-        self._repositories[model] = made
-        return made
-
-    @overload
-    def repository(self, model: type[M]) -> Repository[M]: ...
-    @overload
-    def repository(self, model: type[M], kind: type[K]) -> K: ...
-    def repository(self, model: type[M], kind: type[Any] | None = None) -> Any:
-        """Return the repository of a model in this transaction, as ``tx[model]`` does, or one of your own class.
-
-        Args:
-            model: one of the models that the database was opened with.
-            kind: a class that is derived from ``Repository``; None for ``Repository`` itself.
-
-        Returns:
-            The repository, with every method.
-
-        Raises:
-            InvalidArgumentError: the database was opened without this model, or ``kind`` is not a repository class.
-        """
-        if kind is None:
-            return self[model]
-        require_subclass(Repository, kind)
+    def _new_repository(self, kind: type[K], model: type[Any]) -> K:
         return kind(_TransactionRunner(self._session, self._session.store.schema_for(model)))
 
     @property
@@ -499,25 +466,15 @@ class Transactions:
 class _TransactionRunner:
     """Runs the flows of one repository in the transaction."""
 
-    __slots__ = ("_session", "schema")
+    __slots__ = ("_session", "context", "schema")
 
     def __init__(self, session: Session, schema: ModelSchema) -> None:
         self._session = session
+        self.context = session.flows.context
         self.schema = schema
 
-    @property
-    def context(self) -> Context:
-        return self._session.flows.context
-
-    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        return self.run("get", lookup.get(self.context, self.schema, arguments, lookups))
-
     def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
-        observation = self.observation(verb, query)
-        if observation is None:
-            return self._session.run_part(flow, None)
-        with observation:
-            return self._session.run_part(flow, observation)
+        return self._session.run(verb, flow, self.schema, query)
 
     def observation(
         self, verb: str, query: Query | None = None, *, streamed: bool = False
