@@ -52,10 +52,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("transaction", "transfer"),
     ),
     "api": (
-        (
-            *("atomic", "core", "deno_file", "dump_files", "file_sizes", "opening", "refusals", "scope", "settings"),
-            "temporary_files",
-        ),
+        ("atomic", "core", "deno_file", "dump_files", "opening", "refusals", "scope", "settings"),
         ("_sync",),
         ("_async",),
     ),

@@ -5,9 +5,11 @@ Rules of this module: nothing here runs a flow or depends on an event loop. The 
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast, get_args
 from uuid import uuid4
@@ -75,6 +77,16 @@ def _require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
             reason=codec.name,
             hint='Open the database with another codec, such as codec="v8".',
         )
+
+
+def file_sizes(engine: Engine) -> dict[str, int]:
+    """Return the size in bytes of each file of a store by path, or of each table by name; empty in memory."""
+    reader = engine.capabilities.size_reader
+    sizes = {} if reader is None else reader.sizes()
+    for path in engine.capabilities.files:
+        with suppress(FileNotFoundError):
+            sizes[path] = os.path.getsize(path)
+    return sizes
 
 
 class ReservedParts(Mapping[str, str]):

@@ -108,13 +108,12 @@ class DenoFileReader:
             expire_at = None if deadline < 0 else deadline
             yield _entry_line(self._form, Row(key, value, encoding, to_versionstamp(version), expire_at))
         for message_id, ready_ms, data, backoff, undelivered in messages:
-            row = Row(b"", data, _V8, b"", None)
             content: dict[str, Any] = {
                 "id": message_id,
                 "ready_at": ready_ms,
                 "backoff": json.loads(backoff),
                 "undelivered": [bytes(key).hex() for key in json.loads(undelivered)],
-                "value": deno_form(self._form.codec.decode(row.value, row.encoding, row.key)),
+                "value": deno_form(self._form.codec.decode(data, _V8, b"")),
             }
             yield dump_line(content)
 

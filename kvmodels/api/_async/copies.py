@@ -10,8 +10,7 @@ import contextlib
 from collections.abc import Callable
 
 from kvmodels.api._async._compat import in_thread, pin, release, run
-from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter
-from kvmodels.api.temporary_files import DeferredLines, readable_twice
+from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
 from kvmodels.engines.contract import Engine
 from kvmodels.flows.kv import dump as dumping_flows
 from kvmodels.flows.transfer import load as loading_flows

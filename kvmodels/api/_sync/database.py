@@ -23,7 +23,6 @@ from kvmodels.api._sync import copies
 from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
-from kvmodels.api.file_sizes import file_sizes
 from kvmodels.api.refusals import refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.catalog import evolution
@@ -782,7 +781,7 @@ class Database(Repositories):
         """
         arguments.require_flag("exact", exact)
         found = self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
-        return replace(found, files=worlds.in_thread(file_sizes, self._engine))
+        return replace(found, files=worlds.in_thread(database_core.file_sizes, self._engine))
 
     # --- copies of records -------------------------------------------------------------------------------------
 
