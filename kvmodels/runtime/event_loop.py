@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kvmodels.core.operations import GuardFailed
-from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, QueuedCommit, Snapshot
+from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, AtOnceSnapshot, Engine, QueuedCommit, Snapshot
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import ClosedError, EngineError, KvModelsError
@@ -52,11 +52,9 @@ from kvmodels.flows.effects import (
 from kvmodels.runtime.sync import perform, read_one_row, release_writes, tell
 from kvmodels.runtime.threads import (
     EngineThreads,
-    close_at_once,
     closing_threads,
-    count_at_once,
     may_read,
-    read_at_once,
+    perform_at_once,
     read_in_turn,
     settle,
     submit,
@@ -288,7 +286,7 @@ async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
         snapshot.close()
         return
     threads = threads_of(engine)
-    if engine.capabilities.at_once is not None and close_at_once(snapshot):
+    if engine.capabilities.at_once is not None and cast("AtOnceSnapshot", snapshot).close_at_once():
         return
     try:
         closing = submit_call(threads.reads.submit, snapshot.close)
@@ -327,7 +325,8 @@ def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], bool]]:
     return woken, wake
 
 
-async def _wait_until(woken: asyncio.Event, seconds: float) -> None:
+async def wait_until(woken: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set or the time is up."""
     # Not wait_for(): in Python 3.11 it loses a cancellation that arrives together with the call.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -350,7 +349,7 @@ async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
             remaining = deadline - loop.time()
             if stamp > request.after or remaining <= 0:
                 return stamp
-            await _wait_until(woken, min(remaining, RECHECK_S))
+            await wait_until(woken, min(remaining, RECHECK_S))
     finally:
         unsubscribe()
 
@@ -365,7 +364,7 @@ async def _wait_for_turn(request: TakeTurn) -> bool:
         remaining = deadline - loop.time()
         if remaining <= 0:
             return False
-        await _wait_until(woken, min(remaining, ticket.recheck_s))
+        await wait_until(woken, min(remaining, ticket.recheck_s))
         woken.clear()
     return True
 
@@ -385,11 +384,7 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
     if at_once is not None and isinstance(request, Read | CountRows):
         if not may_read():
             await asyncio.sleep(0)
-        found: Any
-        if isinstance(request, Read):
-            found = read_at_once(at_once, request, snapshot)
-        else:
-            found = count_at_once(at_once, request, snapshot)
+        found = perform_at_once(at_once, request, snapshot)
         if found is not None:
             return found
     if isinstance(request, Read | CountRows | ReadChanges):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar, cast
 
-from kvmodels.core.operations import AtomicWrite, Counted, GuardFailed, ReadResult, Removal
+from kvmodels.core.operations import AtomicWrite, ReadResult, Removal
 from kvmodels.engines.contract import (
     AtOnceEngine,
     AtOnceSnapshot,
@@ -229,10 +229,9 @@ def submit(
     A caller that is cancelled meanwhile calls ``settle``. This is not a coroutine, because each of many waiting tasks
     would keep one more.
     """
-    loop = asyncio.get_running_loop()
-    state = _loops.of(loop)
+    state = _state_of_loop()
     member = engine.submit(write, state)
-    answered = state.expected[member] = loop.create_future()
+    answered = state.expect(member)
     if threads not in state.leaders:
         state.lead(threads, member.committer)
     return member, answered
@@ -240,7 +239,7 @@ def submit(
 
 async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> None:
     """Withdraw an operation of a cancelled task, or wait for its outcome; add a note with it to the cancellation."""
-    state = _loops.of(asyncio.get_running_loop())
+    state = _state_of_loop()
     if member.withdraw():
         state.forget(member)
         cancelled.add_note("the commit was not applied: it had not been started")
@@ -254,123 +253,59 @@ async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> Non
 
 def may_read() -> bool:
     """Return whether the present task may read without a pause; false once after a number of reads in a row."""
-    return _loops.of(asyncio.get_running_loop()).may_read()
+    return _state_of_loop().may_read()
 
 
 def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: ReadToChange) -> ReadResult | None:
     """Read the row that a commit will check, in the event loop; None if it must be read in another way."""
-    state = _loops.of(asyncio.get_running_loop())
+    state = _state_of_loop()
     rows = state.turn_reader(threads, readers).rows(request[0][0][0])
     return None if rows is None else _new(ReadResult, ([rows], (), b""))
 
 
-def read_at_once(engine: AtOnceEngine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
-    """Read from an engine, or from its snapshot, without a thread; None if that would block the loop."""
-    if snapshot is not None:
-        return cast("AtOnceSnapshot", snapshot).read_at_once(
-            request.ranges, include_expired=request.include_expired, follow=request.follow
-        )
-    return engine.read_at_once(
-        request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
-    )
+def perform_at_once(engine: AtOnceEngine, request: Read | CountRows, snapshot: Snapshot | None) -> Any:
+    """Read or count in an engine, or in its snapshot, without a thread; None if that would block the loop."""
+    state = cast("AtOnceSnapshot | None", snapshot)
+    if isinstance(request, CountRows):
+        return engine.count_at_once(*request) if state is None else state.count_at_once(request.ranges)
+    ranges, guard, include_expired, follow = request
+    if state is not None:
+        return state.read_at_once(ranges, include_expired=include_expired, follow=follow)
+    return engine.read_at_once(ranges, guard, include_expired=include_expired, follow=follow)
 
 
-def count_at_once(engine: AtOnceEngine, request: CountRows, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
-    """Count in an engine, or in its snapshot, without a thread; None if that would block the loop."""
-    if snapshot is not None:
-        return cast("AtOnceSnapshot", snapshot).count_at_once(request.ranges)
-    return engine.count_at_once(request.ranges, request.guard)
+_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState]] = weakref.WeakKeyDictionary()
 
 
-def close_at_once(snapshot: Snapshot) -> bool:
-    """Close a snapshot of an engine without a thread; False if that would block the loop."""
-    return cast("AtOnceSnapshot", snapshot).close_at_once()
+def _state_of_loop() -> _LoopState:
+    """Return the state of the running event loop; it is removed with the loop."""
+    loop = asyncio.get_running_loop()
+    state = _loops.get(loop)
+    if state is None:
+        # Two threads may get here at the same time, but with two loops.
+        state = _loops.setdefault(loop, _LoopState(loop))
+    return state
 
 
-class _LoopStates:
-    """The state of every event loop in use; an entry is removed with its loop."""
-
-    __slots__ = ("_last", "_loops")
-
-    def __init__(self) -> None:
-        self._last: _LoopState | None = None
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = weakref.WeakKeyDictionary()
-
-    def of(self, loop: asyncio.AbstractEventLoop) -> _LoopState:
-        last = self._last
-        if last is not None and last.loop() is loop:
-            return last
-        state = self._loops.get(loop)
-        if state is None:
-            # Two threads may get here at the same time, but with two loops.
-            state = self._loops.setdefault(loop, _LoopState(loop))
-        self._last = state
-        return state
-
-
-def _nothing() -> None:
-    """Return None, as a weak reference to a collected object does."""
-
-
-_NO_THREADS: Final[tuple[Callable[[], Engine | None], Callable[[], EngineThreads | None]]] = (_nothing, _nothing)
-
-
-class _ThreadsByEngine:
-    """The threads of every blocking engine in use; an entry is removed with its engine."""
-
-    __slots__ = ("_last", "_lock", "_threads")
-
-    _last: tuple[Callable[[], Engine | None], Callable[[], EngineThreads | None]]
-
-    def __init__(self) -> None:
-        self.forget_all()
-
-    def of(self, engine: Engine) -> EngineThreads:
-        known, its_threads = self._last
-        if known() is engine:
-            last = its_threads()
-            if last is not None:
-                return last
-        threads = self._threads.get(engine)
-        if threads is not None:
-            # Both weak, so that an unused engine is collected together with its threads. This is a single atomic step.
-            self._last = weakref.ref(engine), weakref.ref(threads)
-            return threads
-        with self._lock:
-            threads = self._threads.get(engine)
-            if threads is None:
-                threads = self._threads[engine] = EngineThreads()
-            return threads
-
-    def forget(self, engine: Engine) -> None:
-        with self._lock:
-            self._threads.pop(engine, None)
-            self._last = _NO_THREADS
-
-    def forget_all(self) -> None:
-        # A forked child has the executors but not their threads: a call would wait forever instead of raising the
-        # engine's ClosedError. The lock is new, because a lost thread may have held it.
-        self._lock = threading.Lock()
-        self._last = _NO_THREADS
-        self._threads: weakref.WeakKeyDictionary[Engine, EngineThreads] = weakref.WeakKeyDictionary()
-
-
-_loops = _LoopStates()
-_threads = _ThreadsByEngine()
+_threads: Final[weakref.WeakKeyDictionary[Engine, EngineThreads]] = weakref.WeakKeyDictionary()
 
 
 def threads_of(engine: Engine) -> EngineThreads:
-    """Return the threads of a blocking engine; they are created at first use."""
-    return _threads.of(engine)
+    """Return the threads of a blocking engine, which are removed with it; they are created at first use."""
+    threads = _threads.get(engine)
+    # Both steps are atomic; of two objects that are made at the same time, one has never started a thread.
+    return _threads.setdefault(engine, EngineThreads()) if threads is None else threads
 
 
 def closing_threads(engine: Engine) -> EngineThreads:
     """Return the threads of an engine to close: they carry out pending calls, and end."""
-    _loops.of(asyncio.get_running_loop()).start_leaders()
-    threads = _threads.of(engine)
-    _threads.forget(engine)
+    _state_of_loop().start_leaders()
+    threads = threads_of(engine)
+    _threads.pop(engine, None)
     return threads
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.forget_all)
+    # A forked child has the executors but not their threads: a call would wait forever instead of raising the engine's
+    # ClosedError.
+    os.register_at_fork(after_in_child=_threads.clear)

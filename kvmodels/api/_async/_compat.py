@@ -148,9 +148,7 @@ class AsyncEvent(asyncio.Event):
 
     async def wait_for(self, seconds: float) -> bool:
         """Wait until the event is set or the time is up, and return whether it is set."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):  # not wait_for(), which can lose a cancellation in Python 3.11
-                await self.wait()
+        await event_loop.wait_until(self, seconds)
         return self.is_set()
 
 

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import lmdb
 
@@ -38,11 +38,10 @@ from kvmodels.engines.shared.file_engine import (
     FileEngine,
     FileOptions,
     FileSnapshot,
-    SnapshotHandle,
     attach,
     require_sensible,
 )
-from kvmodels.engines.shared.registry import StoreRegistry
+from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry
 from kvmodels.engines.sqlite.backup import copy_snapshot
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.limits import Limits, Traits
@@ -56,7 +55,7 @@ class LmdbSnapshot(FileSnapshot[Transaction]):
     """
 
     def __init__(
-        self, engine: SnapshotHandle, store: LmdbStore, transaction: Transaction, databases: Databases
+        self, engine: StoreHandle[Any], store: LmdbStore, transaction: Transaction, databases: Databases
     ) -> None:
         state = store.state_in(transaction)
         super().__init__(engine, store, state.version, state.clock)

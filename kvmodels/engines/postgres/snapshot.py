@@ -6,7 +6,7 @@ Rules of this module: a snapshot ends by a rollback that is sent and not waited 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
 
@@ -14,7 +14,8 @@ from kvmodels.core.operations import Follow, GuardFailed, ReadRange, Row
 from kvmodels.engines.postgres.connection import PostgresConnection
 from kvmodels.engines.postgres.errors import is_lost, translated
 from kvmodels.engines.postgres.reads import NONE, Statements, StateSeen, Times, count_once, read_and_follow
-from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle, SnapshotStore
+from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME, FileSnapshot, SnapshotStore
+from kvmodels.engines.shared.registry import StoreHandle
 from kvmodels.errors import KvModelsError, SnapshotLostError
 
 SNAPSHOTS: Final = "snapshots"
@@ -84,7 +85,7 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
 
     def __init__(
         self,
-        engine: SnapshotHandle,
+        engine: StoreHandle[Any],
         store: SnapshotPool,
         owned: list[PostgresConnection],
         state: StateSeen,

@@ -49,7 +49,7 @@ from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
 from kvmodels.engines.shared.file_checks import read_only
-from kvmodels.engines.shared.file_engine import PinnedSnapshot, expire_snapshots
+from kvmodels.engines.shared.file_engine import FileSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
 from kvmodels.engines.shared.registry import closed_error
 from kvmodels.engines.shared.waiting import Backoff
@@ -118,7 +118,7 @@ class PostgresStore:
         self.seen = 0
         self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
         self.turns = Turns()
-        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
+        self.snapshots: dict[int, weakref.ref[FileSnapshot[Any]]] = {}
         self.texts = statements(self.schema)
         self.commit_texts = commit_statements(self.schema)
         self.conninfo = connection_string(given_url, readonly=options.readonly)

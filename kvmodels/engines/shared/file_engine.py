@@ -46,32 +46,11 @@ ReaderT = TypeVar("ReaderT")
 T = TypeVar("T")
 
 
-class PinnedSnapshot(Protocol):
-    """A snapshot, which holds what reads for it until it is closed or expires."""
-
-    def expire(self, now: int | None) -> None:
-        """Let go if the maximum age is over at ``now`` (None: in any case)."""
-        ...
-
-
-class SnapshotHandle(Protocol):
-    """The engine that a snapshot belongs to."""
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        ...
-
-    def check_open(self) -> Any:
-        """The store of the handle, or ClosedError."""
-        ...
-
-
 class SnapshotStore(Protocol):
     """The store that a snapshot belongs to."""
 
     clock: EngineClock
-    snapshots: dict[int, weakref.ref[PinnedSnapshot]]
+    snapshots: dict[int, weakref.ref[FileSnapshot[Any]]]
 
     @property
     def options(self) -> Any:
@@ -89,7 +68,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
     # On the class, for the finalizer of an object whose construction an interrupt cut short.
     _reader: ReaderT | None = None
 
-    def __init__(self, engine: SnapshotHandle, store: SnapshotStore, version: int, high_water: int) -> None:
+    def __init__(self, engine: StoreHandle[Any], store: SnapshotStore, version: int, high_water: int) -> None:
         self._engine = engine
         self._kept_by = store
         self._lock = threading.Lock()
@@ -216,7 +195,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
 
 
-def expire_snapshots(snapshots: dict[int, weakref.ref[PinnedSnapshot]], now: int | None) -> None:
+def expire_snapshots(snapshots: dict[int, weakref.ref[FileSnapshot[Any]]], now: int | None) -> None:
     """End the snapshots that are too old (None: all), so that a forgotten one releases the file."""
     for number, reference in list(snapshots.items()):
         snapshot = reference()
@@ -262,7 +241,7 @@ class FileStore(SharedStore, BackgroundStore, ABC, Generic[ReaderT]):
         self.readonly = options.readonly
         self.identity: FileIdentity | None = None
         self.write_lock = threading.Lock()
-        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
+        self.snapshots: dict[int, weakref.ref[FileSnapshot[Any]]] = {}
         self.closed_reason: str | None = None
         self.commits = GroupCommitter(self._carry_out, fatal)
         self.background, self.turns = StoreBackground(self), Turns()

@@ -20,59 +20,22 @@ from typing import Any, Generic, Protocol, TypeVar
 from kvmodels.errors import ClosedError, InvalidArgumentError
 from kvmodels.limits import Limits
 
-
-class ForkAware(Protocol):
-    """An engine, which belongs to the process that made it."""
-
-    def abandon(self) -> None:
-        """Forget the parent's store without touching it; later calls raise ClosedError."""
-        ...
-
-
-class ForkParticipant(Protocol):
-    """State of the module that must be consistent at the moment of a fork."""
-
-    def before_fork(self) -> None:
-        """Wait for running calls, let go of files, and hold the locks."""
-        ...
-
-    def after_fork_in_parent(self) -> None:
-        """Release the locks."""
-        ...
-
-    def after_fork_in_child(self) -> None:
-        """Release the locks and forget every store of the parent."""
-        ...
-
-
-_engines: weakref.WeakSet[ForkAware] = weakref.WeakSet()
-_participants: list[ForkParticipant] = []
+_engines: weakref.WeakSet[EngineHandle] = weakref.WeakSet()
+_registries: list[StoreRegistry[Any]] = []
 _lock = threading.Lock()
 
 
-def forget_after_fork(engine: ForkAware) -> None:
-    """Have ``engine.abandon()`` called in every child that is forked while ``engine`` is referenced."""
-    with _lock:
-        _engines.add(engine)
-
-
-def take_part_in_forks(participant: ForkParticipant) -> None:
-    """Have the three methods of ``participant`` called around every fork, for the life of the process."""
-    with _lock:
-        _participants.append(participant)
-
-
 def _before() -> None:
-    # Participants first: opening an engine holds a participant's lock while it registers the engine here.
-    for participant in _participants:
-        participant.before_fork()
+    # Registries first: opening an engine holds the lock of a registry while it adds the engine here.
+    for registry in _registries:
+        registry.before_fork()
     _lock.acquire()
 
 
 def _after_in_parent() -> None:
     _lock.release()
-    for participant in reversed(_participants):
-        participant.after_fork_in_parent()
+    for registry in reversed(_registries):
+        registry.after_fork_in_parent()
 
 
 def _after_in_child() -> None:
@@ -80,8 +43,8 @@ def _after_in_child() -> None:
         engine.abandon()
     _engines.clear()
     _lock.release()
-    for participant in reversed(_participants):
-        participant.after_fork_in_child()
+    for registry in reversed(_registries):
+        registry.after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):
@@ -121,7 +84,8 @@ class EngineHandle:
         self._limits = limits
         self._url = url
         self._closed_reason: str | None = None
-        forget_after_fork(self)
+        with _lock:
+            _engines.add(self)
 
     @property
     def limits(self) -> Limits:
@@ -177,7 +141,8 @@ class StoreRegistry(Generic[StoreT]):
         self.stores: dict[str, StoreT] = {}
         self.private: weakref.WeakSet[StoreT] = weakref.WeakSet()
         self._held: list[StoreT] = []
-        take_part_in_forks(self)
+        with _lock:
+            _registries.append(self)
 
     def before_fork(self) -> None:
         """Hold the registry and all its stores still."""

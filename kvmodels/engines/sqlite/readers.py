@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kvmodels.core.operations import Follow, GuardFailed, ReadRange, Row, to_versionstamp
-from kvmodels.engines.shared.file_engine import FileSnapshot, SnapshotHandle
+from kvmodels.engines.shared.file_engine import FileSnapshot
+from kvmodels.engines.shared.registry import StoreHandle
 from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.file import Connection
@@ -33,7 +34,7 @@ class SqliteSnapshot(FileSnapshot[Connection]):
     closed; it expires when it is too old, and when the process forks.
     """
 
-    def __init__(self, engine: SnapshotHandle, store: SqliteStore, owned: list[Connection]) -> None:
+    def __init__(self, engine: StoreHandle[Any], store: SqliteStore, owned: list[Connection]) -> None:
         super().__init__(engine, store, *statements.pinned_state(owned[0]))
         self._store = store
         self._reader = owned.pop()
