@@ -108,7 +108,7 @@ class Turns:
         """Put a ticket into the queues of these keys; see ``Ticket.join``."""
         with self._lock:
             self._inside = threading.get_ident()
-            self._remove(ticket)
+            self._grant(self._drop(ticket))
             ticket.since = self.moment()
             ticket.handed = None
             ticket.keys = frozenset(keys)
@@ -139,7 +139,7 @@ class Turns:
             self._grant(ticket.keys)
             if not ticket.granted and ticket.lapse_s < RECHECK_S:
                 places = [queue.index(ticket) for key in ticket.keys if ticket in (queue := self.queues.get(key, []))]
-                ticket.recheck_s = min(RECHECK_S, ticket.lapse_s * max(1, *places, 1))
+                ticket.recheck_s = min(RECHECK_S, ticket.lapse_s * max([1, *places]))
             self._inside = 0
 
     def taken(self, keys: Collection[bytes], ticket: Ticket) -> list[bytes]:
@@ -173,9 +173,6 @@ class Turns:
                 return True
             first.handed = None
         return False
-
-    def _remove(self, ticket: Ticket) -> None:
-        self._grant(self._drop(ticket))
 
     def _drop(self, ticket: Ticket) -> frozenset[bytes]:
         """Take a ticket out of its queues, and return their keys."""
@@ -214,7 +211,7 @@ class Turns:
             if first.granted:
                 # Its other queues drop it as well, and it is asked again whenever one of them is looked at.
                 first.granted = False
-                self._remove(first)
+                self._grant(self._drop(first))
         self.queues.pop(key, None)
         return None
 

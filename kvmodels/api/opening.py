@@ -130,7 +130,13 @@ class Opening:
         **engine_options: Any,
     ) -> Opening:
         """Return an opening of the store at a URL, with the arguments of ``open_kv``."""
-        _require_limits(limits)
+        if limits is not None and not isinstance(cast("object", limits), Limits):
+            raise InvalidArgumentError(
+                "limits must be a Limits object",
+                argument="limits",
+                value=limits,
+                hint="Pass a Limits, such as Limits.DENO, or None.",
+            )
 
         def make() -> Engine:
             return open_engine(
@@ -164,13 +170,3 @@ class Opening:
             self._closed = True
             if self.engine is not None:
                 self.engine.close()
-
-
-def _require_limits(limits: object) -> None:
-    if limits is not None and not isinstance(limits, Limits):
-        raise InvalidArgumentError(
-            "limits must be a Limits object",
-            argument="limits",
-            value=limits,
-            hint="Pass a Limits, such as Limits.DENO, or None.",
-        )

@@ -10,17 +10,7 @@ from typing import Any, Final, NoReturn
 
 from kvmodels.errors import InvalidArgumentError
 
-
-class _NoObject:
-    """The default of a parameter that must be given."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "..."
-
-
-NO_OBJECT: Final[Any] = _NoObject()
+NO_OBJECT: Final[Any] = ...
 """The default of a required object, so that a call with fields in its place gets an error with a hint."""
 
 

@@ -6,24 +6,20 @@ Rules of this module: each seed has an interleaving and a store of its own, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.limits import Limits
 from kvmodels.testing.interleaving import Interleaving
-from kvmodels.testing.schedules import FaultRates
-
-_NO_FAULTS: Final = FaultRates()
-_RETRY: Final = RetryPolicy()
+from kvmodels.testing.schedules import NO_FAULTS, FaultRates
 
 
 def explore_races(
     story: Callable[[Interleaving], object],
     *,
     seeds: int | Iterable[int] = 200,
-    faults: FaultRates = _NO_FAULTS,
-    retry: RetryPolicy = _RETRY,
+    faults: FaultRates = NO_FAULTS,
+    retry: RetryPolicy = DEFAULT_RETRY,
     limits: Limits = Limits.EMBEDDED,
     errors: Iterable[type[Exception]] = (),
 ) -> None:

@@ -21,7 +21,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.arguments import items_of
 from kvmodels.flows.effects import Commit, Flow, Request, Sleep, TakeTurn, WaitForCommit
-from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.limits import Limits
 from kvmodels.runtime.sync import perform, run
 from kvmodels.schema.compile.model import KvModel
@@ -29,6 +29,7 @@ from kvmodels.testing.processes import Process, World
 from kvmodels.testing.schedules import (
     ADVANCE,
     DELIVER,
+    NO_FAULTS,
     STOPPING,
     FaultRates,
     History,
@@ -41,8 +42,6 @@ from kvmodels.testing.schedules import (
     parse_line,
 )
 
-_NO_FAULTS: Final = FaultRates()
-_RETRY: Final = RetryPolicy()
 _DELIVERY_SPEED: Final = 0.2
 
 T = TypeVar("T")
@@ -94,8 +93,8 @@ class Interleaving:
         seed: int | None = None,
         *,
         schedule: Iterable[str] = (),
-        faults: FaultRates = _NO_FAULTS,
-        retry: RetryPolicy = _RETRY,
+        faults: FaultRates = NO_FAULTS,
+        retry: RetryPolicy = DEFAULT_RETRY,
         limits: Limits = Limits.EMBEDDED,
         errors: Iterable[type[Exception]] = (),
     ) -> None:

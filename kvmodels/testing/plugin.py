@@ -167,7 +167,7 @@ def kv_conflict(_kv_script: EngineScript) -> Iterator[PlanConflict]:
     def plan(model: type[KvModel], *key: Any) -> None:
         schema = collection_schema(model)
         layout = RecordLayout(schema.collection, schema.primary_key)
-        _kv_script.disturb(layout.key(layout.pack(key)))
+        _kv_script.disturbed.append(layout.key(layout.pack(key)))
 
     yield plan
     if _kv_script.disturbed:

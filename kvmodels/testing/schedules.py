@@ -110,6 +110,7 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     WaitForKeys: "wait",
 }
 STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
+_COMMIT_FAULTS: Final[tuple[Fault, ...]] = ("lose_answer", "lose_request", "repeat", "echo", "hold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class FaultRates:
     @property
     def lose_answers(self) -> bool:
         """Return whether a client may lose an answer, so that operations need tokens."""
-        return self.lose_answer + self.lose_request + self.repeat + self.echo + self.hold > 0
+        return any(getattr(self, fault) > 0 for fault in _COMMIT_FAULTS)
 
     def draw(self, chance: random.Random, request: Request) -> Fault | None:
         """Return the fault of one step, or None."""
@@ -138,18 +139,15 @@ class FaultRates:
         if not isinstance(request, Commit) or not self.lose_answers:
             return None
         drawn = chance.random()
-        rates: tuple[tuple[Fault, float], ...] = (
-            ("lose_answer", self.lose_answer),
-            ("lose_request", self.lose_request),
-            ("repeat", self.repeat),
-            ("echo", self.echo),
-            ("hold", self.hold),
-        )
-        for fault, rate in rates:
+        for fault in _COMMIT_FAULTS:
+            rate: float = getattr(self, fault)
             if drawn < rate:
                 return fault
             drawn -= rate
         return None
+
+
+NO_FAULTS: Final = FaultRates()
 
 
 class Line(NamedTuple):

@@ -37,27 +37,20 @@ class EngineScript:
 
     Attributes:
         calls: the calls since the test began.
+        faults: the faults of the next commits.
+        disturbed: keys of records; the next commit that checks one of them meets a conflict.
     """
 
     def __init__(self) -> None:
         self.calls = CallCounts()
         self.faults: deque[CommitFault] = deque()
-        self._disturbed: list[bytes] = []
-
-    def disturb(self, key: bytes) -> None:
-        """Let the next commit that checks or changes a record meet a conflict."""
-        self._disturbed.append(key)
-
-    @property
-    def disturbed(self) -> int:
-        """The number of planned conflicts that are still to come."""
-        return len(self._disturbed)
+        self.disturbed: list[bytes] = []
 
     def take_disturbed(self, write: AtomicWrite) -> bytes | None:
         """Return the key of a planned conflict that a commit meets, and forget it."""
-        for key in self._disturbed:
+        for key in self.disturbed:
             if any(check.key == key for check in write.checks):
-                self._disturbed.remove(key)
+                self.disturbed.remove(key)
                 return key
         return None
 

@@ -57,12 +57,8 @@ class EngineClock:
     def not_before(self, high_water: int) -> int:
         """The present time, after a reading of another process was taken over."""
         with self._lock:
-            now = self.source()
-            if now > self.high_water:
-                self.high_water = now
-            if high_water > self.high_water:
-                self.high_water = high_water
-            return self.high_water
+            self.raise_to(high_water)
+            return self.now_ms()
 
     def raise_to(self, high_water: int) -> None:
         """Take over a reading of another process, if it is later."""

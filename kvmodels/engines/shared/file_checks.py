@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kvmodels.errors import EngineError, InvalidArgumentError, ReadOnlyError, UnsupportedError
@@ -49,27 +49,20 @@ def require_file_name(argument: str, path: str) -> None:
 def canonical_path(path: str, url: str) -> str:
     """The absolute path without links. Raises EngineError or InvalidArgumentError."""
     require_file_name("url", path)
+    return absolute_path(path, url, os.path.realpath)
+
+
+def absolute_path(path: str, url: str, resolved: Callable[[str], str] = os.path.abspath) -> str:
+    """The absolute path. Raises EngineError."""
     try:
-        return os.path.realpath(path)
+        return resolved(path)
     except FileNotFoundError as error:
-        raise _nowhere(path, url) from error
-
-
-def absolute_path(path: str, url: str) -> str:
-    """The absolute path; raises as ``canonical_path``."""
-    try:
-        return os.path.abspath(path)
-    except FileNotFoundError as error:
-        raise _nowhere(path, url) from error
-
-
-def _nowhere(path: str, url: str) -> EngineError:
-    return EngineError(
-        "the path is relative, and the working directory no longer exists",
-        url=url,
-        reason=path,
-        hint="Give an absolute path, or change to a folder that exists.",
-    )
+        raise EngineError(
+            "the path is relative, and the working directory no longer exists",
+            url=url,
+            reason=path,
+            hint="Give an absolute path, or change to a folder that exists.",
+        ) from error
 
 
 def file_identity(path: str) -> FileIdentity | None:

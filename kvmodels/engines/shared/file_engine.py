@@ -497,30 +497,24 @@ def attach(
 ) -> StoreT:
     """The store that this process has open on the same file, or a new one; it counts one handle more."""
     try:
-        return _attached(registry, path, url, options, open_store)
+        with registry.lock:
+            store = registry.stores.get(path)
+            if store is not None and store.closed_reason is None:
+                if options.change_log is None:
+                    options = options._replace(change_log=store.options.change_log)
+                require_same_options(store.options._asdict(), options._asdict(), url)
+                if store.present_identity() != store.identity:
+                    raise replaced(url, path)
+                store.handles += 1
+                return store
+            if store is not None:
+                registry.private.add(store)
+            opened = open_store()
+            opened.handles = 1
+            registry.stores[path] = opened
+            return opened
     except OSError as error:
         raise unusable(url, path, error) from error
-
-
-def _attached(
-    registry: StoreRegistry[StoreT], path: str, url: str, options: Any, open_store: Callable[[], StoreT]
-) -> StoreT:
-    with registry.lock:
-        store = registry.stores.get(path)
-        if store is not None and store.closed_reason is None:
-            if options.change_log is None:
-                options = options._replace(change_log=store.options.change_log)
-            require_same_options(store.options._asdict(), options._asdict(), url)
-            if store.present_identity() != store.identity:
-                raise replaced(url, path)
-            store.handles += 1
-            return store
-        if store is not None:
-            registry.private.add(store)
-        opened = open_store()
-        opened.handles = 1
-        registry.stores[path] = opened
-        return opened
 
 
 def require_sensible(options: Any, seconds: tuple[str, ...]) -> None:
