@@ -85,8 +85,6 @@ class Turns:
         False True
     """
 
-    __slots__ = ("_clock", "_inside", "_lock", "_numbers", "outsiders_until", "queues")
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
@@ -233,23 +231,6 @@ class Ticket:
         wake: called when the turn was granted, in any thread; at first it wakes a thread that is in ``wait``. If it
             returns False, the waiter no longer exists, such as a task of a closed event loop.
     """
-
-    __slots__ = (
-        "_gate",
-        "_turns",
-        "alive",
-        "asleep",
-        "granted",
-        "handed",
-        "hands_on",
-        "keys",
-        "lapse_s",
-        "lapses",
-        "number",
-        "recheck_s",
-        "since",
-        "wake",
-    )
 
     def __init__(self, turns: Turns, number: int, lapse_s: float = LAPSE_S) -> None:
         self._turns = turns

@@ -197,22 +197,13 @@ class DatabaseCore:
         return view
 
     @property
-    def is_open(self) -> bool:
-        """Whether ``open`` has succeeded."""
-        return self._context is not None
-
-    @property
     def context(self) -> Context:
-        """The context of the flows."""
+        """The context of the flows. Raises ClosedError before ``open`` has succeeded."""
         if self._context is None:
-            raise self.not_open()
+            raise ClosedError(
+                "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
+            )
         return self._context
-
-    def not_open(self) -> ClosedError:
-        """Return the error for using a database before ``open`` has succeeded."""
-        return ClosedError(
-            "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
-        )
 
     def open(self, engine: Engine, release_writes: Callable[[Engine], object] | None = None) -> Flow[None]:
         """Bring the store in line with the declarations; see ``flows/evolution/header.py``.

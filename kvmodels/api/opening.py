@@ -80,8 +80,6 @@ class Opening:
         >>> opening.close()
     """
 
-    __slots__ = ("_closed", "_lock", "_make", "engine", "listeners", "reporters")
-
     engine: Engine | None
     """The open engine, or None before ``open``; set once, so it can be read without a lock."""
 

@@ -52,8 +52,6 @@ class OpenTransaction(NamedTuple, Generic[X]):
 class OpenBlock(Generic[X]):
     """An entered block that was not left yet, with its owner and frame; only its ``with`` statement keeps it alive."""
 
-    __slots__ = ("__weakref__", "frame", "joined", "owner", "place", "scope")
-
     def __init__(self, scope: Scope[X], owner: object, frame: FrameType, joined: OpenTransaction[X]) -> None:
         self.scope = scope
         self.owner = owner
@@ -84,8 +82,6 @@ _open: Final[ContextVar[tuple[ReferenceType[OpenBlock[Any]], ...]]] = ContextVar
 
 class Scope(Generic[X]):
     """The transactions of one database handle; code joins a transaction of an equal owner, such as the same thread."""
-
-    __slots__ = ("_owner",)
 
     def __init__(self, owner: Callable[[], object] = thread_and_task) -> None:
         self._owner = owner

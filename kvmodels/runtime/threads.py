@@ -49,8 +49,6 @@ READS_AT_ONCE: Final = 16
 class EngineThreads:
     """The threads of one engine: one for its commits, a few for its reads. They end when the object is collected."""
 
-    __slots__ = ("__weakref__", "_lead_lock", "_leads", "commits", "reads")
-
     def __init__(self) -> None:
         # Not the default executor of the loop: it is shared with code that may wait for this library, and queueing
         # there would let reads of one slow engine block those of another.
@@ -94,8 +92,6 @@ class _LoopState:
         expected: the future of each queued operation without an answer; see ``expect``.
         leaders: the queues to carry out; see ``lead``.
     """
-
-    __slots__ = ("_answered", "_called", "_reader", "_reads", "_turn_readers", "expected", "leaders", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)

@@ -320,8 +320,6 @@ class Interleaving:
 class _Client:
     """A coroutine with its pending request or its outcome, and its relative speed."""
 
-    __slots__ = ("_coroutine", "_errors", "_request", "_speed", "asked_at", "name", "outcome")
-
     def __init__(self, name: str, coroutine: Coroutine[Request, Any, Any], errors: tuple[type[Exception], ...]) -> None:
         self.name = name
         self._errors = errors

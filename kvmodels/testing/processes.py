@@ -50,8 +50,6 @@ T = TypeVar("T")
 class InterleavedSession(AsyncSession):
     """A transaction whose requests are answered by the driver of the client."""
 
-    __slots__ = ()
-
     async def perform(self, flow: Flow[T]) -> T:
         """Run a flow of the transaction itself, in its snapshot."""
         snapshot, engine = cast("Snapshot | None", self._snapshot), self.store.engine
@@ -78,8 +76,6 @@ def _read_in(engine: Engine, snapshot: Snapshot, request: Request) -> Flow[Any]:
 
 class InterleavedTransactions(AsyncTransactions):
     """The transactions of the clients of one process; they never join each other."""
-
-    __slots__ = ()
 
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         super().__init__(store)
@@ -210,8 +206,6 @@ class Process(AsyncRepositories):
 
 class _StepRunner:
     """Runs the flows of one repository by yielding their requests."""
-
-    __slots__ = ("context", "schema")
 
     def __init__(self, context: Context, schema: ModelSchema) -> None:
         self.context = context

@@ -102,8 +102,6 @@ async def pinned(engine: Engine) -> AsyncGenerator[StoreSnapshot | None]:
 class AsyncModelRunner:
     """Runs the flows of one repository of a database."""
 
-    __slots__ = ("_core", "_opening", "schema")
-
     def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
         self._opening = opening
         self._core = core

@@ -275,8 +275,7 @@ class AsyncDatabase(AsyncRepositories):
 
         A view: closing it leaves the store open. The database closes the store.
         """
-        if not self._core.is_open:
-            raise self._core.not_open()
+        _ = self._core.context  # raises if the database is not open
         return self._kv
 
     @property
@@ -943,9 +942,7 @@ class AsyncDatabase(AsyncRepositories):
 
     async def close(self) -> None:
         """Close the store; waits for running handlers and calls; idempotent."""
-        await key_value.AsyncKv(
-            self._opening, self._core.form
-        ).close()  # closes the store, which closing ``db.kv`` does not do
+        await key_value.close_with_listeners(self._opening)
 
     async def __aenter__(self) -> Self:
         # async only

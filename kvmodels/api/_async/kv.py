@@ -686,12 +686,8 @@ class AsyncKv(AsyncKvReading):
         This closes its views too. On a view (``db.kv``, ``unsafe()``, the ``kv`` of a namespace) the call has no
         effect: the store belongs to the ``AsyncDatabase``, or to the result of ``open_async_kv``.
         """
-        if self._is_view:
-            return
-        for listener in list(self._opening.listeners):
-            with contextlib.suppress(Exception):  # it was already logged when it ended the listener
-                await listener.stop()
-        await close_store(self._opening)
+        if not self._is_view:
+            await close_with_listeners(self._opening)
 
     async def __aenter__(self) -> Self:
         # async only
@@ -704,8 +700,7 @@ class AsyncKv(AsyncKvReading):
         await self.close()
 
     def __repr__(self) -> str:
-        engine = self._opening.engine
-        return f"<AsyncKv {'not open' if engine is None else engine.url}>"
+        return f"<AsyncKv {self._opening.url or 'not open'}>"
 
 
 class AsyncAtomicOperation(AtomicBuilder):
@@ -736,6 +731,14 @@ class AsyncAtomicOperation(AtomicBuilder):
         limits = self._form.limits_within(engine.limits)
         committing = keyvalue.commit_operation(self._form, limits, pending)
         return await perform(engine, committing, self._opening.observation("commit"))
+
+
+async def close_with_listeners(opening: Opening) -> None:
+    """Stop the listeners of a store, wait for running handlers and calls, and close it; idempotent."""
+    for listener in list(opening.listeners):
+        with contextlib.suppress(Exception):  # it was already logged when it ended the listener
+            await listener.stop()
+    await close_store(opening)
 
 
 async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:

@@ -246,8 +246,7 @@ class AsyncKvSnapshot(AsyncKvReading):
         await self.close()
 
     def __repr__(self) -> str:
-        engine = self._opening.engine
-        return f"<AsyncKvSnapshot of {'a store that is not open' if engine is None else engine.url}>"
+        return f"<AsyncKvSnapshot of {self._opening.url or 'a store that is not open'}>"
 
     async def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         engine = await engine_of(self._opening)
@@ -260,10 +259,9 @@ class AsyncKvSnapshot(AsyncKvReading):
             return engine, self._state
 
     def _not_open(self, message: str) -> ClosedError:
-        engine = self._opening.engine
         return ClosedError(
             message,
-            url=None if engine is None else engine.url,
+            url=self._opening.url,
             hint="Read it inside of the block that it is made for: `async with kv.snapshot() as state:`.",
         )
 

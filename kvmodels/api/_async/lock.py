@@ -183,11 +183,7 @@ class AsyncLock:
 
 
 def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]:
-    """Return the lease in milliseconds and the maximum wait in seconds, after checking the arguments of ``lock``.
-
-    Raises:
-        InvalidArgumentError, InvalidValueError: an argument is invalid.
-    """
+    """Return the lease in milliseconds and the maximum wait in seconds, after checking the arguments of ``lock``."""
     require_text("name", name, "Give a str that is not empty, without lone surrogates.")
     ttl_ms = duration_ms("ttl", ttl, shortest_ms=SHORTEST_TTL_MS, longest_ms=LONGEST_TTL_MS)
     return ttl_ms, math.inf if wait is None else duration_ms("wait", wait, longest_ms=LONGEST_WAIT_MS) / 1000

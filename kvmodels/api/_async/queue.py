@@ -280,11 +280,7 @@ class _Work:
 
 
 def listening_arguments(handler: object, concurrency: object, lease: object) -> int:
-    """Return the lease in milliseconds, after checking the arguments of ``listen``.
-
-    Raises:
-        InvalidArgumentError, InvalidValueError: an argument is invalid.
-    """
+    """Return the lease in milliseconds, after checking the arguments of ``listen``."""
     require_callable("handler", handler, "Give a function of one argument, the message.")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
         raise InvalidArgumentError(

@@ -42,8 +42,6 @@ T = TypeVar("T")
 class AsyncSession:
     """One transaction in the engine: its snapshot, its flows, its commit or rollback."""
 
-    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "lost", "observation", "store", "versionstamp")
-
     def __init__(self, store: Store, attempt: int) -> None:
         self.store = store
         self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
@@ -289,8 +287,6 @@ class AsyncTransactionBlock:
     which commits. If an exception escapes from an inner block, the outer block can no longer be committed.
     """
 
-    __slots__ = ("_begin", "_call", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
-
     def __init__(
         self,
         begin: Begin,
@@ -393,8 +389,6 @@ class AsyncTransactionBlock:
 class AsyncTransactions:
     """The transactions of one database handle; ``store`` opens the store at the first transaction."""
 
-    __slots__ = ("_scope", "_store")
-
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         self._store = store
         self._scope: Scope[AsyncTransaction] = Scope()
@@ -472,8 +466,6 @@ class AsyncTransactions:
 
 class _TransactionRunner:
     """Runs the flows of one repository in the transaction."""
-
-    __slots__ = ("_session", "context", "schema")
 
     def __init__(self, session: AsyncSession, schema: ModelSchema) -> None:
         self._session = session

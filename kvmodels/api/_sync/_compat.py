@@ -111,8 +111,6 @@ def run_to_end(make: Callable[[], T]) -> T:
 class ModelRunner:
     """Runs the flows of one repository of a database."""
 
-    __slots__ = ("_engine", "_opening", "_reserved", "context", "schema")
-
     def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
         self._opening = opening
         self._engine = opening.open()
@@ -168,11 +166,7 @@ def start_worker(
     url: str | None = None,
     ended: Callable[[], object] | None = None,
 ) -> Worker:
-    """Run a function in a separate thread, which calls ``ended`` at its end; an error names ``url``.
-
-    Raises:
-        EngineError: the thread could not be started.
-    """
+    """Run a function in a separate thread, which calls ``ended`` at its end; an error of the start names ``url``."""
 
     def work() -> None:
         try:
@@ -198,12 +192,7 @@ def is_being_cancelled() -> bool:
 
 
 def require_handler(handler: Callable[[Any], object], engine: Engine | None) -> None:
-    """Check that a message handler can be called from here.
-
-    Raises:
-        InvalidArgumentError: the handler is a coroutine function.
-        ClosedError: the store is closed.
-    """
+    """Refuse a coroutine function as a message handler, and a closed store."""
     if inspect.iscoroutinefunction(handler):
         raise InvalidArgumentError(
             "async handlers are not supported here",
@@ -216,11 +205,7 @@ def require_handler(handler: Callable[[Any], object], engine: Engine | None) -> 
 
 
 def call_handler(handler: Callable[[Any], object], message: Any) -> None:
-    """Call the handler of a message, a plain function.
-
-    Raises:
-        InvalidValueError: the handler returns a coroutine.
-    """
+    """Call the handler of a message, and refuse a coroutine that it returns."""
     result = handler(message)
     if inspect.iscoroutine(result):
         result.close()

@@ -261,8 +261,7 @@ class Database(Repositories):
 
         A view: closing it leaves the store open. The database closes the store.
         """
-        if not self._core.is_open:
-            raise self._core.not_open()
+        _ = self._core.context  # raises if the database is not open
         return self._kv
 
     @property
@@ -929,7 +928,7 @@ class Database(Repositories):
 
     def close(self) -> None:
         """Close the store; waits for running handlers and calls; idempotent."""
-        key_value.Kv(self._opening, self._core.form).close()  # closes the store, which closing ``db.kv`` does not do
+        key_value.close_with_listeners(self._opening)
 
     def __enter__(self) -> Self:
         self._engine.now_ms()  # raises if the engine was closed

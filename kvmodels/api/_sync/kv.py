@@ -669,12 +669,8 @@ class Kv(KvReading):
         This closes its views too. On a view (``db.kv``, ``unsafe()``, the ``kv`` of a namespace) the call has no
         effect: the store belongs to the ``Database``, or to the result of ``open_kv``.
         """
-        if self._is_view:
-            return
-        for listener in list(self._opening.listeners):
-            with contextlib.suppress(Exception):  # it was already logged when it ended the listener
-                listener.stop()
-        close_store(self._opening)
+        if not self._is_view:
+            close_with_listeners(self._opening)
 
     def __enter__(self) -> Self:
         engine_of(self._opening).now_ms()  # raises if the engine was closed
@@ -684,8 +680,7 @@ class Kv(KvReading):
         self.close()
 
     def __repr__(self) -> str:
-        engine = self._opening.engine
-        return f"<Kv {'not open' if engine is None else engine.url}>"
+        return f"<Kv {self._opening.url or 'not open'}>"
 
 
 class AtomicOperation(AtomicBuilder):
@@ -716,6 +711,14 @@ class AtomicOperation(AtomicBuilder):
         limits = self._form.limits_within(engine.limits)
         committing = keyvalue.commit_operation(self._form, limits, pending)
         return perform(engine, committing, self._opening.observation("commit"))
+
+
+def close_with_listeners(opening: Opening) -> None:
+    """Stop the listeners of a store, wait for running handlers and calls, and close it; idempotent."""
+    for listener in list(opening.listeners):
+        with contextlib.suppress(Exception):  # it was already logged when it ended the listener
+            listener.stop()
+    close_store(opening)
 
 
 def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:

@@ -228,8 +228,7 @@ class KvSnapshot(KvReading):
         self.close()
 
     def __repr__(self) -> str:
-        engine = self._opening.engine
-        return f"<KvSnapshot of {'a store that is not open' if engine is None else engine.url}>"
+        return f"<KvSnapshot of {self._opening.url or 'a store that is not open'}>"
 
     def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         engine = engine_of(self._opening)
@@ -242,10 +241,9 @@ class KvSnapshot(KvReading):
             return engine, self._state
 
     def _not_open(self, message: str) -> ClosedError:
-        engine = self._opening.engine
         return ClosedError(
             message,
-            url=None if engine is None else engine.url,
+            url=self._opening.url,
             hint="Read it inside of the block that it is made for: `with kv.snapshot() as state:`.",
         )
 

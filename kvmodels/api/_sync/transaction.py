@@ -43,8 +43,6 @@ T = TypeVar("T")
 class Session:
     """One transaction in the engine: its snapshot, its flows, its commit or rollback."""
 
-    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "lost", "observation", "store", "versionstamp")
-
     def __init__(self, store: Store, attempt: int) -> None:
         self.store = store
         self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
@@ -286,8 +284,6 @@ class TransactionBlock:
     which commits. If an exception escapes from an inner block, the outer block can no longer be committed.
     """
 
-    __slots__ = ("_begin", "_call", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
-
     def __init__(
         self,
         begin: Begin,
@@ -390,8 +386,6 @@ class TransactionBlock:
 class Transactions:
     """The transactions of one database handle; ``store`` opens the store at the first transaction."""
 
-    __slots__ = ("_scope", "_store")
-
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
         self._scope: Scope[Transaction] = Scope()
@@ -465,8 +459,6 @@ class Transactions:
 
 class _TransactionRunner:
     """Runs the flows of one repository in the transaction."""
-
-    __slots__ = ("_session", "context", "schema")
 
     def __init__(self, session: Session, schema: ModelSchema) -> None:
         self._session = session

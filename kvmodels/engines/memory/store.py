@@ -38,8 +38,6 @@ class ChangeLog:
         (b'1', [(b'a', b'2')])
     """
 
-    __slots__ = ("_last", "floor", "retention_ms")
-
     def __init__(self, retention_ms: int, floor: bytes) -> None:
         self.retention_ms = retention_ms
         self.floor = floor
@@ -87,8 +85,6 @@ _FROM_START_TO_BEFORE_END: Final = (True, False)
 class MemoryView:
     """A pinned state: the rows that commits have replaced since, as they were then (None: absent)."""
 
-    __slots__ = ("before", "expires_ms", "now", "order", "stamp")
-
     def __init__(self, stamp: bytes, now: int, expires_ms: int) -> None:
         self.stamp = stamp
         self.now = now
@@ -118,28 +114,6 @@ class MemoryStore:
         signal: wakes who waits for a commit; it is used without the lock.
         turns: queues of writers that want the same keys; used without the lock, and not by the engine.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_deadlines",
-        "_order",
-        "_planned_ms",
-        "_redo",
-        "_views",
-        "any_deadline",
-        "clock",
-        "counter",
-        "handles",
-        "lock",
-        "log",
-        "max_age_ms",
-        "name",
-        "rows",
-        "signal",
-        "stamp",
-        "sweeper",
-        "turns",
-    )
 
     def __init__(self, name: str, clock: EngineClock, counter: int, max_age_ms: int) -> None:
         self.name = name

@@ -32,8 +32,6 @@ class EngineClock:
         (100, 100, 120)
     """
 
-    __slots__ = ("_lock", "high_water", "source")
-
     def __init__(self, source: Callable[[], int] | None = None, high_water: int = 0) -> None:
         self.source = system_clock_ms if source is None else source
         self.high_water = high_water

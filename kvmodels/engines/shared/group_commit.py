@@ -160,8 +160,6 @@ class UncontendedCommit:
             nothing was applied, and the operation is left to a group.
     """
 
-    __slots__ = ("outcome", "write")
-
     def __init__(self, write: AtomicWrite | Removal) -> None:
         self.write = write
         self.outcome: Committed | Conflict | None = None
@@ -176,8 +174,6 @@ class Group:
         committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
         failure: what the transaction raised, until its members have been dealt with.
     """
-
-    __slots__ = ("_bytes", "_fatal", "_queue", "committed", "failure", "members")
 
     def __init__(self, queue: deque[Member], fatal: type[Exception]) -> None:
         self._queue = queue
@@ -263,8 +259,6 @@ class Group:
 class _ThreadWaiter:
     """The lock at which a thread waits for its answer, or for the turn."""
 
-    __slots__ = ("_lock",)
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
@@ -290,8 +284,6 @@ class GroupCommitter:
             is left open. Called by one thread at a time.
         fatal: what the engine's library raises; see ``GroupTransaction.evaluate``.
     """
-
-    __slots__ = ("_carry_out", "_crowded", "_fatal", "_leader", "_queue", "_turn")
 
     def __init__(self, carry_out: Callable[[Group], None], fatal: type[Exception]) -> None:
         self._carry_out = carry_out
@@ -326,14 +318,8 @@ class GroupCommitter:
 
         Uncontended: no writer is active or waits, and the last transaction had one writer and none waited for it.
         Otherwise writers that come at the same time would take turns, and each would wait for the disk by itself.
-
-        Args:
-            write: the operation.
-            carry_out: does it in a transaction of its own, and sets its outcome. After an exception, or without an
-                outcome, nothing is left open and nothing was applied.
-
-        Raises:
-            KvModelsError: what the engine says; and what evaluating the operation raises.
+        ``carry_out`` does it in a transaction of its own, and sets its outcome. After an exception, or without an
+        outcome, nothing is left open and nothing was applied.
         """
         if self._crowded or self._queue or self._turn.locked() or not switches.fast_kinds:
             return None

@@ -25,8 +25,6 @@ SHARED_S = 0.001
 class Backoff:
     """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow."""
 
-    __slots__ = ("_deadline", "_pause", "_translated")
-
     def __init__(self, seconds: float, translated: Callable[[Exception], KvModelsError]) -> None:
         self._deadline = time.monotonic() + seconds
         self._pause = FIRST_PAUSE_S
@@ -51,8 +49,6 @@ class SharedBackoff:
 
     A call may be given a deadline that is earlier by ``SHARED_S`` than one of its own.
     """
-
-    __slots__ = ("_made", "_shared")
 
     def __init__(self, made: Callable[[], Backoff]) -> None:
         self._made = made
@@ -83,8 +79,6 @@ class CommitSignal:
         >>> calls, signal.waited_for
         (['woken'], False)
     """
-
-    __slots__ = ("_numbers", "_subscribers")
 
     def __init__(self) -> None:
         self._numbers = itertools.count()

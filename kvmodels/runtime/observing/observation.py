@@ -54,8 +54,6 @@ _log = logging.getLogger("kvmodels.observer")
 class Reporter:
     """Calls one observer of a store."""
 
-    __slots__ = ("_failed", "observer")
-
     def __init__(self, observer: Observer) -> None:
         if not callable(cast("object", observer)) or inspect.iscoroutinefunction(observer):
             raise InvalidArgumentError(
@@ -100,30 +98,6 @@ class Observation:
         in_transaction: whether it is part of a transaction.
         streamed: whether the caller's code runs between its flows, and that time does not count.
     """
-
-    __slots__ = (
-        "_asked",
-        "_beaten",
-        "_busy",
-        "_clock",
-        "_collection",
-        "_commits",
-        "_conflicts",
-        "_in_transaction",
-        "_indexes",
-        "_owners",
-        "_prefix",
-        "_reads",
-        "_reporters",
-        "_retries",
-        "_rows",
-        "_size",
-        "_started",
-        "_streamed",
-        "_verb",
-        "_waited",
-        "_waiting_since",
-    )
 
     def __init__(
         self,
