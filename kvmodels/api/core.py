@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from kvmodels._support.naming import short_repr
 from kvmodels._support.turns import Turns
-from kvmodels.api.opening import store_format
+from kvmodels.api.opening import Opening, store_format
 from kvmodels.catalog import evolution
 from kvmodels.catalog.collection import record_layout
 from kvmodels.catalog.keyspace import index_prefix
@@ -43,6 +43,7 @@ from kvmodels.flows.transfer import dump as record_dump
 from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import tokens
 from kvmodels.limits import Traits
+from kvmodels.query.query import Query
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
@@ -398,3 +399,29 @@ class DatabaseCore:
     def forget_bulk(self, resume_id: str) -> Flow[bool]:
         """Remove the stored state of a bulk write; return whether there was any."""
         return bulk_progress.forget_bulk(self.context, resume_id)
+
+
+class ObservedModel:
+    """A model of an open database, and the observations of its operations; the base of the runners of both APIs."""
+
+    def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
+        self._opening = opening
+        self._core = core
+        self.schema = schema
+
+    def observation(
+        self, verb: str, query: Query | None = None, *, streamed: bool = False
+    ) -> observing.Observation | None:
+        """Return the observation of a method; None without observers."""
+        reporters = self._opening.reporters
+        if not reporters:
+            return None
+        return observing.Observation(
+            reporters,
+            verb,
+            self.schema.collection,
+            owners=self._core.reserved,
+            context=self._core.context,
+            query=query,
+            streamed=streamed,
+        )

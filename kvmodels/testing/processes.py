@@ -109,10 +109,11 @@ class Process(AsyncRepositories):
         world: the store for snapshots, and the clock of the retry loop.
 
     Attributes:
+        core: the declarations and the flows of the life cycle.
         tokens: every token that this process has generated, in order; empty if no answer can be lost.
     """
 
-    __slots__ = ("_core", "_engine", "_transactions", "name", "tokens")
+    __slots__ = ("_engine", "_transactions", "core", "name", "tokens")
 
     def __init__(self, name: str, models: tuple[type[KvModel], ...], retry: RetryPolicy, world: World) -> None:
         self.name = name
@@ -120,7 +121,7 @@ class Process(AsyncRepositories):
         time = world.time
         self.tokens: list[str] = []
         self._repositories = {}
-        self._core = DatabaseCore(
+        self.core = DatabaseCore(
             models,
             retry=retry,
             new_token=self._new_token,
@@ -130,7 +131,7 @@ class Process(AsyncRepositories):
         self._transactions = InterleavedTransactions(self._store)
 
     async def _store(self) -> Store:
-        return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
+        return Store(self._engine, self.core.context, self.core.form, self.core.view_for)
 
     def transaction(self) -> AsyncTransactionBlock:
         """Begin a transaction of one client; nested blocks are separate transactions."""
@@ -145,21 +146,16 @@ class Process(AsyncRepositories):
         return self.tokens[-1]
 
     @property
-    def core(self) -> DatabaseCore:
-        """The declarations and the flows of the life cycle."""
-        return self._core
-
-    @property
     def context(self) -> Context:
         """The context of the flows of this process; its cached header is ``context.view``."""
-        return self._core.context
+        return self.core.context
 
     def schema(self, model: type[KvModel]) -> ModelSchema:
         """Return the compiled declaration of the collection of a model."""
-        return self._core.schema_for(model)
+        return self.core.schema_for(model)
 
     def _new_repository(self, kind: type[K], model: type[Any]) -> K:
-        return kind(_StepRunner(self._core.context, self._core.view_for(model)))
+        return kind(_StepRunner(self.core.context, self.core.view_for(model)))
 
     async def run(self, flow: AnyFlow[T]) -> T:
         """Run any flow of the library."""
@@ -167,37 +163,37 @@ class Process(AsyncRepositories):
 
     async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
         """Build every declared index that is not ready."""
-        return await _requests(self._core.build_indexes(models))
+        return await _requests(self.core.build_indexes(models))
 
     async def plan(self, *models: type[KvModel]) -> SchemaPlan:
         """Compare the models with the store."""
-        return await _requests(self._core.plan(models))
+        return await _requests(self.core.plan(models))
 
     async def apply(self, *models: type[KvModel], allow: Iterable[str] = ()) -> SchemaReport:
         """Bring the store in line with the models."""
-        return await _requests(self._core.apply(models, allow, UNPACED))
+        return await _requests(self.core.apply(models, allow, UNPACED))
 
     async def migrate(self, model: type[KvModel], *, forget: Iterable[str] = ()) -> MigrationReport:
         """Rewrite every record of an older schema version."""
-        return await _requests(self._core.migrate(model, forget, UNPACED))
+        return await _requests(self.core.migrate(model, forget, UNPACED))
 
     async def drop_index(self, model: type[KvModel], name: str) -> bool:
         """Drop an index with all its entries."""
-        return await _requests(self._core.drop_index(model, name))
+        return await _requests(self.core.drop_index(model, name))
 
     async def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
         """Check that index entries and counters match the records exactly.
 
         Counters are compared only if no other commit happens meanwhile, as on an engine without snapshots.
         """
-        report = await _requests(self._core.check(model, repair))
-        for counting in self._core.recounts(model):
-            report = await _requests(self._core.settle(report, await _requests(counting), repair))
+        report = await _requests(self.core.check(model, repair))
+        for counting in self.core.recounts(model):
+            report = await _requests(self.core.settle(report, await _requests(counting), repair))
         return report
 
     async def outcome(self, token: str) -> bool:
         """Find out whether a write was applied whose answer was lost."""
-        return await _requests(self._core.outcome(token))
+        return await _requests(self.core.outcome(token))
 
     async def sleep(self, seconds: float) -> None:
         """Wait in virtual time, 0 or more seconds."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from kvmodels.api.core import DatabaseCore
+from kvmodels.api.core import ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
 from kvmodels.errors import EngineError, InvalidArgumentError, UnsupportedError
@@ -23,7 +23,6 @@ from kvmodels.flows.writing import operation
 from kvmodels.query.query import Query
 from kvmodels.runtime import event_loop
 from kvmodels.runtime.observing import observation as observing
-from kvmodels.schema.definition.definition import ModelSchema
 
 T = TypeVar("T")
 
@@ -99,13 +98,8 @@ async def pinned(engine: Engine) -> AsyncGenerator[StoreSnapshot | None]:
         await release(engine, snapshot)
 
 
-class AsyncModelRunner:
+class AsyncModelRunner(ObservedModel):
     """Runs the flows of one repository of a database."""
-
-    def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
-        self._opening = opening
-        self._core = core
-        self.schema = schema
 
     @property
     def context(self) -> Context:
@@ -119,25 +113,8 @@ class AsyncModelRunner:
             return run(opening.open(), flow)
         return perform(opening.open(), flow, self.observation(verb, query))
 
-    def observation(
-        self, verb: str, query: Query | None = None, *, streamed: bool = False
-    ) -> observing.Observation | None:
-        """Return the observation of a method that runs several flows; None without observers."""
-        reporters = self._opening.reporters
-        if not reporters:
-            return None
-        return observing.Observation(
-            reporters,
-            verb,
-            self.schema.collection,
-            owners=self._core.reserved,
-            context=self._core.context,
-            query=query,
-            streamed=streamed,
-        )
-
     def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> Coroutine[Any, Any, T]:
-        """Run one of the flows of such a method to its end, and return its result."""
+        """Run one of the flows of a method to its end, and return its result."""
         return run(self._opening.open(), observing.through(observation, flow))
 
 

@@ -225,13 +225,10 @@ class _Work:
         self._lease_ms = lease_ms
         self._lock = Mutex()
         self._held = True
+        self._renewal_s = lease_ms / 3000
         self._due = time.monotonic() + self._renewal_s
         self.worker: Worker | None = None
         """The worker that handles the message."""
-
-    @property
-    def _renewal_s(self) -> float:
-        return self._lease_ms / 3000
 
     async def _run(self, verb: str, flow: Flow[T]) -> T:
         return await perform(self._opening.open(), flow, self._opening.observation(verb))

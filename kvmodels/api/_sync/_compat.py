@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from kvmodels.api.core import DatabaseCore
+from kvmodels.api.core import DatabaseCore, ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.engines.shared.threads import start_thread
@@ -108,15 +108,13 @@ def run_to_end(make: Callable[[], T]) -> T:
         raise
 
 
-class ModelRunner:
+class ModelRunner(ObservedModel):
     """Runs the flows of one repository of a database."""
 
     def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
-        self._opening = opening
+        super().__init__(opening, core, schema)
         self._engine = opening.open()
-        self._reserved = core.reserved
         self.context = core.context
-        self.schema = schema
 
     def run(self, verb: str, flow: AnyFlow[T], query: Query | None = None) -> T:
         """Run the flow of a method to its end, report it to the observers, and return its result."""
@@ -124,25 +122,8 @@ class ModelRunner:
             return perform(self._engine, flow, self.observation(verb, query))
         return sync.run(self._engine, flow)
 
-    def observation(
-        self, verb: str, query: Query | None = None, *, streamed: bool = False
-    ) -> observing.Observation | None:
-        """Return the observation of a method that runs several flows; None without observers."""
-        reporters = self._opening.reporters
-        if not reporters:
-            return None
-        return observing.Observation(
-            reporters,
-            verb,
-            self.schema.collection,
-            owners=self._reserved,
-            context=self.context,
-            query=query,
-            streamed=streamed,
-        )
-
     def run_part(self, flow: AnyFlow[T], observation: observing.Observation | None) -> T:
-        """Run one of the flows of such a method to its end, and return its result."""
+        """Run one of the flows of a method to its end, and return its result."""
         return sync.run(self._engine, observing.through(observation, flow))
 
 

@@ -152,7 +152,12 @@ class Lock:
 
     def __enter__(self) -> Self:
         if not self.acquire():
-            raise not_obtained(self._name, self._wait_s)
+            raise RetriesExhaustedError(
+                "the lock was not free in time",
+                elapsed_s=self._wait_s,
+                failed_checks=(self._name,),
+                hint="Another holder has it: wait longer, or use acquire(), which returns False.",
+            )
         return self
 
     def __exit__(
@@ -200,16 +205,6 @@ def require_held(claim: lock_flows.LockClaim | None) -> lock_flows.LockClaim:
 def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
     """Return the error for a holder whose lease has ended."""
     return LockLostError("the lock was lost while it was held", name=name, fencing_token=claim.fencing_token)
-
-
-def not_obtained(name: str, wait_s: float) -> RetriesExhaustedError:
-    """Return the error for a ``with`` statement that did not get the lock in time."""
-    return RetriesExhaustedError(
-        "the lock was not free in time",
-        elapsed_s=wait_s,
-        failed_checks=(name,),
-        hint="Another holder has it: wait longer, or use acquire(), which returns False.",
-    )
 
 
 refuse_other_with(Lock)

@@ -226,13 +226,10 @@ class _Work:
         self._lease_ms = lease_ms
         self._lock = Mutex()
         self._held = True
+        self._renewal_s = lease_ms / 3000
         self._due = time.monotonic() + self._renewal_s
         self.worker: Worker | None = None
         """The worker that handles the message."""
-
-    @property
-    def _renewal_s(self) -> float:
-        return self._lease_ms / 3000
 
     def _run(self, verb: str, flow: Flow[T]) -> T:
         return perform(self._opening.open(), flow, self._opening.observation(verb))

@@ -116,12 +116,12 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         super().__init__(
             shown_url(url), limits or Limits.EMBEDDED, ThreadTransport(pool_size), readonly=options.readonly
         )
-        self._session = Session(url, self._url, options.access_token, EstimatedClock(clock))
-        self._watching = WatchThread(self._session, self._url)
+        self._session = Session(url, self.url, options.access_token, EstimatedClock(clock))
+        self._watching = WatchThread(self._session, self.url)
         self.capabilities = Capabilities(CONNECT_TRAITS, native=self, key_watcher=self, turns=Turns())
         try:
             most = self.run(lambda: limits_steps(self._session, limits, options))
-            self._limits = most if limits is None else limits.within(most)
+            self.limits = most if limits is None else limits.within(most)
         except BaseException:
             self.close()
             raise
@@ -242,12 +242,12 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
     def committing(self, write: AtomicWrite) -> Steps[Committed | Conflict]:
         """Return the flow of ``commit``. Raises ClosedError, ReadOnlyError."""
         self.require_writable()
-        return commit_steps(self._session, write, self._limits, self._attempts())
+        return commit_steps(self._session, write, self.limits, self._attempts())
 
     def refuse(self, missing: MissingCapability) -> NoReturn:
         """Raise UnsupportedError, or ClosedError."""
         self.require_open()
-        raise not_in_connect(self._url, missing)
+        raise not_in_connect(self.url, missing)
 
     def _new_form(self) -> ConnectAsyncEngine:
         return ConnectAsyncEngine(self, self._session, self._options.pool_size)

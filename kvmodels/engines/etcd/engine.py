@@ -145,7 +145,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
             shown_url(url), most if limits is None else limits.within(most), transport, readonly=options.readonly
         )
         session = EtcdSession(
-            location.endpoints, self._url, f"{location.prefix}/", credentials, allow_lossy_server=allow_lossy_server
+            location.endpoints, self.url, f"{location.prefix}/", credentials, allow_lossy_server=allow_lossy_server
         )
         self._store = EtcdStore(keys_of(location.prefix), session, options, EngineClock(clock))
         self._background = EtcdBackground(self._store, transport)
@@ -254,7 +254,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
         """Raise UnsupportedError: a cluster is backed up as a whole, by ``etcdctl snapshot save``."""
         self.require_open()
         del path
-        raise without_backup(self._url)
+        raise without_backup(self.url)
 
     def sizes(self) -> dict[str, int]:
         """Return the size of the database of one member in bytes, which holds all stores of the cluster.

@@ -313,16 +313,16 @@ class MemoryEngine(StoreHandle[MemoryStore]):
         with store.lock:
             require_reached(after, self.enter(store))
             if store.log is None:
-                raise without_change_log(self._url)
+                raise without_change_log(self.url)
             found = store.changes(one, after)
             if found is None:
-                raise resume_expired(self._url, after, store.log.floor)
+                raise resume_expired(self.url, after, store.log.floor)
             return found
 
     def backup(self, path: str) -> None:
         """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile."""
         with self.snapshot() as state:
-            backups.copy_snapshot(state, path, self._url, backups.SHARED_FILE_MODE, self.now_ms())
+            backups.copy_snapshot(state, path, self.url, backups.SHARED_FILE_MODE, self.now_ms())
 
     def close(self) -> None:
         """Wait for running calls, then let go of the store; idempotent."""
@@ -353,7 +353,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
 
     def _require_writable(self) -> None:
         if self._readonly:
-            raise read_only(self._url, asked_for=True)
+            raise read_only(self.url, asked_for=True)
 
     def _present_stamp(self) -> bytes:
         store = self.check_open()

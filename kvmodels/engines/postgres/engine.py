@@ -274,7 +274,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         given = max(0, version_of(after))
         found = store.reading(lambda: changes_once(store.texts, one, given, store.times()))
         store.note(found.state)
-        return changes_of(found, after, self._url)
+        return changes_of(found, after, self.url)
 
     def backup(self, path: str) -> None:
         """Write one snapshot into a new SQLite file on this machine; O(n), and commits go on meanwhile.
@@ -285,7 +285,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
             ClosedError, EngineTimeoutError.
         """
         with self.snapshot() as state:
-            copy_snapshot(state, path, self._url, SHARED_FILE_MODE, self.now_ms())
+            copy_snapshot(state, path, self.url, SHARED_FILE_MODE, self.now_ms())
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each table in bytes, with its indexes, by qualified name. One round trip.

@@ -194,23 +194,22 @@ class BackgroundStore(Protocol):
 
 
 class StoreBackground:
-    """The waiters of one store, and the threads that serve it."""
+    """The waiters of one store, and the threads that serve it.
+
+    Attributes:
+        seen: the last version that this process has committed, or seen; later once a commit of this process returns.
+    """
 
     def __init__(self, store: BackgroundStore) -> None:
         self.signal = CommitSignal()
         self._store = store
-        self._seen = 0
+        self.seen = 0
         self._last_wanted = 0.0
         self._planned_ms = NEVER_MS
         self._missed_ms: int = NEVER_MS  # the earliest deadline for which the thread could not be started
         self._logs = False
         self._poll = BackgroundTask("poll", self._look)
         self._sweeper = BackgroundTask("sweep", self._sweep)
-
-    @property
-    def seen(self) -> int:
-        """The last version that this process has committed, or seen; later once a commit of this process returns."""
-        return self._seen
 
     def opened(self, due: DueRemovals | None = None) -> None:
         """Sweep what a file holds that was there before; ``due`` if that is known. Raises what reading raises."""
@@ -232,7 +231,7 @@ class StoreBackground:
 
     def committed(self, version: int, earliest_ms: int | None) -> None:
         """Wake the waiters of this process for a commit of this process; ``earliest_ms`` is its first deadline."""
-        self._seen = max(self._seen, version)
+        self.seen = max(self.seen, version)
         self.signal.notify()
         if earliest_ms is not None:
             self._plan(earliest_ms)
@@ -274,8 +273,8 @@ class StoreBackground:
             return None
         try:
             version = self._store.present_version()
-            if version > self._seen:
-                self._seen = version
+            if version > self.seen:
+                self.seen = version
                 self.signal.notify()
                 # The writer may be killed before it sweeps.
                 deadline_ms = self._store.due().deadline_ms

@@ -63,6 +63,9 @@ class FileSnapshot(ABC, Generic[ReaderT]):
 
     Expiry is judged at the time of its opening, so that two reads agree. A class for one library says how to read and
     how to let go, and sets ``_reader`` as the last step of its construction.
+
+    Attributes:
+        versionstamp: the versionstamp of the last commit that the snapshot contains.
     """
 
     # On the class, for the finalizer of an object whose construction an interrupt cut short.
@@ -74,15 +77,10 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         self._lock = threading.Lock()
         self._expired = False
         self._taken = False
-        self._versionstamp = to_versionstamp(version)
+        self.versionstamp = to_versionstamp(version)
         self._now = max(store.clock.now_ms(), high_water)
         self._expires_ms = self._now + round(store.options.snapshot_max_age * 1_000)
         store.snapshots[id(self)] = weakref.ref(self)
-
-    @property
-    def versionstamp(self) -> bytes:
-        """The versionstamp of the last commit that the snapshot contains."""
-        return self._versionstamp
 
     def read(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
@@ -93,7 +91,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
             reader = self._readable()
             now = BEFORE_ALL_TIME if include_expired else self._now
             found, followed = self._read(reader, ranges, now, follow)
-            return ReadResult(found, followed, self._versionstamp)
+            return ReadResult(found, followed, self.versionstamp)
 
     def count(self, ranges: Sequence[ReadRange]) -> Counted:
         """Count what ``read`` would give. O(log n + rows) per range, and a row costs a tenth of reading it."""
@@ -169,7 +167,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
     def _counted(self, ranges: Sequence[ReadRange], most: int | None) -> Counted:
         self._require_open()
         with self._lock:
-            return Counted(self._count(self._readable(), ranges, self._now, most), self._versionstamp)
+            return Counted(self._count(self._readable(), ranges, self._now, most), self.versionstamp)
 
     def _require_open(self) -> None:
         self._engine.check_open()

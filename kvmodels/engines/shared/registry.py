@@ -76,33 +76,28 @@ StoreT = TypeVar("StoreT", bound=SharedStore)
 
 
 class EngineHandle:
-    """The part of an engine that is the same for every kind of store: its URL, its limits, and why it is closed."""
+    """The part of an engine that is the same for every kind of store.
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_url")
+    Attributes:
+        limits: the largest sizes that this store takes.
+        url: the URL that was opened, for messages.
+    """
+
+    __slots__ = ("__weakref__", "_closed_reason", "limits", "url")
 
     def __init__(self, limits: Limits, url: str) -> None:
-        self._limits = limits
-        self._url = url
+        self.limits = limits
+        self.url = url
         self._closed_reason: str | None = None
         with _lock:
             _engines.add(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        return self._url
 
     def abandon(self) -> None:
         """Close the engine in a forked child: its store belongs to the parent."""
         self._closed_reason = self._closed_reason or "forked"
 
     def _closed(self) -> ClosedError:
-        return closed_error(self._url, self._closed_reason or "closed")
+        return closed_error(self.url, self._closed_reason or "closed")
 
 
 class StoreHandle(EngineHandle, Generic[StoreT]):

@@ -84,7 +84,7 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
         self.require_open()
         if self._readonly:
             raise ReadOnlyError(
-                "this store was opened for reading only", url=self._url, hint="Open it with readonly=False."
+                "this store was opened for reading only", url=self.url, hint="Open it with readonly=False."
             )
 
     def run(self, make: Callable[[], AnySteps[T]], /) -> T:

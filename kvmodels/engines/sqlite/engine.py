@@ -219,7 +219,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
-        new_backup(path, self._url, mode, lambda target: store.reading(_copy_into(target)))
+        new_backup(path, self.url, mode, lambda target: store.reading(_copy_into(target)))
 
     def _read(
         self,
