@@ -7,9 +7,9 @@ repository is the query set of all records.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, Never, NoReturn, TypeVar, overload
+from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -21,6 +21,8 @@ from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.kv import record_watch
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
@@ -30,9 +32,11 @@ from kvmodels.query.query import Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
+from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.operands import key_values
 
 M = TypeVar("M", bound=KvModel)
+P = ParamSpec("P")
 R = TypeVar("R", bound=KvModel)
 T = TypeVar("T")
 
@@ -59,6 +63,18 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
     def __init__(self, runner: AsyncRunner) -> None:
         super().__init__(runner, Query(runner.schema))
+
+    def _run_flow(
+        self,
+        verb: str,
+        flow: Callable[Concatenate[Context, ModelSchema, P], AnyFlow[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Coroutine[Any, Any, T]:
+        """Run the flow of a method to its end; methods that are called often do it without this call."""
+        runner = self._runner
+        return runner.run(verb, flow(runner.context, runner.schema, *args, **kwargs))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 
@@ -113,9 +129,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             MultipleObjectsReturned: more than one record matches.
             QueryError: the lookup cannot be answered as written.
         """
-        found: M | None = await self._runner.run(
-            "get_or_none", lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
-        )
+        found: M | None = await self._run_flow("get_or_none", lookup.get_or_none, arguments, lookups)
         return found
 
     async def in_bulk(self, keys: Iterable[Any]) -> dict[Any, M]:
@@ -130,10 +144,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             InvalidValueError: a value is not a primary key of the model.
         """
-        found: dict[Any, M] = await self._runner.run(
-            "in_bulk", lookup.in_bulk(self._runner.context, self._runner.schema, keys)
-        )
-        return found
+        return await self._run_flow("in_bulk", lookup.in_bulk, keys)
 
     async def related(self, obj: M, key: ForeignKeyRef[M, Any, T]) -> T:
         """Return the record that an object refers to.
@@ -164,9 +175,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> await db[Player].related(player, Player.team_id)
             Team(id=7)
         """
-        found: T = await self._runner.run(
-            "related", relations.related(self._runner.context, self._runner.schema, obj, key)
-        )
+        found: T = await self._run_flow("related", relations.related, obj, key)
         return found
 
     async def fetch_referrers(
@@ -199,9 +208,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> await db[Shelf].fetch_referrers([shelf], Box.shelf_id, limit=10)
             {7: [Box(id=1, shelf_id=7)]}
         """
-        flow = relations.fetch_referrers(self._runner.context, self._runner.schema, objs, key, limit)
-        found: dict[Any, list[R]] = await self._runner.run("fetch_referrers", flow)
-        return found
+        return await self._run_flow("fetch_referrers", relations.fetch_referrers, objs, key, limit)
 
     def watch(
         self, *, since: str | None = None, timeout: float | None = None
@@ -259,7 +266,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: the record no longer exists; the object is unchanged.
         """
-        await self._runner.run("refresh", lookup.refresh(self._runner.context, self._runner.schema, obj))
+        await self._run_flow("refresh", lookup.refresh, obj)
         return obj
 
     async def expires_at(self, target: Any) -> datetime | None:
@@ -274,9 +281,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key, or it has expired.
         """
-        return await self._runner.run(
-            "expires_at", lookup.expires_at(self._runner.context, self._runner.schema, target)
-        )
+        return await self._run_flow("expires_at", lookup.expires_at, target)
 
     def detach(self, obj: M) -> M:
         """Detach an object from its record, so that ``save`` inserts it as a new record.
@@ -473,9 +478,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> (await counters.mutate("visits", increment)).n
             1
         """
-        mutated: M = await self._runner.run(
-            "mutate", records.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
-        )
+        mutated: M = await self._run_flow("mutate", records.mutate, key, function, deadline_of(expire_in))
         return mutated
 
     async def rename(self, key: Any, new_key: Any, /) -> M:
@@ -496,9 +499,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         old, new = key_values(self._runner.schema, key), key_values(self._runner.schema, new_key)
-        renamed: M = await self._runner.run(
-            "rename", records.rename(self._runner.context, self._runner.schema, old, new)
-        )
+        renamed: M = await self._run_flow("rename", records.rename, old, new)
         return renamed
 
     async def remove(self, target: Any, *, if_version: str | Collection[str] | None = None) -> bool:
@@ -576,9 +577,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             1001
         """
         options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
-        return await self._runner.run(
-            "remove_cascade", cascading.remove_cascade(self._runner.context, self._runner.schema, target, options)
-        )
+        return await self._run_flow("remove_cascade", cascading.remove_cascade, target, options)
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 
@@ -599,10 +598,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             UniqueViolationError: the new record would violate another unique index.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
-        found: tuple[M, bool] = await self._runner.run(
-            "get_or_create", upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
-        )
-        return found
+        return await self._run_flow("get_or_create", upsert.get_or_create, defaults, lookups)
 
     async def update_or_create(
         self,
@@ -644,11 +640,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> [(word.text, word.seen) async for word in words]
             [('key', 2), ('value', 1)]
         """
-        made: tuple[M, bool] = await self._runner.run(
-            "update_or_create",
-            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups),
-        )
-        return made
+        return await self._run_flow("update_or_create", upsert.update_or_create, defaults, create_defaults, lookups)
 
     async def bulk_create(
         self,
@@ -689,18 +681,15 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
                 write.
         """
-        return await self._runner.run(
+        return await self._run_flow(
             "bulk_create",
-            bulk.bulk_create(
-                self._runner.context,
-                self._runner.schema,
-                objs,
-                batch_size=batch_size,
-                on_conflict=on_conflict,
-                expire_in=deadline_of(expire_in),
-                progress=progress,
-                resume_id=resume_id,
-            ),
+            bulk.bulk_create,
+            objs,
+            batch_size=batch_size,
+            on_conflict=on_conflict,
+            expire_in=deadline_of(expire_in),
+            progress=progress,
+            resume_id=resume_id,
         )
 
     async def bulk_update(
@@ -756,9 +745,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             11
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._runner.run(
-            "bulk_update", loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
-        )
+        return await self._run_flow("bulk_update", loaded_objects.bulk_update, objs, fields, options)
 
     async def update(self, /, *_: Any, **__: Any) -> NoReturn:
         """Refuse to update a whole collection; ``all().update(...)`` does it explicitly.

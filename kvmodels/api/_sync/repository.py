@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, Never, NoReturn, TypeVar, overload
+from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -22,6 +22,8 @@ from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.kv import record_watch
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
@@ -31,9 +33,11 @@ from kvmodels.query.query import Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
+from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.operands import key_values
 
 M = TypeVar("M", bound=KvModel)
+P = ParamSpec("P")
 R = TypeVar("R", bound=KvModel)
 T = TypeVar("T")
 
@@ -60,6 +64,18 @@ class Repository(QuerySet[M], Generic[M]):
 
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner, Query(runner.schema))
+
+    def _run_flow(
+        self,
+        verb: str,
+        flow: Callable[Concatenate[Context, ModelSchema, P], AnyFlow[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run the flow of a method to its end; methods that are called often do it without this call."""
+        runner = self._runner
+        return runner.run(verb, flow(runner.context, runner.schema, *args, **kwargs))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 
@@ -114,9 +130,7 @@ class Repository(QuerySet[M], Generic[M]):
             MultipleObjectsReturned: more than one record matches.
             QueryError: the lookup cannot be answered as written.
         """
-        found: M | None = self._runner.run(
-            "get_or_none", lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
-        )
+        found: M | None = self._run_flow("get_or_none", lookup.get_or_none, arguments, lookups)
         return found
 
     def in_bulk(self, keys: Iterable[Any]) -> dict[Any, M]:
@@ -131,10 +145,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             InvalidValueError: a value is not a primary key of the model.
         """
-        found: dict[Any, M] = self._runner.run(
-            "in_bulk", lookup.in_bulk(self._runner.context, self._runner.schema, keys)
-        )
-        return found
+        return self._run_flow("in_bulk", lookup.in_bulk, keys)
 
     def related(self, obj: M, key: ForeignKeyRef[M, Any, T]) -> T:
         """Return the record that an object refers to.
@@ -165,7 +176,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> db[Player].related(player, Player.team_id)
             Team(id=7)
         """
-        found: T = self._runner.run("related", relations.related(self._runner.context, self._runner.schema, obj, key))
+        found: T = self._run_flow("related", relations.related, obj, key)
         return found
 
     def fetch_referrers(
@@ -198,9 +209,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> db[Shelf].fetch_referrers([shelf], Box.shelf_id, limit=10)
             {7: [Box(id=1, shelf_id=7)]}
         """
-        flow = relations.fetch_referrers(self._runner.context, self._runner.schema, objs, key, limit)
-        found: dict[Any, list[R]] = self._runner.run("fetch_referrers", flow)
-        return found
+        return self._run_flow("fetch_referrers", relations.fetch_referrers, objs, key, limit)
 
     def watch(self, *, since: str | None = None, timeout: float | None = None) -> record_watches.RecordWatchIterator[M]:
         """Watch the records of the model: the latest version of each record that changes, or its removal.
@@ -256,7 +265,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: the record no longer exists; the object is unchanged.
         """
-        self._runner.run("refresh", lookup.refresh(self._runner.context, self._runner.schema, obj))
+        self._run_flow("refresh", lookup.refresh, obj)
         return obj
 
     def expires_at(self, target: Any) -> datetime | None:
@@ -271,7 +280,7 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key, or it has expired.
         """
-        return self._runner.run("expires_at", lookup.expires_at(self._runner.context, self._runner.schema, target))
+        return self._run_flow("expires_at", lookup.expires_at, target)
 
     def detach(self, obj: M) -> M:
         """Detach an object from its record, so that ``save`` inserts it as a new record.
@@ -466,9 +475,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> counters.mutate("visits", increment).n
             1
         """
-        mutated: M = self._runner.run(
-            "mutate", records.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
-        )
+        mutated: M = self._run_flow("mutate", records.mutate, key, function, deadline_of(expire_in))
         return mutated
 
     def rename(self, key: Any, new_key: Any, /) -> M:
@@ -489,7 +496,7 @@ class Repository(QuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         old, new = key_values(self._runner.schema, key), key_values(self._runner.schema, new_key)
-        renamed: M = self._runner.run("rename", records.rename(self._runner.context, self._runner.schema, old, new))
+        renamed: M = self._run_flow("rename", records.rename, old, new)
         return renamed
 
     def remove(self, target: Any, *, if_version: str | Collection[str] | None = None) -> bool:
@@ -567,9 +574,7 @@ class Repository(QuerySet[M], Generic[M]):
             1001
         """
         options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
-        return self._runner.run(
-            "remove_cascade", cascading.remove_cascade(self._runner.context, self._runner.schema, target, options)
-        )
+        return self._run_flow("remove_cascade", cascading.remove_cascade, target, options)
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 
@@ -590,10 +595,7 @@ class Repository(QuerySet[M], Generic[M]):
             UniqueViolationError: the new record would violate another unique index.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
-        found: tuple[M, bool] = self._runner.run(
-            "get_or_create", upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
-        )
-        return found
+        return self._run_flow("get_or_create", upsert.get_or_create, defaults, lookups)
 
     def update_or_create(
         self,
@@ -635,11 +637,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> [(word.text, word.seen) for word in words]
             [('key', 2), ('value', 1)]
         """
-        made: tuple[M, bool] = self._runner.run(
-            "update_or_create",
-            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups),
-        )
-        return made
+        return self._run_flow("update_or_create", upsert.update_or_create, defaults, create_defaults, lookups)
 
     def bulk_create(
         self,
@@ -680,18 +678,15 @@ class Repository(QuerySet[M], Generic[M]):
             InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
                 write.
         """
-        return self._runner.run(
+        return self._run_flow(
             "bulk_create",
-            bulk.bulk_create(
-                self._runner.context,
-                self._runner.schema,
-                objs,
-                batch_size=batch_size,
-                on_conflict=on_conflict,
-                expire_in=deadline_of(expire_in),
-                progress=progress,
-                resume_id=resume_id,
-            ),
+            bulk.bulk_create,
+            objs,
+            batch_size=batch_size,
+            on_conflict=on_conflict,
+            expire_in=deadline_of(expire_in),
+            progress=progress,
+            resume_id=resume_id,
         )
 
     def bulk_update(
@@ -747,9 +742,7 @@ class Repository(QuerySet[M], Generic[M]):
             11
         """
         options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return self._runner.run(
-            "bulk_update", loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
-        )
+        return self._run_flow("bulk_update", loaded_objects.bulk_update, objs, fields, options)
 
     def update(self, /, *_: Any, **__: Any) -> NoReturn:
         """Refuse to update a whole collection; ``all().update(...)`` does it explicitly.
