@@ -24,7 +24,7 @@ from kvmodels.engines.connect.session import Session
 from kvmodels.engines.connect.transport import LoopTransport
 from kvmodels.engines.connect.watching import KeyStreams
 from kvmodels.engines.contract import AsyncSnapshot
-from kvmodels.engines.shared.server_form import FormOwner, ServerForm
+from kvmodels.engines.shared.server_engine import FormOwner, ServerForm
 
 
 class ConnectHandle(FormOwner, Protocol):

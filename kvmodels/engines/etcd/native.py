@@ -23,7 +23,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.etcd.protocol.exchange import Steps
 from kvmodels.engines.etcd.protocol.transport import EtcdLoopTransport, TlsFiles
 from kvmodels.engines.etcd.snapshot import EtcdAsyncSnapshot, SnapshotState
-from kvmodels.engines.shared.server_form import FormOwner, ServerForm
+from kvmodels.engines.shared.server_engine import FormOwner, ServerForm
 from kvmodels.engines.shared.waiting import RECHECK_S
 
 

@@ -40,7 +40,7 @@ from kvmodels.engines.postgres.snapshot import PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry, require_same_options
-from kvmodels.engines.shared.server_form import LoopForms
+from kvmodels.engines.shared.server_engine import LoopForms
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
 from kvmodels.limits import Limits, Traits
