@@ -195,12 +195,10 @@ async def aclose(engine: Engine) -> None:
         engine.close()
         return
     native = engine.capabilities.native
-    if native is None:
-        await _close_in_thread(engine)
-        return
     try:
-        with contextlib.suppress(ClosedError):  # it was closed in another event loop
-            await run_to_end(native.native().aclose)
+        if native is not None:
+            with contextlib.suppress(ClosedError):  # it was closed in another event loop
+                await run_to_end(native.native().aclose)
     finally:
         await _close_in_thread(engine)
 

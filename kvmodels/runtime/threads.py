@@ -91,6 +91,8 @@ class _LoopState:
     Attributes:
         expected: the future of each queued operation without an answer; see ``expect``.
         leaders: the queues to carry out; see ``lead``.
+        reader: the ``id`` of the task that read last.
+        reads: its consecutive reads.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -100,8 +102,8 @@ class _LoopState:
         self.expected: dict[QueuedCommit, asyncio.Future[None]] = {}
         self.leaders: dict[EngineThreads, CommitQueue] = {}
         self._turn_readers: dict[EngineThreads, TurnReader] = {}
-        self._reader = 0
-        self._reads = 0
+        self.reader = 0
+        self.reads = 0
 
     def lead(self, threads: EngineThreads, committer: CommitQueue) -> None:
         """Carry out a queue after the tasks that are ready have run.
@@ -158,21 +160,6 @@ class _LoopState:
         """Return a future that is done when the operation is answered."""
         future = self.expected[member] = asyncio.get_running_loop().create_future()
         return future
-
-    def forget(self, member: QueuedCommit) -> None:
-        """Drop an operation whose task no longer waits."""
-        self.expected.pop(member, None)
-
-    def may_read(self) -> bool:
-        """See the module-level function of this name."""
-        reader = id(asyncio.current_task())  # a new task may have the id of an ended one: at worst it pauses too early
-        if reader != self._reader:
-            self._reader, self._reads = reader, 0
-        self._reads += 1
-        if self._reads <= READS_AT_ONCE:
-            return True
-        self._reads = 0
-        return False
 
     def answered(self, member: QueuedCommit) -> None:
         """Note an answer; called in the thread of the leader."""
@@ -237,7 +224,7 @@ async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> Non
     """Withdraw an operation of a cancelled task, or wait for its outcome; add a note with it to the cancellation."""
     state = _state_of_loop()
     if member.withdraw():
-        state.forget(member)
+        state.expected.pop(member, None)
         cancelled.add_note("the commit was not applied: it had not been started")
         return
     while member.outcome is None:
@@ -249,7 +236,15 @@ async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> Non
 
 def may_read() -> bool:
     """Return whether the present task may read without a pause; false once after a number of reads in a row."""
-    return _state_of_loop().may_read()
+    state = _state_of_loop()
+    reader = id(asyncio.current_task())  # a new task may have the id of an ended one: at worst it pauses too early
+    if reader != state.reader:
+        state.reader, state.reads = reader, 0
+    state.reads += 1
+    if state.reads <= READS_AT_ONCE:
+        return True
+    state.reads = 0
+    return False
 
 
 def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: ReadToChange) -> ReadResult | None:
