@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR, currentframe
 from types import FrameType
-from typing import Final
+from typing import Any, Final, cast
 
 
 class _Thread(threading.local):
@@ -28,17 +28,12 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-def calling_frame(depth: int = 1) -> FrameType:
+def calling_frame() -> FrameType:
     """Return the frame that contains a ``with`` statement, to be called by the method that enters the block.
 
-    An ``ExitStack`` enters blocks for the function that uses it, so frames of ``contextlib`` are passed over. With
-    ``depth`` 1 it is the caller of the function that calls this one.
+    An ``ExitStack`` enters blocks for the function that uses it, so frames of ``contextlib`` are passed over.
     """
-    frame = currentframe()
-    for _ in range(depth + 1):
-        assert frame is not None, "this function has a caller"
-        frame = frame.f_back
-    assert frame is not None, "a block is entered by a function"
+    frame: FrameType = cast("Any", sys)._getframe(2)
     while frame.f_globals.get("__name__") == "contextlib" and frame.f_back is not None:
         frame = frame.f_back
     return frame
@@ -49,9 +44,9 @@ def is_running(frame: FrameType) -> bool:
 
     Examples:
         >>> def numbers():
-        ...     yield calling_frame(0)
+        ...     yield currentframe()
         >>> suspended = next(generator := numbers())
-        >>> is_running(suspended), is_running(calling_frame(0))
+        >>> is_running(suspended), is_running(currentframe())
         (False, True)
     """
     one = currentframe()

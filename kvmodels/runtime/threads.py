@@ -109,7 +109,7 @@ class _LoopState:
         """Carry out a queue after the tasks that are ready have run.
 
         If it began at once, the thread would find only the first of many operations, and then both threads would
-        contend for the interpreter at every statement. Call it in the loop, like the next four methods.
+        contend for the interpreter at every statement. Call it in the loop, like the methods down to ``expect``.
         """
         if not self.leaders:
             asyncio.get_running_loop().call_soon(self.start_leaders)

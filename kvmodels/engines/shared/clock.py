@@ -22,8 +22,7 @@ def system_clock_ms() -> int:
 class EngineClock:
     """A source of milliseconds made monotonic by its highest reading.
 
-    ``source``: milliseconds since the epoch; None for the system's clock. ``high_water``: a time in milliseconds that
-    was shown before, perhaps by another process.
+    ``source``: milliseconds since the epoch; None for the system's clock.
 
     Examples:
         >>> readings = iter([100, 90, 120])
@@ -32,9 +31,9 @@ class EngineClock:
         (100, 100, 120)
     """
 
-    def __init__(self, source: Callable[[], int] | None = None, high_water: int = 0) -> None:
+    def __init__(self, source: Callable[[], int] | None = None) -> None:
         self.source = system_clock_ms if source is None else source
-        self.high_water = high_water
+        self.high_water = 0
         self._lock = threading.RLock()  # a signal handler that interrupts a reading would wait for it forever
 
     @property
