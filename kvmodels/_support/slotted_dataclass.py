@@ -18,8 +18,8 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, f
 from inspect import get_annotations
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from types import FunctionType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 __all__ = ["INTERNAL", "dataclass", "slotted"]
 
@@ -28,29 +28,10 @@ T = TypeVar("T")
 _FIELDS: Final = "__dataclass_fields__"
 
 
-class _Params(NamedTuple):
-    """The parameters of a dataclass, which the standard library reads from base classes."""
-
-    init: bool
-    repr: bool
-    eq: bool
-    order: bool
-    unsafe_hash: bool
-    frozen: bool
-
-
-class _Factory:
-    """The default of a parameter whose field has a factory."""
-
-    def __repr__(self) -> str:
-        return "<factory>"
-
-
-_FACTORY: Final = _Factory()
-
-
-# What tells a field from an InitVar; private, and the same in every release since there are dataclasses.
+# What tells a field from an InitVar, and the default of a parameter whose field has a factory: private, and the same in
+# every release since there are dataclasses.
 _FIELD: Final = cast("Any", dataclasses)._FIELD
+_FACTORY: Final = cast("Any", dataclasses)._HAS_DEFAULT_FACTORY
 
 INTERNAL: Final[Mapping[str, bool]] = {"kvmodels_internal": True}
 """Metadata of a field that is not shown: ``field(metadata=INTERNAL)``."""
@@ -123,7 +104,9 @@ def _methods(cls: type[Any], all_fields: dict[str, Field[Any]], *, frozen: bool)
 
     made: dict[str, Any] = {
         _FIELDS: all_fields,
-        "__dataclass_params__": _Params(True, True, True, False, False, frozen),
+        "__dataclass_params__": SimpleNamespace(
+            init=True, repr=True, eq=True, order=False, unsafe_hash=False, frozen=frozen
+        ),
         "__match_args__": tuple(one.name for one in all_fields.values() if one.init),
         "__repr__": _repr,
         "__eq__": __eq__,
