@@ -240,8 +240,6 @@ class Group:
 
     def call(self) -> None:
         """Tell everybody who was answered, each waiter once."""
-        if len(self.members) == 1 and self.members[0].waiter is None:
-            return  # a single writer, which has led itself
         for waiter in {id(one.waiter): one.waiter for one in self.members if one.outcome is not None}.values():
             if waiter is not None:
                 waiter.call()
@@ -465,8 +463,6 @@ class GroupCommitter:
 
     def _call_next(self) -> None:
         """Tell the first that waits that the turn is free. Without this it would find out after ``RECHECK_S``."""
-        if not self._queue:
-            return
         for member in self._queue.copy():
             if not member.withdrawn:
                 # A member without a waiter is on its way to look at the turn by itself.
