@@ -5,8 +5,7 @@ from __future__ import annotations
 from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.testing.exploration import explore_races
-from kvmodels.testing.interleaving import Interleaving
+from kvmodels.testing.interleaving import Interleaving, explore_races
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History, VirtualTime
 
