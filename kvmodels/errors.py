@@ -65,13 +65,6 @@ from typing import Any, ClassVar, Final
 from kvmodels._support.naming import short_repr, show_public_path
 
 
-def _rebuild(cls: type[KvModelsError], message: str, hint: str | None, data: Any, notes: list[str]) -> KvModelsError:
-    error = cls(message, hint=hint, **data)
-    for note in notes:
-        error.add_note(note)
-    return error
-
-
 class KvModelsError(Exception):
     """Base class of all errors of this library; catch it to catch all of them.
 
@@ -120,10 +113,6 @@ class KvModelsError(Exception):
         details = ", ".join(f"{name}={short_repr(value)}" for name, value in self.data.items())
         text = f"[{self.code}] {self.message}" + (f" ({details})" if details else "")
         return f"{text}. {self.hint}" if self.hint else text
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        notes = list(getattr(self, "__notes__", ()))
-        return _rebuild, (type(self), self.message, self.hint, self.data, notes)
 
 
 class ModelDefinitionError(KvModelsError, TypeError):

@@ -30,6 +30,7 @@ run = sync.run
 release_writes = sync.release_writes
 run_after = operation.run_after
 current_worker = threading.current_thread
+engine_of = Opening.open
 
 Mutex = threading.RLock
 StoreSnapshot = Snapshot
@@ -53,11 +54,6 @@ def perform(
 def open_eagerly(open_: Callable[[], object]) -> None:
     """Open the new object in its constructor, which raises any error."""
     open_()
-
-
-def engine_of(opening: Opening) -> Engine:
-    """Return the engine; open it if it is not open yet."""
-    return opening.engine or opening.open()
 
 
 def close_store(opening: Opening) -> None:
