@@ -945,10 +945,7 @@ class AsyncDatabase(AsyncRepositories):
         await key_value.close_with_listeners(self._opening)
 
     async def __aenter__(self) -> Self:
-        # async only
         await self._open()
-        # end async only
-        self._engine.now_ms()  # raises if the engine was closed
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -690,9 +690,6 @@ class AsyncKv(AsyncKvReading):
             await close_with_listeners(self._opening)
 
     async def __aenter__(self) -> Self:
-        # async only
-        await self.open()
-        # end async only
         (await engine_of(self._opening)).now_ms()  # raises if the engine was closed
         return self
 

@@ -931,7 +931,7 @@ class Database(Repositories):
         key_value.close_with_listeners(self._opening)
 
     def __enter__(self) -> Self:
-        self._engine.now_ms()  # raises if the engine was closed
+        self._open()
         return self
 
     def __exit__(self, *_: object) -> None:
