@@ -46,7 +46,6 @@ from kvmodels.flows.kv import dump as loading_flows
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import namespace as namespace_flows
 from kvmodels.flows.kv import operations as keyvalue
-from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv import waiting as overview
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
@@ -276,16 +275,11 @@ class AsyncKv(AsyncKvReading):
             ...     (await kv.enqueue({"to": "ada@example.org"}, delay=60, keys_if_undelivered=[("failed", 1)])).ok
             True
         """
-        new = queueing.new_message(
-            self._form,
-            str(ULID()),
-            value,
-            delay=delay,
-            keys_if_undelivered=keys_if_undelivered,
-            backoff_schedule=backoff_schedule,
+        operation = AsyncAtomicOperation(self._opening, self._form, "enqueue")
+        operation.enqueue(
+            value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
         )
-        pending = keyvalue.PendingWrite((), (), {}, (new,))
-        return await self._run("enqueue", lambda limits: keyvalue.commit_operation(self._form, limits, pending))
+        return await operation.commit()
 
     def listen(
         self,
@@ -703,11 +697,12 @@ class AsyncKv(AsyncKvReading):
 class AsyncAtomicOperation(AtomicBuilder):
     """Checks and mutations that are applied together or not at all; created by ``AsyncKv.atomic``."""
 
-    __slots__ = ("_opening",)
+    __slots__ = ("_opening", "_verb")
 
-    def __init__(self, opening: Opening, form: StoreFormat) -> None:
+    def __init__(self, opening: Opening, form: StoreFormat, verb: str = "commit") -> None:
         super().__init__(form)
         self._opening = opening
+        self._verb = verb
 
     async def commit(self) -> CommitResult:
         """Apply the operation: one commit, sent once.
@@ -727,7 +722,7 @@ class AsyncAtomicOperation(AtomicBuilder):
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         committing = keyvalue.commit_operation(self._form, limits, pending)
-        return await perform(engine, committing, self._opening.observation("commit"))
+        return await perform(engine, committing, self._opening.observation(self._verb))
 
 
 async def close_with_listeners(opening: Opening) -> None:

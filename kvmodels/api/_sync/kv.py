@@ -47,7 +47,6 @@ from kvmodels.flows.kv import dump as loading_flows
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import namespace as namespace_flows
 from kvmodels.flows.kv import operations as keyvalue
-from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv import waiting as overview
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
@@ -277,16 +276,11 @@ class Kv(KvReading):
             ...     kv.enqueue({"to": "ada@example.org"}, delay=60, keys_if_undelivered=[("failed", 1)]).ok
             True
         """
-        new = queueing.new_message(
-            self._form,
-            str(ULID()),
-            value,
-            delay=delay,
-            keys_if_undelivered=keys_if_undelivered,
-            backoff_schedule=backoff_schedule,
+        operation = AtomicOperation(self._opening, self._form, "enqueue")
+        operation.enqueue(
+            value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
         )
-        pending = keyvalue.PendingWrite((), (), {}, (new,))
-        return self._run("enqueue", lambda limits: keyvalue.commit_operation(self._form, limits, pending))
+        return operation.commit()
 
     def listen(
         self,
@@ -686,11 +680,12 @@ class Kv(KvReading):
 class AtomicOperation(AtomicBuilder):
     """Checks and mutations that are applied together or not at all; created by ``Kv.atomic``."""
 
-    __slots__ = ("_opening",)
+    __slots__ = ("_opening", "_verb")
 
-    def __init__(self, opening: Opening, form: StoreFormat) -> None:
+    def __init__(self, opening: Opening, form: StoreFormat, verb: str = "commit") -> None:
         super().__init__(form)
         self._opening = opening
+        self._verb = verb
 
     def commit(self) -> CommitResult:
         """Apply the operation: one commit, sent once.
@@ -710,7 +705,7 @@ class AtomicOperation(AtomicBuilder):
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
         committing = keyvalue.commit_operation(self._form, limits, pending)
-        return perform(engine, committing, self._opening.observation("commit"))
+        return perform(engine, committing, self._opening.observation(self._verb))
 
 
 def close_with_listeners(opening: Opening) -> None:
