@@ -25,7 +25,6 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.bulk import options_and_results as bulk_options
-from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import counters, findings, scrub
 from kvmodels.flows.check import store as store_check
 from kvmodels.flows.context import Context
@@ -321,10 +320,6 @@ class DatabaseCore:
             )
         return listing.list_violations(self.context, self.schema_for(model), index, limit)
 
-    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[build.BuildReport, ...]]:
-        """Check the violations of an index again."""
-        return listing.resolve(self.context, self.schema_for(model), index)
-
     def check(self, model: type[Any] | None, repair: scrub.Repair, pace: Pace = UNPACED) -> Flow[findings.CheckReport]:
         """Check the entries of one collection, or of all."""
         if repair not in (True, False, "all"):
@@ -395,10 +390,6 @@ class DatabaseCore:
         context = self.context
         row = yield from tokens.burn(context, tokens.Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None
-
-    def forget_bulk(self, resume_id: str) -> Flow[bool]:
-        """Remove the stored state of a bulk write; return whether there was any."""
-        return bulk_progress.forget_bulk(self.context, resume_id)
 
 
 class ObservedModel:

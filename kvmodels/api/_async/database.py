@@ -31,6 +31,7 @@ from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
 from kvmodels.flows.bulk import options_and_results as bulk_options
+from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
@@ -663,7 +664,7 @@ class AsyncDatabase(AsyncRepositories):
             UnknownFieldError: the model declares no such index.
             SchemaMismatchError: this process must not write to the collection.
         """
-        return await self._run("resolve", self._core.resolve(model, index))
+        return await self._run("resolve", listing.resolve(self._core.context, self._core.schema_for(model), index))
 
     async def drop_index(
         self,
@@ -938,7 +939,7 @@ class AsyncDatabase(AsyncRepositories):
         Raises:
             InvalidArgumentError: the id is invalid.
         """
-        return await self._run("forget_bulk", self._core.forget_bulk(resume_id))
+        return await self._run("forget_bulk", bulk_progress.forget_bulk(self._core.context, resume_id))
 
     async def close(self) -> None:
         """Close the store; waits for running handlers and calls; idempotent."""

@@ -32,6 +32,7 @@ from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
 from kvmodels.flows.bulk import options_and_results as bulk_options
+from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
@@ -649,7 +650,7 @@ class Database(Repositories):
             UnknownFieldError: the model declares no such index.
             SchemaMismatchError: this process must not write to the collection.
         """
-        return self._run("resolve", self._core.resolve(model, index))
+        return self._run("resolve", listing.resolve(self._core.context, self._core.schema_for(model), index))
 
     def drop_index(
         self,
@@ -924,7 +925,7 @@ class Database(Repositories):
         Raises:
             InvalidArgumentError: the id is invalid.
         """
-        return self._run("forget_bulk", self._core.forget_bulk(resume_id))
+        return self._run("forget_bulk", bulk_progress.forget_bulk(self._core.context, resume_id))
 
     def close(self) -> None:
         """Close the store; waits for running handlers and calls; idempotent."""
