@@ -20,9 +20,9 @@ from kvmodels import AsyncDatabase, ClosedError, EngineError, KvModel, PrimaryKe
 from kvmodels.api._sync import queue as kv_queue
 from kvmodels.core.operations import AtomicWrite, ReadRange, Set
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.shared.file_engine import FileSnapshot
 from kvmodels.flows.effects import commit, wait_for_commit
 from kvmodels.limits import Traits
-from kvmodels.runtime import event_loop as drivers_async
 from kvmodels.runtime.event_loop import arun
 from tests.passing_engine import PassingEngine
 from tests.source_tree import parse, python_files, shown
@@ -186,7 +186,7 @@ async def test_closing_without_threads_closes_the_files(url, monkeypatch, tmp_pa
 
 
 async def test_a_snapshot_is_closed_without_threads(url, monkeypatch):
-    monkeypatch.setattr(drivers_async, "close_at_once", lambda _: False)  # as while a read of it is still running
+    monkeypatch.setattr(FileSnapshot, "close_at_once", lambda _: False)  # as while a read of it is still running
     async with asyncio.timeout(PATIENCE_S), open_async_kv(url, durability="relaxed") as kv:
         await kv.set(("a",), 1)
         with without_threads(monkeypatch):
