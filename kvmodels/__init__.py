@@ -123,12 +123,12 @@ if TYPE_CHECKING:
     )
     from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version
     from kvmodels.schema.definition.upgrades import Upgrade, upgrade
-    from kvmodels.schema.describe.describe import describe
-    from kvmodels.schema.describe.descriptions import (
+    from kvmodels.schema.describe.describe import (
         ColumnDescription,
         FieldDescription,
         IndexDescription,
         ModelDescription,
+        describe,
     )
     from kvmodels.schema.filters.changes import F
 
@@ -327,8 +327,7 @@ _NAMES_OF = {
     ),
     "schema.declare.on_write": "AutoNow AutoNowAdd Version",
     "schema.definition.upgrades": "Upgrade upgrade",
-    "schema.describe.describe": "describe",
-    "schema.describe.descriptions": "ColumnDescription FieldDescription IndexDescription ModelDescription",
+    "schema.describe.describe": "ColumnDescription FieldDescription IndexDescription ModelDescription describe",
     "schema.filters.changes": "F",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}

@@ -17,7 +17,7 @@ from kvmodels.catalog.catalogue import IndexState
 from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
 from kvmodels.schema.declare.on_write import VERB_KEYWORDS
 from kvmodels.schema.describe.conditions import UNKNOWN_SPAN
-from kvmodels.schema.describe.descriptions import ColumnDescription, IndexDescription
+from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription
 
 _TITLE: Final = '"""Models of a store, printed by kvmodels inspect."""'
 _IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (

@@ -17,8 +17,7 @@ from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, count_rows, read_all, split_ranges
 from kvmodels.schema.definition.definition import IndexDefinition
-from kvmodels.schema.describe.describe import describe_columns, describe_index
-from kvmodels.schema.describe.descriptions import ColumnDescription, IndexDescription
+from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription, describe_columns, describe_index
 
 
 @dataclass(frozen=True, slots=True)

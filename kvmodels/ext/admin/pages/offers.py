@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kvmodels.errors import InvalidLookupError
 from kvmodels.query.text_lookups import lookup_values
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.describe.descriptions import ColumnDescription, IndexDescription, ModelDescription
+from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription, ModelDescription
 
 _MOST_SEARCHED = 6
 
