@@ -7,7 +7,15 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from kvmodels import (
     ULID,
@@ -118,6 +126,34 @@ def test_a_creation_is_validated_by_the_rules_of_single_fields():
     assert (described["title"], described["description"]) == ("NewBoat", "The body that a client sends.")
 
 
+def test_validators_of_a_body_take_the_arguments_that_those_of_the_model_take():
+    class Sail(KvModel, collection="sails"):
+        id: PrimaryKey[int]
+        size: int = 0
+        cloth: str = ""
+        seams: int = 0
+
+        @field_validator("size")
+        @classmethod
+        def _scaled(cls, size: int, factor: int = 2) -> int:
+            return size * factor
+
+        @field_validator("cloth", mode="before")
+        @staticmethod
+        def _named(cloth: Any, info: ValidationInfo) -> Any:
+            return f"{info.field_name} {cloth}"
+
+        @field_validator("seams", mode="wrap")
+        @classmethod
+        def _counted(cls, seams: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+            return handler(seams) + len(info.data)
+
+    sail = Sail.model_validate({"id": 1, "size": 3, "cloth": "linen", "seams": "4"})
+    assert (sail.size, sail.cloth, sail.seams) == (6, "cloth linen", 7)
+    body = Partial[Sail].model_validate({"id": 1, "size": 3, "cloth": "linen", "seams": "4"})
+    assert body.model_dump() == sail.model_dump()
+
+
 def test_a_repository_creates_a_record_of_a_body(db: Database):
     boat = db[Boat].create(NewBoat.model_validate({"name": "Ada", "homePort": "Bath"}))
     assert (boat.sail, boat.home, boat.owner, boat.revision) == (2, "Bath", Owner(), 1)
@@ -173,5 +209,7 @@ def test_wrong_declarations_are_refused():
         Partial[int]  # type: ignore[type-var]
     with pytest.raises(ModelDefinitionError, match=r"does not exist.*Did you mean 'owner'"):
         type("Wrong", (Creation[Boat],), {"__module__": __name__}, exclude=("ownr",))
+    with pytest.raises(ModelDefinitionError, match="The fields are: name"):
+        type("Wrong", (NewBoat,), {"__module__": __name__}, exclude=iter(["nothing at all"]))
     with pytest.raises(ModelDefinitionError, match=r"keyword does not exist"):
         type("Wrong", (Creation[Boat],), {"__module__": __name__}, without=("owner",))

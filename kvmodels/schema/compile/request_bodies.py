@@ -11,18 +11,16 @@ not set has no value at all, neither a default nor None, so that it cannot be co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from inspect import signature
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeVar, Unpack, cast
 
 import pydantic
 from pydantic import BaseModel, ConfigDict
 from pydantic._internal._model_construction import ModelMetaclass
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
+from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import short_repr, show_public_path
-from kvmodels._support.suggest import get_close_matches
 from kvmodels.errors import InvalidArgumentError, ModelDefinitionError
 from kvmodels.schema.declare.markers import FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_of
@@ -85,23 +83,23 @@ class RequestBody(BaseModel, Generic[M], metaclass=RequestBodyMeta):
                 option=keyword,
                 hint='Use exclude=("id",) for fields to leave out, or a setting of ConfigDict.',
             )
-        names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
-        inherited = frozenset[str]().union(*(getattr(base, "_left_out", ()) for base in cls.__bases__))
-        cls._left_out = inherited.union(names) - cls.__dict__.get("__annotations__", {}).keys()  # noqa: RUF063
         super().__init_subclass__()
 
     @classmethod
     def __pydantic_init_subclass__(cls, *, exclude: Iterable[str] = (), **_: Any) -> None:
         fields = cls.__pydantic_fields__
-        for name in (exclude,) if isinstance(exclude, str) else exclude:
+        names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+        for name in names:
             if name not in fields:
-                close = get_close_matches(name, fields, 1)
+                close = spelling.closest(name, fields)
                 raise ModelDefinitionError(
                     "a field to leave out does not exist",
                     model=cls.__name__,
                     field=name,
-                    hint=f"Did you mean {close[0]!r}?" if close else f"The fields are: {', '.join(fields)}.",
+                    hint=f"Did you mean {close!r}?" if close else f"The fields are: {', '.join(fields)}.",
                 )
+        left_out = frozenset(names).union(*(getattr(base, "_left_out", ()) for base in cls.__bases__))
+        cls._left_out = left_out - cls.__dict__.get("__annotations__", {}).keys()  # noqa: RUF063
         gone = cls._left_out & fields.keys()
         for name in gone:
             del fields[name]
@@ -180,7 +178,8 @@ def _creation_field(info: FieldInfo) -> FieldInfo | None:
     is_key = any(isinstance(mark, PrimaryKey) for mark in info.metadata)
     if automatic_of(info) is not None or (is_key and not info.is_required()):
         return None
-    return _copied(info, default=info.default, default_factory=info.default_factory)
+    default = {"default": info.default} if info.default_factory is None else {"default_factory": info.default_factory}
+    return _copied(info, **default)
 
 
 def derived_body(kind: type[RequestBody[Any]], model: type[BaseModel]) -> type[Any]:
@@ -224,15 +223,8 @@ def _annotation(info: FieldInfo) -> Any:
 
 
 def _copied(info: FieldInfo, **default: Any) -> FieldInfo:
-    given: dict[str, Any] = {**{name: getattr(info, name) for name in _KEPT}, **default}
-    kept: dict[str, Any] = {
-        name: value
-        for name, value in given.items()
-        if value is not PydanticUndefined and (value is not None or name == "default")
-    }
-    if "default_factory" in kept:
-        kept.pop("default", None)
-    return cast("FieldInfo", pydantic.Field(**kept))
+    kept: dict[str, Any] = {name: value for name in _KEPT if (value := getattr(info, name)) is not None}
+    return cast("FieldInfo", pydantic.Field(**kept, **default))
 
 
 def _nothing() -> None:
@@ -246,29 +238,11 @@ def _validators(model: type[BaseModel], fields: Iterable[str]) -> Iterator[tuple
         of = [field for field in fields if field in info.fields or "*" in info.fields]
         if not of:
             continue
-        # A class that is derived from the body may leave fields out.
-        options: dict[str, Any] = {"check_fields": False}
-        if info.json_schema_input_type is not PydanticUndefined:
-            options["json_schema_input_type"] = info.json_schema_input_type
         decorate: Any = pydantic.field_validator  # its overloads need modes that are known statically
-        yield name, decorate(*of, mode=info.mode, **options)(_static(decorator.func))
-
-
-def _static(function: Callable[..., Any]) -> Any:
-    """Return the function as a staticmethod, because it is already bound to the model's class."""
-
-    def one(value: Any) -> Any:
-        return function(value)
-
-    def two(value: Any, second: Any) -> Any:
-        return function(value, second)
-
-    def three(value: Any, handler: Any, info: Any) -> Any:
-        return function(value, handler, info)
-
-    # Pydantic decides by the number of parameters whether to pass the ValidationInfo.
-    adapted: tuple[Any, ...] = (one, two, three)
-    return staticmethod(adapted[len(signature(function).parameters) - 1])
+        # A class that is derived from the body may leave fields out.
+        options = {"mode": info.mode, "check_fields": False, "json_schema_input_type": info.json_schema_input_type}
+        # The function is already bound to the model's class.
+        yield name, decorate(*of, **options)(staticmethod(decorator.func))
 
 
 def sent_values(body: Any, values: Mapping[str, Any], *, kind: type[BaseModel], hint: str) -> dict[str, Any]:
