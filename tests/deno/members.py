@@ -134,7 +134,7 @@ def member(random: Random, team: str, number: int) -> Member:
 
 def stored(record: Member) -> dict[str, Any]:
     """The fields of a record as its document holds them, in a form that JSON can hold."""
-    document = collection_schema(Member).encode(record)
+    document = collection_schema(Member).prepare(record).document
     return {name: _as_json(value) for name, value in document.items() if name != "$kv"}
 
 

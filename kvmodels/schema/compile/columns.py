@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from inspect import signature
 from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
 
@@ -47,27 +47,19 @@ class Leaf(NamedTuple):
     many: bool
 
 
-class Sources:
-    """Resolves names to column sources, for one model.
+def column_sources(
+    model: str, fields: Mapping[str, Plain], computed: Mapping[str, ColumnSource]
+) -> Callable[[str], ColumnSource | None]:
+    """Return the function that resolves names to column sources, for one model.
 
     ``fields`` holds the annotations of its fields, ``computed`` the sources of computed columns and folded fields.
     """
 
-    __slots__ = ("_fields", "_known", "_model")
+    @lru_cache(MOST_REMEMBERED)
+    def source(name: str) -> ColumnSource | None:
+        return computed.get(name) or stored_source(model, fields, name)
 
-    def __init__(self, model: str, fields: Mapping[str, Plain], computed: Mapping[str, ColumnSource]) -> None:
-        self._model = model
-        self._fields = fields
-        self._known: dict[str, ColumnSource] = dict(computed)
-
-    def __call__(self, name: str) -> ColumnSource | None:
-        """Return the column source of a name, or None."""
-        known = self._known.get(name)
-        if known is None:
-            known = stored_source(self._model, self._fields, name)
-            if known is not None and len(self._known) < MOST_REMEMBERED:
-                self._known[name] = known
-        return known
+    return source
 
 
 def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnSource | None:
@@ -154,21 +146,14 @@ def nearest(fields: Mapping[str, Plain], more: Iterable[str], name: str) -> str 
     names = name.split(".")
     known = [*fields, *more]
     for position, part in enumerate(names):
-        close = spelling.get_close_matches(part, known, 1)
-        if not close:
+        close = spelling.closest(part, known)
+        if close is None:
             return None
-        names[position] = close[0]
-        inner = _inside(value_at(fields, ".".join(names[: position + 1])))
-        known = (
-            [] if inner is None else [field for model in models_of(inner.annotation) for field in model.model_fields]
-        )
+        names[position] = close
+        value = value_at(fields, ".".join(names[: position + 1]))
+        models = () if value is None else models_of((element_of(value[0]) or value[0]).annotation)
+        known = [field for model in models for field in model.model_fields]
     return ".".join(names)
-
-
-def _inside(value: tuple[Plain, bool] | None) -> Plain | None:
-    if value is None:
-        return None
-    return element_of(value[0]) or value[0]
 
 
 def column_of(source: ColumnSource, *, is_descending: bool = False) -> Column:
@@ -205,41 +190,34 @@ _PLAIN: Final = frozenset((bool, int, float, str, bytes))
 """Types that a document stores unchanged, and whose values are immutable."""
 
 
-class ComputedValues:
-    """Computes the values of the computed columns and folded fields of one model."""
-
-    __slots__ = ("_columns",)
-
-    def __init__(self, model: str, sources: Iterable[ColumnSource]) -> None:
-        self._columns = tuple(
-            (source.computed.stored_as, _stored_value(model, source, source.computed))
-            for source in sources
-            if source.computed is not None
-        )
-
-    def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values to store, by their names in the document."""
-        return {stored_as: make(values) for stored_as, make in self._columns}
+def computed_values(model: str, sources: Iterable[ColumnSource]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return the function that computes the stored values of computed columns and folded fields, by stored names."""
+    makers = [
+        (source.computed.stored_as, _stored_value(model, source, source.computed))
+        for source in sources
+        if source.computed is not None
+    ]
+    return lambda values: {stored_as: make(values) for stored_as, make in makers}
 
 
 def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Callable[[Mapping[str, Any]], Any]:
-    read = _arguments(computed.of)
+    function = computed.function
+    to_stored = _several if computed.many else _single
+    paths = [name.split(".") for name in computed.of]
 
     def made(values: Mapping[str, Any]) -> Any:
-        arguments = read(values)
+        arguments = [_attribute(values[first], rest) for first, *rest in paths]
         if any(argument is None for argument in arguments):
             return None
         try:
             if computed.folds and computed.many:
-                items = [computed.function(item) for item in arguments[0] if item is not None]
-                return _several(source.codec, computed, items)
-            # Functions get copies of lists and models, because the document contains the same objects.
-            result = computed.function(*[one if type(one) in _PLAIN else deepcopy(one) for one in arguments])
+                result: Any = [function(item) for item in arguments[0] if item is not None]
+            else:
+                # Functions get copies of lists and models, because the document contains the same objects.
+                result = function(*[one if type(one) in _PLAIN else deepcopy(one) for one in arguments])
             if result is None and source.nullable and not computed.folds:
                 return None
-            return (
-                _several(source.codec, computed, result) if computed.many else _single(source.codec, computed, result)
-            )
+            return to_stored(computed, result)
         except InvalidValueError as error:
             error.model, error.field = model, source.name
             raise
@@ -262,13 +240,6 @@ def failed_function(error: KvModelsError) -> str | None:
     return None
 
 
-def _arguments(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], list[Any]]:
-    if all("." not in name for name in names):
-        return lambda values: [values[name] for name in names]
-    paths = [name.split(".") for name in names]
-    return lambda values: [_attribute(values[first], rest) for first, *rest in paths]
-
-
 def _attribute(value: Any, names: list[str]) -> Any:
     for name in names:
         if value is None:
@@ -277,10 +248,11 @@ def _attribute(value: Any, names: list[str]) -> Any:
     return value
 
 
-def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
+def _single(computed: Computed, result: Any) -> Any:
+    codec = computed.codec
     codec.pack(result)  # raises for a value that the column cannot hold
-    if computed.to_stored is not None:
-        return computed.to_stored(result)
+    if codec.to_stored is not None:
+        return codec.to_stored(result)
     kind: type[Any] = result.__class__
     if codec.name == "float" and kind is int:
         return float(result)
@@ -295,7 +267,7 @@ def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
     )
 
 
-def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
+def _several(computed: Computed, results: Any) -> list[Any]:
     if not isinstance(results, (list, tuple, set, frozenset)):
         raise InvalidValueError(
             "a computed column with several values takes a list, set, frozenset or tuple",
@@ -303,8 +275,9 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
             hint="The function must return what its annotation says.",
         )
     # Sorted and distinct, so that the stored bytes do not depend on the order of a set.
-    parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None or computed.folds}
-    return [_single(codec, computed, parts[part]) for part in sorted(parts)]
+    items = [item for item in cast("list[Any]", results) if item is not None or computed.folds]
+    parts = {computed.codec.pack(item): item for item in items}
+    return [_single(computed, parts[part]) for part in sorted(parts)]
 
 
 def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:
@@ -331,26 +304,15 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
             "a function of texts folds a field of another type",
             hint="str.casefold, str.lower and str.upper fold fields of type str.",
         )
-    computed = Computed(
-        name=field,
-        stored_as=f"{field}~{fold or version}",
-        of=(field,),
-        function=key,
-        codec=stored.codec,
-        many=stored.many,
-        to_stored=stored.codec.to_stored,
-        folds=True,
-    )
-    return replace(stored, path=computed_path(computed.stored_as), computed=computed, normalise=key)
+    stored_as = f"{field}~{fold or version}"
+    computed = Computed(field, stored_as, (field,), key, stored.codec, stored.many, folds=True)
+    return replace(stored, path=computed_path(stored_as), computed=computed, normalise=key)
 
 
-def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
-    """Return the computed column that an index of ``Meta`` declares, and whether its index is descending."""
-    key = index.key
-    assert key is not None
+def declared_column(model: str, fields: Mapping[str, Plain], index: Index, key: KeyFunction) -> ColumnSource:
+    """Return the column that an index of ``Meta`` declares, computed by its function."""
     name = _column_name(model, fields, index)
     names = tuple(field.removeprefix("-") for field in index.fields)
-    is_descending = index.fields[0].startswith("-")
     if len(names) > 1 and any(field.startswith("-") for field in index.fields):
         raise ModelDefinitionError(
             "one of several fields of a computed column has a direction",
@@ -360,28 +322,14 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
             f'Index("-{name}", name=...).',
         )
     is_nullable = _may_be_none(model, fields, index, names)
-    leaf = _returned(model, fields, index, names)
+    leaf = _returned(model, fields, index, key)
     _require_arity(model, name, key, names)
     codec = naming(leaf.codec, model, name)
-    computed = Computed(
-        name=name,
-        # The name includes the fields: a function of other fields computes other values, even with the same version.
-        stored_as=f"{name}({','.join(names)})~{fold_of(key) or index.version}",
-        of=names,
-        function=key,
-        codec=codec,
-        many=leaf.many,
-        to_stored=codec.to_stored,
-    )
-    source = ColumnSource(
-        name=name,
-        path=computed_path(computed.stored_as),
-        codec=codec,
-        nullable=is_nullable or leaf.nullable,
-        many=leaf.many,
-        computed=computed,
-    )
-    return source, is_descending
+    # The name includes the fields: a function of other fields computes other values, even with the same version.
+    stored_as = f"{name}({','.join(names)})~{fold_of(key) or index.version}"
+    computed = Computed(name, stored_as, names, key, codec, leaf.many)
+    path = computed_path(stored_as)
+    return ColumnSource(name, path, codec, is_nullable or leaf.nullable, leaf.many, computed)
 
 
 def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> bool:
@@ -440,13 +388,12 @@ def _column_name(model: str, fields: Mapping[str, Plain], index: Index) -> str:
     return name
 
 
-def _returned(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> Leaf:
-    key = index.key
-    assert key is not None
+def _returned(model: str, fields: Mapping[str, Plain], index: Index, key: KeyFunction) -> Leaf:
+    """Return the codec of the results of a function; refuse a type that cannot be a column."""
     refused = partial(ModelDefinitionError, model=model, field=index.name, option=f"key={_shown(key)}")
     if index.returns is None and fold_of(key) is not None:
-        source = stored_source(model, fields, names[0])
-        if len(names) > 1 or source is None or source.many or not _is_text(source.codec):
+        source = stored_source(model, fields, index.fields[0].removeprefix("-"))
+        if len(index.fields) > 1 or source is None or source.many or not _is_text(source.codec):
             raise refused(
                 "a function of texts folds a field of another type",
                 hint="str.casefold, str.lower and str.upper take one field of type str.",

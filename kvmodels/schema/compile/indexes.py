@@ -12,10 +12,11 @@ A condition is also refused if spans cannot express it, or if it holds always or
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import combinations, product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from kvmodels.codecs.columns.base import ColumnCodec
+from kvmodels.codecs.columns.base import PACKED_NONE
 from kvmodels.errors import InvalidValueError, ModelDefinitionError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.compile.columns import column_of, nearest, stored_source
 from kvmodels.schema.compile.options import check_name
@@ -34,7 +35,7 @@ from kvmodels.schema.definition.definition import (
 )
 from kvmodels.schema.definition.properties import hint_to_query, hint_to_write
 from kvmodels.schema.filters.parse import negate, parse
-from kvmodels.schema.filters.predicate import AllOf, Condition, Conjunction, Predicate, has_spans, parts_of
+from kvmodels.schema.filters.predicate import AllOf, Condition, Conjunction, Predicate, has_spans, joined, parts_of
 
 MOST_ALTERNATIVES: Final = 100
 """The maximum number of alternatives of a condition; every write may evaluate all of them."""
@@ -42,9 +43,6 @@ MOST_ALTERNATIVES: Final = 100
 Spans = tuple[tuple[bytes, bytes], ...]
 Tests = Mapping[str, Spans]
 """One alternative of a condition: spans by column."""
-
-_LOWEST: Final = b"\x01\x00"
-"""The packed part of None, which sorts before all other parts."""
 
 _EVERYTHING: Final[Spans] = ((b"", b"\xff"),)
 
@@ -54,29 +52,18 @@ def partial_of(schema: ModelSchema, where: Expression, index: str) -> PartialCon
     condition = AllOf(_parsed(schema, where, index))
     dnf = _Alternatives(schema, index)
     alternatives = _joined(dnf.columns, dnf.of(condition))
+    refused = partial(ModelDefinitionError, model=schema.name, option=index)
     if not alternatives:
-        raise ModelDefinitionError(
+        raise refused(
             "the condition of an index never holds",
-            model=schema.name,
-            option=index,
             hint="Two of its parts contradict each other: no record would be in the index.",
         )
     if {} in alternatives or _Alternatives(schema, index).hold_never(negate(schema, condition)):
-        raise ModelDefinitionError(
-            "the condition of an index holds for every record",
-            model=schema.name,
-            option=index,
-            hint="Leave out where=.",
-        )
-    tests = [
-        tuple(SpanTest(dnf.columns[name], spans) for name, spans in sorted(alternative.items()))
-        for alternative in alternatives
-    ]
-    return PartialCondition(tuple(sorted(tests, key=_sort_key)), repr(where))
-
-
-def _sort_key(tests: tuple[SpanTest, ...]) -> list[tuple[str, Spans]]:
-    return [(test.column.field, test.spans) for test in tests]
+        raise refused("the condition of an index holds for every record", hint="Leave out where=.")
+    ordered = sorted(sorted(tests.items()) for tests in alternatives)
+    return PartialCondition(
+        tuple(tuple(SpanTest(dnf.columns[name], spans) for name, spans in tests) for tests in ordered), repr(where)
+    )
 
 
 def _parsed(schema: ModelSchema, where: Expression, index: str) -> Conjunction:
@@ -145,17 +132,13 @@ class _Alternatives:
                 "range, startswith and isnull.",
             )
         self.columns[column.field] = column
-        return _normal(column.codec, ((span.start, span.end) for span in parts_of(condition, column)))
+        return _normal(column, ((span.start, span.end) for span in parts_of(condition, column)))
 
 
 def _both(one: Tests, other: Tests) -> Tests | None:
     """Return the combined tests of two alternatives; None if they contradict each other."""
-    tests = dict(one)
-    for name, spans in other.items():
-        tests[name] = _intersection(tests[name], spans) if name in tests else spans
-        if not tests[name]:
-            return None
-    return tests
+    shared = {name: _intersection(one[name], other[name]) for name in one.keys() & other.keys()}
+    return {**one, **other, **shared} if all(shared.values()) else None
 
 
 def _intersection(one: Spans, other: Spans) -> Spans:
@@ -163,55 +146,33 @@ def _intersection(one: Spans, other: Spans) -> Spans:
     return tuple(sorted((start, end) for start, end in shared if start < end))
 
 
-def _normal(codec: ColumnCodec, spans: Iterable[tuple[bytes, bytes]]) -> Spans:
+def _normal(column: Column, spans: Iterable[tuple[bytes, bytes]]) -> Spans:
     """Return spans sorted, joined if they touch, without empty ones."""
-    joined: list[tuple[bytes, bytes]] = []
-    for start, end in sorted(spans):
-        start = b"" if start <= _LOWEST else start
-        if end <= _LOWEST or start >= end:
-            continue
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    if codec.name == "bool":
-        return _of_bools(codec, joined)
-    return tuple(joined)
+    held = [(start, end) for start, end in spans if max(start, PACKED_NONE) < end]
+    # Nothing sorts before None.
+    found = tuple(joined(sorted((b"" if start <= PACKED_NONE else start, end) for start, end in held)))
+    return _of_bools(column, found) if column.codec.name == "bool" else found
 
 
-def _of_bools(codec: ColumnCodec, spans: list[tuple[bytes, bytes]]) -> Spans:
+def _of_bools(column: Column, spans: Spans) -> Spans:
     """Return the normal form of spans of bools: both values together match everything."""
-    null = [] if not _takes_none(codec) else [None]
-    parts = [codec.pack(value) for value in (*null, False, True)]
+    parts = [column.codec.pack(value) for value in ((None, False, True) if column.nullable else (False, True))]
     held = [part for part in parts if any(start <= part < end for start, end in spans)]
     return _EVERYTHING if len(held) == len(parts) else tuple((part, part + b"\xff") for part in held)
-
-
-def _takes_none(codec: ColumnCodec) -> bool:
-    try:
-        codec.pack(None)
-    except InvalidValueError:
-        return False
-    return True
 
 
 def _joined(columns: Mapping[str, Column], alternatives: list[Tests]) -> list[Tests]:
     """Return the alternatives after joining pairs as far as possible, without tests that always pass."""
     found = [_without_everything(tests) for tests in alternatives]
     while True:
-        pair = next(
-            (
-                (one, other, new)
-                for one, other in combinations(found, 2)
-                if (new := _union(columns, one, other)) is not None
-            ),
-            None,
-        )
-        if pair is None:
+        for one, other in combinations(found, 2):
+            union = _union(columns, one, other)
+            if union is not None:
+                found = [tests for tests in found if tests is not one and tests is not other]
+                found.append(_without_everything(union))
+                break
+        else:
             return found
-        one, other, new = pair
-        found = [tests for tests in found if tests is not one and tests is not other]
-        found.append(_without_everything(new))
 
 
 def _without_everything(tests: Tests) -> Tests:
@@ -227,20 +188,10 @@ def _union(columns: Mapping[str, Column], one: Tests, other: Tests) -> Tests | N
     if len(different) != 1 or one.keys() != other.keys():
         return None
     (name,) = different
-    return {**one, name: _normal(columns[name].codec, (*one[name], *other[name]))}
+    return {**one, name: _normal(columns[name], (*one[name], *other[name]))}
 
 
 _SUMMED = {"int", "number", "timedelta"}
-
-
-class _Declared(NamedTuple):
-    """The options that all kinds of declarations share, and their form in errors."""
-
-    text: str
-    name: str
-    columns: tuple[Column, ...]
-    where: Expression | None
-    max_fan_out: int | None
 
 
 class Declarations:
@@ -271,23 +222,16 @@ class Declarations:
                 f'UniqueConstraint("{field}") in Meta. Columns of one value are bool, int, str, date, Decimal and so '
                 "on.",
             )
-        declared = _Declared(
-            text=text,
-            name=field if mark.name is None else mark.name,
-            columns=(column,),
-            where=mark.where,
-            max_fan_out=mark.max_fan_out if isinstance(mark, MultiIndexed) else None,
-        )
-        return self._with_entries(declared, mark, unique=isinstance(mark, Unique))
+        name = field if mark.name is None else mark.name
+        kept = self._entries(mark, (column,), text, unique=isinstance(mark, Unique))
+        max_fan_out = mark.max_fan_out if isinstance(mark, MultiIndexed) else None
+        return self._defined(name, (column,), mark.where, text, **kept, max_fan_out=max_fan_out)
 
-    def of_meta(self, index: DeclaredIndex, computed: Mapping[str, bool]) -> IndexDefinition:
-        """Return the index of a declaration in ``Meta``.
-
-        ``computed`` holds the computed columns that indexes of ``Meta`` declare, and whether they are descending.
-        """
+    def of_meta(self, index: DeclaredIndex) -> IndexDefinition:
+        """Return the index of a declaration in ``Meta``."""
         text = repr(index)
         columns = tuple(
-            self._column(name, text, is_descending=is_descending) for name, is_descending in _asked(index, computed)
+            self._column(name.removeprefix("-"), text, is_descending=name.startswith("-")) for name in _asked(index)
         )
         several = [column.field for column in columns if column.many]
         if len(several) > 1:
@@ -304,43 +248,49 @@ class Declarations:
                 text,
                 "max_fan_out bounds the entries of a column with several values, and this index has none.",
             )
-        name = index.name if index.name is not None else _default_name(index, columns)
-        declared = _Declared(text, name, columns, index.where, index.max_fan_out)
-        if isinstance(index, Index):
-            return self._with_entries(declared, index, unique=index.unique)
-        assert isinstance(index, AggregateIndex)
-        return self._with_counters(declared, index)
+        name = _default_name(index, columns) if index.name is None else index.name
+        if isinstance(index, AggregateIndex):
+            kept = self._counters(index, text)
+        else:
+            assert isinstance(index, Index)
+            kept = self._entries(index, columns, text, unique=index.unique)
+        return self._defined(name, columns, index.where, text, **kept, max_fan_out=index.max_fan_out)
 
-    def _with_entries(self, declared: _Declared, kept: Index | EntryMarker[Any], *, unique: bool) -> IndexDefinition:
+    def _defined(
+        self,
+        name: str,
+        columns: tuple[Column, ...],
+        where: Expression | None,
+        text: str,
+        *,
+        max_fan_out: int | None,
+        **kept: Any,
+    ) -> IndexDefinition:
         return IndexDefinition(
-            check_name(self._model, "index", declared.name),
-            declared.columns,
-            unique,
-            kept.nulls,
-            kept.store,
-            where=self._condition(declared),
-            include=self._included(kept.include, declared),
-            max_fan_out=declared.max_fan_out or MAX_FAN_OUT,
+            check_name(self._model, "index", name),
+            columns,
+            where=None if where is None else partial_of(self._schema, where, text),
+            max_fan_out=max_fan_out or MAX_FAN_OUT,
+            **kept,
         )
 
-    def _with_counters(self, declared: _Declared, index: AggregateIndex) -> IndexDefinition:
+    def _entries(
+        self, index: Index | EntryMarker[Any], columns: Iterable[Column], text: str, *, unique: bool
+    ) -> dict[str, Any]:
+        """Return the options of an index with entries."""
+        included = self._included(index.include, columns, text)
+        return {"unique": unique, "nulls": index.nulls, "store": index.store, "include": included}
+
+    def _counters(self, index: AggregateIndex, text: str) -> dict[str, Any]:
+        """Return the options of an index with counters."""
         if self._schema.ttl_ms is not None:
             raise self._error(
                 "a model whose records expire has an aggregate index",
                 None,
-                declared.text,
+                text,
                 "A record that expires is taken out of no counter: remove Meta.ttl or the aggregate index.",
             )
-        return IndexDefinition(
-            check_name(self._model, "index", declared.name),
-            declared.columns,
-            where=self._condition(declared),
-            aggregates=Aggregates(tuple(self._sum(name, declared) for name in index.sums)),
-            max_fan_out=declared.max_fan_out or MAX_FAN_OUT,
-        )
-
-    def _condition(self, declared: _Declared) -> PartialCondition | None:
-        return None if declared.where is None else partial_of(self._schema, declared.where, declared.text)
+        return {"aggregates": Aggregates(tuple(self._sum(name, text) for name in index.sums))}
 
     def _column(self, name: str, index: str, *, is_descending: bool) -> Column:
         source = self._schema.source(name)
@@ -358,15 +308,14 @@ class Declarations:
                 f"Declare {name}: str in it; each class that derives from it gives the field its own Literal.",
             )
         if suggestion != name:
-            return ModelDefinitionError(
+            return self._error(
                 "an index names a field that does not exist",
-                model=self._model,
-                field=name,
-                option=index,
-                suggestion=suggestion,
-                hint=hint_to_query(self._schema.model, name)
+                name,
+                index,
+                hint_to_query(self._schema.model, name)
                 or "Use the names of fields, paths such as address.city and computed columns, with a leading - for "
                 "descending order.",
+                suggestion,
             )
         return self._error(
             "a field of this type cannot be in a key or index",
@@ -377,78 +326,67 @@ class Declarations:
             "tuple[T, ...] of one of them is marked MultiIndexed.",
         )
 
-    def _included(self, names: Iterable[str], declared: _Declared) -> tuple[str, ...]:
-        in_key = {
-            column.field
-            for column in declared.columns
-            if column.codec.lossless and not column.many and column.path == (column.field,)
-        } | {column.field for column in self._schema.primary_key}
-        included = tuple(names)
-        for name in included:
+    def _included(self, names: tuple[str, ...], columns: Iterable[Column], index: str) -> tuple[str, ...]:
+        exact = [column for column in columns if column.codec.lossless and not column.many]
+        in_key = {column.field for column in (*exact, *self._schema.primary_key) if column.path == (column.field,)}
+        for name in names:
             if name not in self._fields:
-                raise self._not_included(name, declared)
+                raise self._not_included(name, index)
             if name in in_key:
                 raise self._error(
                     "an index includes a field that its entries have already",
                     name,
-                    declared.text,
+                    index,
                     "The primary key and the columns are in the key of every entry: leave it out of include=.",
                 )
-        return included
+        return names
 
-    def _not_included(self, name: str, declared: _Declared) -> ModelDefinitionError:
+    def _not_included(self, name: str, index: str) -> ModelDefinitionError:
         head = name.replace("__", ".").partition(".")[0]
         if head != name and head in self._fields:
-            return ModelDefinitionError(
-                "an index includes a part of a field",
-                model=self._model,
-                field=name,
-                option=declared.text,
-                suggestion=head,
-                hint=f'Whole fields are included, with all that is in them: write include=("{head}",).',
-            )
-        return ModelDefinitionError(
+            hint = f'Whole fields are included, with all that is in them: write include=("{head}",).'
+            return self._error("an index includes a part of a field", name, index, hint, head)
+        return self._error(
             "an index includes a field that does not exist",
-            model=self._model,
-            field=name,
-            option=declared.text,
-            suggestion=nearest(self._fields, (), head),
-            hint=hint_to_write(self._schema.model, name)
+            name,
+            index,
+            hint_to_write(self._schema.model, name)
             or "Use the names of fields; a nested field is included with the whole field that it is in.",
+            nearest(self._fields, (), head),
         )
 
-    def _sum(self, name: str, declared: _Declared) -> Column:
+    def _sum(self, name: str, index: str) -> Column:
         computed = self._schema.computed.get(name)
         source = self._schema.source(name)
         if computed is not None and computed.folds:
             source = stored_source(self._model, self._fields, name)  # sums use the unfolded values
-        if source is None and nearest(self._fields, self._schema.computed, name) != name:
-            raise ModelDefinitionError(
-                "an index sums a field that does not exist",
-                model=self._model,
-                field=name,
-                option=declared.text,
-                suggestion=nearest(self._fields, self._schema.computed, name),
-                hint="Use the names of fields of type int or timedelta.",
-            )
+        if source is None:
+            suggestion = nearest(self._fields, self._schema.computed, name)
+            if suggestion != name:
+                hint = "Use the names of fields of type int or timedelta."
+                raise self._error("an index sums a field that does not exist", name, index, hint, suggestion)
         if source is None or source.many or not is_summed(source):
             raise self._error(
                 "an index sums a field that has no exact sum",
                 name,
-                declared.text,
+                index,
                 "Sums are kept of fields of type int or timedelta, with one value or None.",
             )
         return column_of(source)
 
-    def _error(self, message: str, field: str | None, option: str, hint: str) -> ModelDefinitionError:
-        return ModelDefinitionError(message, model=self._model, field=field, option=option, hint=hint)
+    def _error(
+        self, message: str, field: str | None, option: str, hint: str, suggestion: str | None = None
+    ) -> ModelDefinitionError:
+        return ModelDefinitionError(
+            message, model=self._model, field=field, option=option, suggestion=suggestion, hint=hint
+        )
 
 
-def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str, bool]]:
-    """Return the names of the columns of an index, and whether they are descending."""
-    if isinstance(index, Index) and index.key is not None and index.name is not None:
-        return [(index.name, computed[index.name])]
-    return [(name.removeprefix("-"), name.startswith("-")) for name in index.fields]
+def _asked(index: DeclaredIndex) -> tuple[str, ...]:
+    """Return the names of the columns of an index, with a leading - for descending order."""
+    if isinstance(index, Index) and index.key is not None:
+        return (f"-{index.name}" if index.fields[0].startswith("-") else str(index.name),)
+    return index.fields
 
 
 def is_summed(source: ColumnSource) -> bool:

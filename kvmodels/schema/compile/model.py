@@ -64,10 +64,9 @@ class KvModelMeta(ModelMetaclass):
     if not TYPE_CHECKING:  # otherwise type checkers accept every attribute of a class
 
         def __getattr__(cls, name: str) -> Any:  # noqa: N805
-            if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
-                return _reference(cls, name)
-            if _tells_classes(cls, name) and not _asked_by_pydantic(currentframe()):
-                return FieldRef(name, cls)
+            is_field = name in cls.__dict__.get("__pydantic_fields__", ())
+            if (is_field or _tells_classes(cls, name)) and not _asked_by_pydantic(currentframe()):
+                return _reference(cls, name) if is_field else FieldRef(name, cls)
             return super().__getattr__(name)
 
 
@@ -79,9 +78,7 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
         key: ForeignKeyRef[Any, Any, Any] = ForeignKeyRef(name, cls)
         return key
     source = schema.source(name)
-    one: FieldRef[Any] = FieldRef(name, cls)
-    several: MultiFieldRef[Any] = MultiFieldRef(name, cls)
-    return several if source is not None and source.many else one
+    return (MultiFieldRef if source is not None and source.many else FieldRef)(name, cls)
 
 
 def _tells_classes(cls: type[Any], name: str) -> bool:
@@ -301,7 +298,6 @@ def _refuse_shadowed(cls: type[Any]) -> None:
 
 def _finish(cls: type[Any]) -> None:
     """Resolve the options of a new class, create its exceptions, and compile it if its annotations are known."""
-    parents = [base for base in cls.__mro__[1:] if _OPTIONS in base.__dict__]
     for field, info in cls.__pydantic_fields__.items():
         _refuse_reserved(cls.__name__, field)
         _refuse_default(cls.__name__, field, info)
@@ -311,8 +307,8 @@ def _finish(cls: type[Any]) -> None:
     resolved = options.resolve_options(
         cls,
         cls.__dict__[_KEYWORDS],
-        [base.__dict__[_OPTIONS] for base in parents],
-        origin.__dict__[_OPTIONS] if origin else None,
+        [base.__dict__[_OPTIONS] for base in cls.__mro__[1:] if _OPTIONS in base.__dict__],
+        options.options_of(origin),
     )
     type.__setattr__(cls, _OPTIONS, resolved)
     for name in ("DoesNotExist", "MultipleObjectsReturned"):

@@ -19,20 +19,13 @@ from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.definition.upgrades import Upgrade, declared_upgrades, marked_functions
 
-CLASS_KEYWORDS = ("collection", "abstract", "discriminator")
 LONGEST_TTL_S = 1e11
 """About 3,000 years, within the range of timedelta."""
 
-META_OPTIONS = (
-    "abstract",
-    "collection",
-    "discriminator",
-    "indexes",
-    "schema_version",
-    "trust_validators",
-    "ttl",
-    "upgrades",
-)
+_OF_COLLECTIONS = ("collection", "discriminator", "schema_version", "ttl", "upgrades")
+"""Options that belong to the first class of a collection with several."""
+
+META_OPTIONS = sorted((*_OF_COLLECTIONS, "abstract", "indexes", "trust_validators"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +53,27 @@ class ModelOptions:
     discriminator: str | None = None
 
 
+def options_of(cls: Any) -> ModelOptions | None:
+    """Return the resolved options of a class itself; None for anything else than a finished model class."""
+    options: ModelOptions | None = getattr(cls, "__dict__", {}).get("__kv_options__")
+    return options
+
+
 def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
     """Refuse class keywords that neither this library nor pydantic has, and suggest a similar name."""
-    known = (*CLASS_KEYWORDS, *ConfigDict.__annotations__)
     for name in keywords:
         raise ModelDefinitionError(
             "a keyword of a model class does not exist",
             model=model,
             option=name,
-            suggestion=_closest(name, known),
+            suggestion=spelling.closest(name, ("collection", "abstract", "discriminator", *ConfigDict.__annotations__)),
             hint="Keywords are collection, abstract, discriminator and the settings of pydantic's ConfigDict.",
         )
 
 
 def check_name(model: str, what: str, name: Any) -> str:
     """Return a collection or index name if it can be part of a key."""
-    if not isinstance(name, str) or not name or "~" in name or name.startswith("__kvmodels__") or not _encodable(name):
+    if not isinstance(name, str) or not re.fullmatch(r"(?!__kvmodels__)[^~\ud800-\udfff]+", name):
         raise ModelDefinitionError(
             "a name cannot be used in keys",
             model=model,
@@ -83,14 +81,6 @@ def check_name(model: str, what: str, name: Any) -> str:
             hint="Use a text without ~ and surrogates that does not begin with __kvmodels__.",
         )
     return name
-
-
-def _encodable(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def resolve_options(
@@ -108,27 +98,19 @@ def resolve_options(
         declared.setdefault("abstract", origin.abstract)
         declared.setdefault("schema_version", origin.schema_version)
     abstract = _boolean(name, declared, "abstract", default=False)
-    if abstract and "collection" in declared:
-        raise ModelDefinitionError(
-            "an abstract model has no collection",
-            model=name,
-            option="collection",
-            hint="Give the collection to the classes that derive from it.",
-        )
     inherited = [parent for parent in parents if parent.abstract or parent is origin or parent in united]
     trusts = any(parent.trust_validators for parent in parents)
-    declared.setdefault("ttl", _inherited_ttl(inherited))
     version = _version(name, declared)
     return ModelOptions(
         abstract=abstract,
-        collection="" if abstract else _united_collection(united) or _collection(name, declared),
+        collection="" if abstract else _collection(name, declared, united),
         indexes=tuple(
             dict.fromkeys(index for parent in reversed(inherited) for index in parent.indexes)
             | dict.fromkeys(_indexes(name, declared))
         ),
         schema_version=version,
         trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
-        ttl_ms=_lifetime(name, declared),
+        ttl_ms=_lifetime(name, declared, inherited),
         upgrades=_upgrades(cls, declared, parents, inherited, version),
         discriminator=united[0].discriminator if united else _discriminator(name, declared),
     )
@@ -150,10 +132,8 @@ def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
-    """Refuse collection options on a class that shares the collection of its parent."""
-    given = [
-        option for option in ("collection", "discriminator", "schema_version", "ttl", "upgrades") if option in declared
-    ]
+    """Refuse collection options on an abstract class, and on one that shares the collection of its parent."""
+    given = [option for option in _OF_COLLECTIONS if option in declared]
     if united and given:
         raise ModelDefinitionError(
             "an option belongs to the first class of a collection with several",
@@ -168,17 +148,14 @@ def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[Mo
             option="discriminator",
             hint="Derive it from one of them.",
         )
-    if "discriminator" in declared and declared.get("abstract") is True:
-        raise ModelDefinitionError(
-            "an abstract model has no collection",
-            model=model,
-            option="discriminator",
-            hint="Leave out abstract: without a Literal field of that name it has no records of its own anyway.",
-        )
-
-
-def _united_collection(united: Iterable[ModelOptions]) -> str:
-    return next((parent.collection for parent in united if parent.collection), "")
+    remedies = {
+        "collection": "Give the collection to the classes that derive from it.",
+        "discriminator": "Leave out abstract: without a Literal field of that name it has no records of its own "
+        "anyway.",
+    }
+    for option, remedy in remedies.items():
+        if option in declared and declared.get("abstract") is True:
+            raise ModelDefinitionError("an abstract model has no collection", model=model, option=option, hint=remedy)
 
 
 def _discriminator(model: str, declared: Mapping[str, Any]) -> str | None:
@@ -208,14 +185,15 @@ def _meta(cls: type[Any]) -> dict[str, Any]:
                 "an option of Meta does not exist",
                 model=cls.__name__,
                 option=key,
-                suggestion=_closest(key, META_OPTIONS),
+                suggestion=spelling.closest(key, META_OPTIONS),
                 hint=f"Options of Meta are {', '.join(META_OPTIONS)}.",
             )
     return options
 
 
-def _collection(model: str, declared: Mapping[str, Any]) -> str:
-    return check_name(model, "collection", declared.get("collection", _snake_case(model)))
+def _collection(model: str, declared: Mapping[str, Any], united: Iterable[ModelOptions]) -> str:
+    shared = next((parent.collection for parent in united if parent.collection), None)
+    return shared or check_name(model, "collection", declared.get("collection", _snake_case(model)))
 
 
 def _snake_case(name: str) -> str:
@@ -273,9 +251,8 @@ def _upgrades(
             option="upgrade",
             hint="Declare it in the first class of the collection: the function sees the discriminator.",
         )
-    own = {id(parent) for parent in inherited}
-    foreign = {id(parent) for parent in parents} - own
-    classes = [base for base in cls.__mro__ if id(base.__dict__.get("__kv_options__")) not in foreign]
+    foreign = {id(parent) for parent in parents} - {id(parent) for parent in inherited}
+    classes = [base for base in cls.__mro__ if id(options_of(base)) not in foreign]
     of_parents = dict.fromkeys(one for parent in inherited for one in parent.upgrades)
     found = declared_upgrades(cls, classes, declared.get("upgrades", ()), of_parents)
     beyond = [one for one in found if one.to > version]
@@ -291,13 +268,11 @@ def _upgrades(
     return tuple(one for one in found if one.to <= version)  # of a parent with its own version numbers
 
 
-def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:
-    """Return the lifetime of the nearest parent that declares one."""
-    return next((timedelta(milliseconds=one.ttl_ms) for one in parents if one.ttl_ms is not None), None)
-
-
-def _lifetime(model: str, declared: Mapping[str, Any]) -> int | None:
-    ttl = declared.get("ttl")
+def _lifetime(model: str, declared: Mapping[str, Any], inherited: Iterable[ModelOptions]) -> int | None:
+    """Return the declared lifetime, or that of the nearest parent that declares one."""
+    if "ttl" not in declared:
+        return next((one.ttl_ms for one in inherited if one.ttl_ms is not None), None)
+    ttl = declared["ttl"]
     if ttl is None:
         return None
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
@@ -309,8 +284,3 @@ def _lifetime(model: str, declared: Mapping[str, Any]) -> int | None:
             hint="Write ttl = 3600 or ttl = timedelta(hours=1), or leave it out for records without a deadline.",
         )
     return max(1, round(seconds * 1_000))
-
-
-def _closest(name: str, known: Iterable[str]) -> str | None:
-    close = spelling.get_close_matches(name, tuple(known), 1)
-    return close[0] if close else None

@@ -21,7 +21,7 @@ import pydantic
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.columns import column_of
 from kvmodels.schema.compile.indexes import Declarations, partial_of
-from kvmodels.schema.compile.options import ModelOptions
+from kvmodels.schema.compile.options import options_of
 from kvmodels.schema.compile.schema import compile_schema, schema_of, tags_of
 from kvmodels.schema.declare.annotations import literal_values, plain
 from kvmodels.schema.declare.declarations import Index
@@ -29,28 +29,20 @@ from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.definition.definition import (
     ColumnSource,
     Document,
-    FieldStorage,
     IndexDefinition,
     ModelSchema,
     PartialCondition,
-    SpanTest,
     Variants,
 )
 from kvmodels.schema.definition.variants import foreign_object, unknown_class
 from kvmodels.schema.filters.parse import parse
 
-_OPTIONS = "__kv_options__"
-
 
 def root_of(model: type[Any]) -> type[Any]:
     """Return the class whose collection stores a model: itself, unless it derives from one with a discriminator."""
-    united = [base for base in model.__mro__ if _options(base) is not None and _options(base).discriminator is not None]
+    options = {base: options_of(base) for base in model.__mro__}
+    united = [base for base, one in options.items() if one is not None and one.discriminator is not None]
     return united[-1] if united else model
-
-
-def _options(model: type[Any]) -> Any:
-    options: ModelOptions | None = model.__dict__.get(_OPTIONS)
-    return options
 
 
 def collection_schema(model: type[Any]) -> ModelSchema:
@@ -58,7 +50,7 @@ def collection_schema(model: type[Any]) -> ModelSchema:
     if not isinstance(cast("object", model), type):
         return schema_of(model)  # raises for such a model
     root = root_of(model)
-    options = _options(root)
+    options = options_of(root)
     if options is None or options.discriminator is None:
         return schema_of(model)
     return _Collection(root, options.discriminator).schema()
@@ -68,8 +60,9 @@ def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
     """Return the schema for writes and queries of a class; None if the class is not in the collection."""
     if collection.variants is None:
         return collection if collection.model is model else None
-    options = None if not issubclass(model, collection.model) else _options(model)
-    return None if options is None else _view(collection, collection.variants, model)
+    if not issubclass(model, collection.model) or options_of(model) is None:
+        return None
+    return _view(collection, collection.variants, model)
 
 
 class _Collection:
@@ -90,38 +83,28 @@ class _Collection:
                     )
             if _signature(schema) != _signature(self._own):
                 raise self._error("a class of a collection has another primary key", cls, None, self._own.name)
-        if not self._by_class:
-            raise ModelDefinitionError(
-                "no class of a collection has records",
-                model=root.__name__,
-                option=discriminator,
-                hint="Import the classes that derive from it before the database is opened.",
-            )
 
     def schema(self) -> ModelSchema:
-        variants = Variants(self._discriminator, self._by_class, self._by_tag)
-        shaped = compile_schema(self._root, _shape(self._root, variants))
-        variants = replace(variants, upgrade=_telling(shaped, self._discriminator))
+        shaped, variants = _shaped(self._root, self._discriminator, self._by_class, self._by_tag)
+        indexes = self._indexes(shaped)
         members = list(self._by_class.values())
-        sources = _Sources([shaped, *members])
-        schema = replace(
+        schemas = [shaped, *members]
+        self._check_columns(indexes.values(), schemas)
+        # Fields of single classes are no missing fields in records of the others.
+        optional = {name: replace(one, required=False) for member in members for name, one in member.fields.items()}
+        return replace(
             shaped,
-            fields={**_optional_fields(members), **shaped.fields},
+            indexes=indexes,
+            fields={**optional, **shaped.fields},
             computed={name: one for member in members for name, one in member.computed.items()},
-            column_codecs={
-                **{name: codec for member in members for name, codec in member.column_codecs.items()},
-                **shaped.column_codecs,
-            },
-            source=sources,
-            variants=variants,
+            column_codecs={name: one for schema in (*members, shaped) for name, one in schema.column_codecs.items()},
+            source=lambda name: next(_sources(schemas, name), None),
             **_dispatched(shaped, variants, self._by_tag),
         )
-        indexes = self._indexes(shaped)
-        self._check_columns(indexes.values(), sources)
-        return replace(schema, indexes=indexes)
 
     def _indexes(self, shaped: ModelSchema) -> dict[str, IndexDefinition]:
-        kind = column_of(_present(shaped.source(self._discriminator)))
+        kind = shaped.source(self._discriminator)
+        assert kind is not None, "a discriminator is a column"
         declared: dict[str, list[tuple[ModelSchema, IndexDefinition]]] = {}
         for schema in self._by_class.values():
             for name, index in schema.indexes.items():
@@ -135,41 +118,41 @@ class _Collection:
                     "two classes of a collection declare one index in two ways", holders[0][0].model, name
                 )
             columns = tuple(
-                column_of(_present(shaped.source(column.field)), is_descending=column.descending)
-                if column.field == self._discriminator
-                else column
+                column_of(kind, is_descending=column.descending) if column.field == kind.name else column
                 for column in index.columns
             )
             index = replace(index, columns=columns)
             if name not in self._own.indexes:
                 # Even if all current classes have it: later ones may not, and queries of a class test for the class
                 # anyway.
-                index = replace(index, where=self._only(shaped, kind.field, [one for one, _ in holders], index.where))
+                index = replace(index, where=self._only(shaped, [one for one, _ in holders], index.where))
             found[name] = index
         if self._discriminator not in found:
             fields = {name: plain(info.annotation, info.metadata) for name, info in shaped.shape.model_fields.items()}
-            found[self._discriminator] = Declarations(shaped, fields).of_meta(Index(self._discriminator), {})
+            found[self._discriminator] = Declarations(shaped, fields).of_meta(Index(self._discriminator))
         return found
 
     def _only(
-        self, shaped: ModelSchema, field: str, holders: list[ModelSchema], where: PartialCondition | None
+        self, shaped: ModelSchema, holders: list[ModelSchema], where: PartialCondition | None
     ) -> PartialCondition:
         """Return the condition of an index that only these classes have."""
-        values = _values([one.model for one in holders], self._discriminator)
-        kinds = partial_of(shaped, Q(**{f"{field}__in": values}), f"index of {holders[0].name}")
-        ((test,),) = kinds.alternatives
+        condition = _one_of([one.model for one in holders], self._discriminator)
+        kinds = partial_of(shaped, condition, f"index of {holders[0].name}")
         if where is None:
             return kinds
+        ((test,),) = kinds.alternatives
         # First, because documents of other classes lack the values of the other tests.
-        return PartialCondition(
-            tuple(_with_first(test, tests) for tests in where.alternatives), f"{kinds.text} & {where.text}"
+        alternatives = tuple(
+            tests if any(one.column.field == test.column.field for one in tests) else (test, *tests)
+            for tests in where.alternatives
         )
+        return PartialCondition(alternatives, f"{kinds.text} & {where.text}")
 
-    def _check_columns(self, indexes: Iterable[IndexDefinition], sources: _Sources) -> None:
+    def _check_columns(self, indexes: Iterable[IndexDefinition], schemas: Iterable[ModelSchema]) -> None:
         """Refuse a column with different types in different classes: entries and the catalogue identify it by name."""
         for index in indexes:
             for column in index.columns:
-                if len({(one.codec.name, one.many) for one in sources.all(column.field)}) > 1:
+                if len({(one.codec.name, one.many) for one in _sources(schemas, column.field)}) > 1:
                     raise self._error(
                         "two classes of a collection have columns of one name and two types", None, column.field
                     )
@@ -186,15 +169,6 @@ class _Collection:
         )
 
 
-def _with_first(test: SpanTest, tests: tuple[SpanTest, ...]) -> tuple[SpanTest, ...]:
-    return tests if any(one.column.field == test.column.field for one in tests) else (test, *tests)
-
-
-def _present(source: ColumnSource | None) -> ColumnSource:
-    assert source is not None, "a discriminator is a column"
-    return source
-
-
 def _signature(schema: ModelSchema) -> list[Any]:
     return [column.signature() for column in schema.primary_key]
 
@@ -205,7 +179,7 @@ def _concrete(root: type[Any], discriminator: str) -> Iterator[type[Any]]:
     waiting = [root]
     while waiting:
         cls = waiting.pop(0)
-        options = _options(cls)
+        options = options_of(cls)
         if options is None:
             continue  # refused when it was declared, and not collected yet
         waiting.extend(cls.__subclasses__())
@@ -217,15 +191,33 @@ def _concrete(root: type[Any], discriminator: str) -> Iterator[type[Any]]:
     yield from found.values()
 
 
-def _shape(model: type[Any], variants: Variants) -> type[Any]:
-    """Return the fields that all objects of a class have, and the discriminator with its values for all of them."""
+def _shaped(
+    model: type[Any],
+    discriminator: str,
+    by_class: Mapping[type[Any], ModelSchema],
+    by_tag: Mapping[Any, ModelSchema],
+) -> tuple[ModelSchema, Variants]:
+    """Return the schema of the fields that all objects of a class have, and the classes that they may have."""
+    if not by_class:
+        raise ModelDefinitionError(
+            "no class of a collection has records",
+            model=model.__name__,
+            option=discriminator,
+            hint="Import the classes that derive from it before the database is opened.",
+        )
+    shaped = compile_schema(model, _shape(model, discriminator, by_class))
+    upgrade = shaped.upgrade if discriminator in shaped.touched else None
+    return shaped, Variants(discriminator, by_class, by_tag, upgrade=upgrade)
+
+
+def _shape(model: type[Any], discriminator: str, classes: Iterable[type[Any]]) -> type[Any]:
+    """Return a pydantic model with the fields of a class, and the discriminator with its values for these classes."""
     infos: dict[str, Any] = {name: (info.annotation, copy(info)) for name, info in model.model_fields.items()}
-    given = infos.get(variants.discriminator)
-    metadata = list(given[1].metadata) if given is not None else []
-    kinds: Any = Literal[_values(variants.by_class, variants.discriminator)]
-    infos[variants.discriminator] = (kinds, _field_with(metadata))
-    config = model.model_config
-    shape: type[Any] = pydantic.create_model(model.__name__, __config__=config, **infos)
+    info: Any = pydantic.Field()
+    if discriminator in infos:
+        info.metadata.extend(infos[discriminator][1].metadata)
+    infos[discriminator] = (Literal[_values(classes, discriminator)], info)
+    shape: type[Any] = pydantic.create_model(model.__name__, __config__=model.model_config, **infos)
     return shape
 
 
@@ -234,115 +226,60 @@ def _values(classes: Iterable[type[Any]], discriminator: str) -> tuple[Any, ...]
     return tuple(value for cls in classes for value in literal_values(cls.model_fields[discriminator].annotation))
 
 
-def _field_with(metadata: list[Any]) -> Any:
-    info: Any = pydantic.Field()
-    info.metadata.extend(metadata)
-    return info
+def _one_of(classes: Iterable[type[Any]], discriminator: str) -> Q:
+    """Return the condition for the records of some classes."""
+    return Q(**{f"{discriminator}__in": _values(classes, discriminator)})
 
 
-def _optional_fields(members: Iterable[ModelSchema]) -> dict[str, FieldStorage]:
-    """Return the fields of single classes, which are no missing fields in records of the others."""
-    return {name: replace(field, required=False) for member in members for name, field in member.fields.items()}
-
-
-class _Sources:
-    """The column sources of all classes of a collection."""
-
-    __slots__ = ("_schemas",)
-
-    def __init__(self, schemas: list[ModelSchema]) -> None:
-        self._schemas = schemas
-
-    def __call__(self, name: str) -> ColumnSource | None:
-        return next(iter(self.all(name)), None)
-
-    def all(self, name: str) -> list[ColumnSource]:
-        """Return the column source of each class."""
-        return [source for schema in self._schemas if (source := schema.source(name)) is not None]
+def _sources(schemas: Iterable[ModelSchema], name: str) -> Iterator[ColumnSource]:
+    """Yield the column source of each schema that has the name."""
+    return (source for schema in schemas if (source := schema.source(name)) is not None)
 
 
 def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> ModelSchema:
     by_class = {cls: schema for cls, schema in variants.by_class.items() if issubclass(cls, model)}
     by_tag = {tag: schema for tag, schema in variants.by_tag.items() if schema.model in by_class}
-    if not by_class:
-        raise ModelDefinitionError(
-            "no class of a collection has records",
-            model=model.__name__,
-            option=variants.discriminator,
-            hint="Import the classes that derive from it before the database is opened.",
-        )
-    own = Variants(variants.discriminator, by_class, by_tag)
-    base = compile_schema(model, _shape(model, own))
-    own = replace(own, upgrade=_telling(base, own.discriminator))
+    shaped, own = _shaped(model, variants.discriminator, by_class, by_tag)
     if model is not collection.model:
-        condition = Q(**{f"{own.discriminator}__in": _values(by_class, own.discriminator)})
-        own = replace(own, where=parse(base, (condition,), {}))
+        own = replace(own, where=parse(shaped, (_one_of(by_class, own.discriminator),), {}))
     return replace(
-        base,
+        shaped,
         collection=collection.collection,
-        indexes={name: index for name, index in collection.indexes.items() if _knows(base, index)},
+        indexes={
+            name: index
+            for name, index in collection.indexes.items()
+            if all(shaped.source(field) is not None for field in index.fields)
+        },
         references=collection.references,
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),
-        variants=own,
-        **_dispatched(base, own, variants.by_tag),
+        **_dispatched(shaped, own, variants.by_tag),
     )
 
 
-def _telling(schema: ModelSchema, discriminator: str) -> Any:
-    """Return the upgrade if it changes the discriminator."""
-    return schema.upgrade if discriminator in schema.touched else None
+def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
+    """Return the classes of a schema and the functions that dispatch by them; ``by_tag`` holds all readable classes."""
+    readable = replace(variants, by_tag=by_tag)
 
-
-def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
-    return all(schema.source(column.field) is not None for column in index.columns)
-
-
-class _Dispatcher:
-    """Calls the functions of a schema for the class of an object or stored record."""
-
-    def __init__(self, shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
-        self._name = shaped.name
-        self._shaped = replace(shaped, variants=variants)
-        self._by_class = variants.by_class
-        self._read = replace(variants, by_tag=by_tag)
-
-    def _of(self, instance: Any) -> ModelSchema:
-        schema = self._by_class.get(instance.__class__)
+    def of(instance: Any) -> ModelSchema:
+        schema = variants.by_class.get(instance.__class__)
         if schema is None:
-            raise foreign_object(self._shaped, instance)
+            raise foreign_object(replace(shaped, variants=variants), instance)
         return schema
 
-    def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-        read = self._read
-        document = document if read.upgrade is None else read.upgrade(document, key)
-        tag = document.get(read.discriminator)
-        schema = read.of_tag(tag)
+    def decode(document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        document = document if readable.upgrade is None else readable.upgrade(document, key)
+        tag = document.get(readable.discriminator)
+        schema = readable.of_tag(tag)
         if schema is None:
-            raise unknown_class(self._name, read.discriminator, tag, key)
+            raise unknown_class(shaped.name, readable.discriminator, tag, key)
         return schema.decode(document, key)
 
-    def encode(self, instance: Any) -> Document:
-        return self._of(instance).encode(instance)
-
-    def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
-        return self._of(instance).primary_key_of(instance)
-
-    def prepare(self, instance: Any) -> Any:
-        return self._of(instance).prepare(instance)
-
-    def accept(self, instance: Any, prepared: Any) -> None:
-        self._of(instance).accept(instance, prepared)
-
-
-def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
-    """Return schema functions that dispatch by class; ``by_tag`` holds the classes that can be read."""
-    dispatcher = _Dispatcher(shaped, variants, by_tag)
     return {
-        "encode": dispatcher.encode,
-        "decode": dispatcher.decode,
-        "primary_key_of": dispatcher.primary_key_of,
-        "prepare": dispatcher.prepare,
-        "accept": dispatcher.accept,
+        "variants": variants,
+        "decode": decode,
+        "primary_key_of": lambda instance: of(instance).primary_key_of(instance),
+        "prepare": lambda instance: of(instance).prepare(instance),
+        "accept": lambda instance, prepared: of(instance).accept(instance, prepared),
         "fast_decoding": None,
         "revise": None,
         "prepare_many": None,

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from kvmodels._support import switches
 from kvmodels._support.naming import key_argument
@@ -24,7 +23,7 @@ from kvmodels.errors import (
     KvModelsError,
     NonIdempotentValidatorError,
 )
-from kvmodels.schema.compile.columns import ComputedValues
+from kvmodels.schema.compile.columns import computed_values
 from kvmodels.schema.declare.markers import Indexed, Unique
 from kvmodels.schema.definition.definition import ColumnSource, Document, FastDecoding, ModelSchema
 from kvmodels.schema.definition.forms import (
@@ -104,7 +103,7 @@ class RecordCodec:
         self._mutable = tuple(name for name, form in forms.items() if form.mutable)
         self._required = tuple(name for name, info in model.model_fields.items() if must_be_stored(info))
         self._key_values = _taking(primary_key)
-        self._computed = ComputedValues(model.__name__, computed) if computed else None
+        self._computed = computed_values(model.__name__, computed) if computed else None
         self._schema_version = schema_version
         self._proves = proves
         self._upgrades = upgrades
@@ -125,10 +124,6 @@ class RecordCodec:
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
         """Return the current values of the primary key of an object."""
         return self._key_values(instance.__dict__)
-
-    def encode(self, instance: Any) -> Document:
-        """Return the document of an object; see ``prepare``."""
-        return self.prepare(instance).document
 
     def prepare(self, instance: Any) -> PreparedObject:
         """Validate the current values of an object and encode them; the object itself is unchanged."""
@@ -160,7 +155,7 @@ class RecordCodec:
             self._prove(document)
         if self._computed is not None:
             # From the validated values, because readers of the record see these.
-            document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed.of(values)
+            document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed(values)
         unknown = unknown_of(instance)
         if unknown:
             carried = {name: value for name, value in unknown.items() if name not in document}
@@ -180,8 +175,11 @@ class RecordCodec:
             return {}
         if self._model.__private_attributes__ or not _BOUNDS.isdisjoint(self._model.model_config):
             return {}
-        fields = self._model.model_fields.items()
-        return {name: _EXACT[info.annotation] for name, info in fields if _has_exact_types(info)}
+        return {
+            name: _EXACT[info.annotation]
+            for name, info in self._model.model_fields.items()
+            if info.annotation in _EXACT and _MARKERS.issuperset(map(type, info.metadata))
+        }
 
     def revise(self, document: Document, changes: Mapping[str, Any]) -> tuple[Any, PreparedObject] | None:
         """Return the object of a stored document with new values, validated once, and prepared for a write.
@@ -217,13 +215,9 @@ class RecordCodec:
         try:
             if any(map(_EXTRA, instances)):
                 return None
-            if self._is_stored_as_is:
-                values = [validate(one.__dict__, by_alias=False, by_name=True).__dict__ for one in instances]
-                documents = values
-            else:
-                validated = [validate(one.__dict__, by_alias=False, by_name=True) for one in instances]
-                values = [one.__dict__ for one in validated]
-                documents = [self._document(one) for one in validated]
+            validated = [validate(one.__dict__, by_alias=False, by_name=True) for one in instances]
+            values = [one.__dict__ for one in validated]
+            documents = values if self._is_stored_as_is else [self._document(one) for one in validated]
         except self._refusals:
             return None  # ``prepare`` raises it again for the right object
         if set(map(len, values)) != {self._count}:
@@ -258,22 +252,18 @@ class RecordCodec:
 
         The caller must not use the document afterwards: its containers may become those of the object.
         """
-        if self._upgrades is not None:
-            upgraded = self._upgrades.apply(document, key)
-            if upgraded is not document:
-                return self._decoded_upgraded(upgraded, key)
-        return self._decoded(document, key)
-
-    def _decoded_upgraded(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        upgraded = document if self._upgrades is None else self._upgrades.apply(document, key)
         try:
-            return self._decoded(document, key)
+            return self._decoded(upgraded, key)
         except DecodeError as error:
+            if upgraded is document:
+                raise
             raise DecodeError(
                 "the result of the upgrades of a stored record is not a valid object of its model",
                 key=key,
                 model=self._name,
                 field=error.field,
-                reason=f"upgrade to {version_of(document)}: {error.reason}",
+                reason=f"upgrade to {version_of(upgraded)}: {error.reason}",
                 hint="Correct the upgrade functions, or the record with kv.unsafe().",
             ) from error
 
@@ -290,31 +280,25 @@ class RecordCodec:
                     document[name] = decode(document[name])
             name = None
             return self._validate(document, by_alias=False, by_name=True), unknown
-        except ValidationError as error:
-            self._unreadable(key, _first_location(error) if name is None else name, _first_reason(error), error)
-        except KvModelsError as error:
-            self._unreadable(key, name, error.message, error)
-        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything, and so may foreign data
-            self._unreadable(key, name, type(error).__name__, error)
+        except Exception as error:
+            # Functions of the user may raise anything, and so may foreign data.
+            raise self._unreadable(key, name, error) from error
 
     def _present(self, instance: Any) -> dict[str, Any]:
-        present: dict[str, Any] = instance.__dict__
-        extra = instance.__pydantic_extra__
-        if present.keys() != self._names or extra or self._revalidators or self._proves:
-            present = {name: present[name] for name in self._names if name in present}
+        """Return the values and extra fields of an object as input that pydantic validates in depth."""
+        present = {name: instance.__dict__[name] for name in self._names if name in instance.__dict__}
+        name = ""
+        try:
             for name, revalidate in self._revalidators:
                 if name in present:
-                    present[name] = self._revalidated(name, revalidate, present[name])
-            if extra:
-                require_no_fields(self._name, extra, self._names, path="$")
-                present.update(extra)
-        return present
-
-    def _revalidated(self, name: str, revalidate: Function, value: Any) -> Any:
-        try:
-            return revalidate(value)
+                    present[name] = revalidate(present[name])
         except InvalidValueError as error:
-            raise self._of_field(error, name, value) from error
+            raise self._of_field(error, name, present[name]) from error
+        extra = instance.__pydantic_extra__
+        if extra:
+            require_no_fields(self._name, extra, self._names, path="$")
+            present.update(extra)
+        return present
 
     def _of_field(self, error: InvalidValueError, name: str, value: Any) -> InvalidValueError:
         """Return the error of a value inside a field, with the field and, if possible, the path."""
@@ -418,8 +402,14 @@ class RecordCodec:
         rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED)}
         return {RESERVED_FIELD: rest} if rest else {}
 
-    def _unreadable(self, key: tuple[Any, ...], field: str | None, reason: str, error: Exception) -> NoReturn:
-        raise DecodeError(
+    def _unreadable(self, key: tuple[Any, ...], field: str | None, error: Exception) -> DecodeError:
+        reason = error.message if isinstance(error, KvModelsError) else type(error).__name__
+        if isinstance(error, ValidationError):
+            problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            reason = problem["type"]
+            if field is None and problem["loc"]:
+                field = str(problem["loc"][0])
+        return DecodeError(
             "a stored record is not a valid object of its model",
             key=key,
             model=self._name,
@@ -427,7 +417,7 @@ class RecordCodec:
             reason=reason,
             hint="Let the model accept what is stored (kv.get shows it), or remove the record: "
             f"repository.remove({key_argument(key)}).",
-        ) from error
+        )
 
 
 def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> None:
@@ -473,10 +463,6 @@ _MARKERS: Final = frozenset({Indexed, Unique})
 """Metadata of a field that pydantic ignores."""
 
 
-def _has_exact_types(info: FieldInfo) -> bool:
-    return info.annotation in _EXACT and _MARKERS.issuperset(map(type, info.metadata))
-
-
 def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:
     found = ((name, getattr(form, function)) for name, form in forms.items())
     return tuple((name, apply) for name, apply in found if apply is not None)
@@ -488,12 +474,3 @@ def _taking(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, 
         (name,) = names
         return lambda values: (values[name],)
     return lambda values: tuple([values[name] for name in names])
-
-
-def _first_location(error: ValidationError) -> str | None:
-    location = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
-    return str(location[0]) if location else None
-
-
-def _first_reason(error: ValidationError) -> str:
-    return error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]

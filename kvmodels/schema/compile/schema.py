@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.fields import FieldInfo
@@ -24,16 +24,16 @@ from kvmodels._support.naming import short_repr
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.compile.columns import Sources, declared_column, folded_field, naming
+from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming
 from kvmodels.schema.compile.foreign_keys import foreign_keys
 from kvmodels.schema.compile.indexes import Declarations
-from kvmodels.schema.compile.options import ModelOptions
+from kvmodels.schema.compile.options import ModelOptions, options_of
 from kvmodels.schema.compile.record_codec import RecordCodec
 from kvmodels.schema.declare.annotations import Plain, has_validators, literal_values, plain, type_name
 from kvmodels.schema.declare.automatic_key import automatic_key
 from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
-from kvmodels.schema.declare.on_write import TimeField, model_hooks, time_fields
+from kvmodels.schema.declare.on_write import model_hooks, time_fields
 from kvmodels.schema.definition.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.fields import FormBuilder
 from kvmodels.schema.definition.forms import Form, must_be_stored
@@ -53,81 +53,62 @@ _PATH_TYPES: Final[Mapping[Any, str]] = {
 }
 
 
-class _Finding(NamedTuple):
-    """A type that cannot be stored: its name, what its validation depends on, and the type to declare instead."""
-
-    name: str
-    looks_at: str
-    plain: str
-
-
 def require_lasting_types(model: type[Any]) -> None:
     """Refuse a model with a type whose validation depends on the clock, the disk or the installed modules."""
-    search = _Search(model.__pydantic_core_schema__)
-    for field, schema in search.fields():
-        for found in search.findings(schema):
+    core: Any = model.__pydantic_core_schema__
+    definitions = {one["ref"]: one for one in core.get("definitions", ()) if "ref" in one}
+    for field, schema in [*_field_schemas(core, definitions), (None, core)]:
+        for name, looks_at, lasting in _findings(schema, definitions):
             raise ModelDefinitionError(
                 "the validation of a type depends on more than the value, so a stored record could become unreadable",
                 model=model.__name__,
                 field=field,
-                option=found.name,
-                hint=f"{found.name} looks at the {found.looks_at}. Declare {found.plain} here, and use {found.name} in "
-                "the model that validates the input. Records that are stored stay as they are.",
+                option=name,
+                hint=f"{name} looks at the {looks_at}. Declare {lasting} here, and use {name} in the model that "
+                "validates the input. Records that are stored stay as they are.",
             )
 
 
-class _Search:
-    """The compiled schema of one model, with the definitions that its parts refer to."""
-
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-        self._definitions: dict[str, Mapping[str, Any]] = {
-            one["ref"]: one for one in root.get("definitions", ()) if "ref" in one
-        }
-
-    def fields(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the schema of each field with its name, then everything else with None."""
-        node: Any = self._root
-        while node is not None and node.get("type") != "model-fields":
-            node = self._definitions.get(node["schema_ref"]) if "schema_ref" in node else node.get("schema")
-        if node is not None:
-            yield from node["fields"].items()
-        yield None, self._root
-
-    def findings(self, schema: Any) -> Iterator[_Finding]:
-        """Yield the types in a schema that cannot be stored."""
-        seen: set[str] = set()
-        waiting: list[Any] = [schema]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, (list, tuple)):
-                waiting += cast("list[Any]", node)
-            elif isinstance(node, dict):
-                node = cast("dict[str, Any]", node)
-                is_schema = isinstance(node.get("type"), str)  # otherwise a dict of schemas by name, such as the fields
-                if is_schema:
-                    yield from _finding(node)
-                    reference = node.get("schema_ref")
-                    if reference is not None and reference not in seen:
-                        seen.add(reference)
-                        waiting.append(self._definitions.get(reference))
-                waiting += [part for key, part in node.items() if not (is_schema and key in _NOT_SCHEMAS)]
+def _field_schemas(core: Any, definitions: Mapping[str, Any]) -> Iterable[tuple[str | None, Any]]:
+    """Return the names of the fields in the compiled schema of a model, and their schemas."""
+    while core is not None and core.get("type") != "model-fields":
+        core = definitions.get(core["schema_ref"]) if "schema_ref" in core else core.get("schema")
+    return () if core is None else core["fields"].items()
 
 
-def _finding(node: Mapping[str, Any]) -> Iterator[_Finding]:
+def _findings(schema: Any, definitions: Mapping[Any, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield each type that cannot be stored: its name, what its validation depends on, and the type to declare."""
+    seen = set[str | None]()
+    waiting: list[Any] = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (list, tuple)):
+            waiting += cast("list[Any]", node)
+        elif isinstance(node, dict):
+            node = cast("dict[str, Any]", node)
+            is_schema = isinstance(node.get("type"), str)  # otherwise a dict of schemas by name, such as the fields
+            if is_schema:
+                yield from _finding(node)
+                reference = node.get("schema_ref")
+                if reference not in seen:
+                    seen.add(reference)
+                    waiting.append(definitions.get(reference))
+            waiting += [part for key, part in node.items() if not (is_schema and key in _NOT_SCHEMAS)]
+
+
+def _finding(node: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if "now_op" in node:
-        yield _Finding(f"{node['now_op']}_{node['type']}".title().replace("_", ""), "clock", node["type"])
+        yield f"{node['now_op']}_{node['type']}".title().replace("_", ""), "clock", node["type"]
     function: Any = node.get("function")
     if not isinstance(function, dict):
         return
     function = cast("dict[str, Any]", function).get("function")
     if function in _PATH_TYPES:
-        yield _Finding(_PATH_TYPES[function], "disk", "Path")
+        yield _PATH_TYPES[function], "disk", "Path"
     elif getattr(function, "__name__", "") == "import_string" and function.__module__.startswith("pydantic."):
-        yield _Finding("ImportString", "installed modules", "str")
+        yield "ImportString", "installed modules", "str"
 
 
-_OPTIONS = "__kv_options__"
 SCHEMA_ATTRIBUTE = "__kv_schema__"
 """The class attribute for the compiled schema."""
 
@@ -143,7 +124,7 @@ def schema_of(model: type[Any]) -> ModelSchema:
 
 def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSchema:
     """Compile a model class; call ``schema_of``, which does it once and raises the same errors."""
-    options = _options_of(model, may_be_abstract=shape is not None)
+    options = _options(model, may_be_abstract=shape is not None)
     _complete(model)
     if shape is None:  # otherwise the fields of classes that are already compiled
         require_lasting_types(model)
@@ -151,27 +132,25 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     builder.validators = has_validators(model)
     fields = _Fields(model if shape is None else shape, builder)
     computed = fields.folded()
-    directions = dict[str, bool]()
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
-            source, is_descending = declared_column(model.__name__, fields.plain, index)
+            source = declared_column(model.__name__, fields.plain, index, index.key)
             computed.setdefault(source.name, source)  # a second column of this name is refused with its index
-            directions.setdefault(source.name, is_descending)
-    schema = _without_indexes(model, fields, computed, builder)
+    schema = _without_indexes(model, options, fields, computed)
     declarations = Declarations(schema, fields.plain, options.discriminator)
-    indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
-    indexes += [declarations.of_meta(index, directions) for index in options.indexes]
+    indexes = [declarations.of_field(field, mark) for field, marks in fields.entries.items() for mark in marks]
+    indexes += [declarations.of_meta(index) for index in options.indexes]
     _check_discriminator(model, options)
-    keys = foreign_keys(schema, declarations, fields.markers)
-    own = {index.name: index for index in keys.indexes}
+    references, own = foreign_keys(schema, declarations, fields.markers)
     indexes = [own.pop(index.name, index) if index.unique else index for index in indexes]
-    return replace(schema, indexes=_by_name(model.__name__, [*indexes, *own.values()]), references=keys.references)
+    return replace(schema, indexes=_by_name(model.__name__, [*indexes, *own.values()]), references=references)
 
 
 def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
     """Refuse a class without a value that distinguishes it from the others of its collection."""
     name = options.discriminator
-    shares = any(base.__dict__[_OPTIONS].discriminator for base in model.__mro__[1:] if _OPTIONS in base.__dict__)
+    parents = [options_of(base) for base in model.__mro__[1:]]
+    shares = any(parent is not None and parent.discriminator for parent in parents)
     if name is not None and shares and not options.abstract and not tags_of(model, name):
         tag = model.__name__.lower()
         raise ModelDefinitionError(
@@ -189,49 +168,41 @@ def tags_of(model: type[Any], discriminator: str) -> tuple[Any, ...]:
     return tuple(value.value if isinstance(value, Enum) else value for value in values)
 
 
-def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
-    return {
-        name: FieldStorage(name, form.type_name, form.encode, form.decode, name in fields.required)
-        for name, form in fields.forms.items()
-    }
-
-
 def _without_indexes(
-    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], builder: FormBuilder
+    model: type[Any], options: ModelOptions, fields: _Fields, computed: Mapping[str, ColumnSource]
 ) -> ModelSchema:
     """Return the schema without indexes, which is used to parse the conditions of indexes."""
-    options, upgrades = _options_of(model, may_be_abstract=True), _upgrades_of(model, fields)
+    upgrades = _upgrades(model, options, fields) if options.upgrades else None
     records = RecordCodec(
         model,
         fields.forms,
         primary_key=tuple(column.field for column in fields.primary_key),
         computed=tuple(computed.values()),
         schema_version=options.schema_version,
-        proves=builder.validators and not options.trust_validators,
-        runs_user_code=builder.validators or builder.conversions,
+        proves=fields.has_validators and not options.trust_validators,
+        runs_user_code=fields.has_validators or fields.has_conversions,
         upgrades=upgrades,
     )
     return ModelSchema(
         model=model,
         name=model.__name__,
         collection=options.collection,
-        fields=_storage_of(fields),
+        fields=fields.storage,
         primary_key=fields.primary_key,
         indexes={},
         column_codecs=fields.codecs,
         nullable_fields=frozenset(name for name, inner in fields.plain.items() if inner.nullable),
         computed={name: source.computed for name, source in computed.items() if source.computed is not None},
-        source=Sources(model.__name__, fields.plain, computed),
+        source=column_sources(model.__name__, fields.plain, computed),
         schema_version=options.schema_version,
         ttl_ms=options.ttl_ms,
-        encode=records.encode,
         decode=records.decode,
         primary_key_of=records.primary_key_of,
         prepare=records.prepare,
         accept=records.accept,
         hooks=model_hooks(model),
-        time_fields=fields.time_fields(),
-        automatic_key=fields.automatic_key(),
+        time_fields=fields.time_fields,
+        automatic_key=fields.automatic_key,
         shape=fields.shape,
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
@@ -242,23 +213,20 @@ def _without_indexes(
     )
 
 
-def _upgrades_of(model: type[Any], fields: _Fields) -> Upgrades | None:
-    steps = _options_of(model, may_be_abstract=True).upgrades
-    if not steps:
-        return None
+def _upgrades(model: type[Any], options: ModelOptions, fields: _Fields) -> Upgrades:
     for column in fields.primary_key:
-        if any(column.field in step.touches for step in steps):
+        if any(column.field in step.touches for step in options.upgrades):
             raise ModelDefinitionError(
                 "an upgrade touches the primary key",
                 model=model.__name__,
                 field=column.field,
                 hint="A record keeps its primary key. Write the records to a new collection.",
             )
-    return Upgrades(model.__name__, steps)
+    return Upgrades(model.__name__, options.upgrades)
 
 
-def _options_of(model: type[Any], *, may_be_abstract: bool) -> ModelOptions:
-    options: ModelOptions | None = getattr(model, "__dict__", {}).get(_OPTIONS)
+def _options(model: type[Any], *, may_be_abstract: bool) -> ModelOptions:
+    options = options_of(model)
     if options is None:
         raise ModelDefinitionError(
             "this is not a model class",
@@ -298,27 +266,38 @@ class _Fields:
         infos = cast("dict[str, FieldInfo]", model.model_fields)
         self.plain = {name: plain(info.annotation, info.metadata) for name, info in infos.items()}
         self.markers = {name: tuple(self._markers_of(name, inner)) for name, inner in self.plain.items()}
+        self.entries = {
+            name: [mark for mark in marks if isinstance(mark, EntryMarker)] for name, marks in self.markers.items()
+        }
         self.forms: dict[str, Form] = {}
         for name, info in infos.items():
             builder.field = name
             self.forms[name] = builder.form(info.annotation, info.metadata)
-        self.required = frozenset(name for name, info in infos.items() if must_be_stored(info))
+        self.has_validators, self.has_conversions = builder.validators, builder.conversions
+        self.storage = {
+            name: FieldStorage(name, form.type_name, form.encode, form.decode, must_be_stored(infos[name]))
+            for name, form in self.forms.items()
+        }
         self.codecs = {name: codec for name in infos if (codec := self._codec_of(name)) is not None}
         self.primary_key = tuple(self._primary_key())
+        types = {name: inner.annotation for name, inner in self.plain.items()}
+        keys = tuple(column.field for column in self.primary_key)
+        self.time_fields = tuple(time_fields(model, types, keys))
+        self.automatic_key = automatic_key(model, types, keys)
 
     def _markers_of(self, field: str, inner: Plain) -> Iterator[FieldMarker[Any]]:
         if field.startswith(RESERVED_FIELD):
             raise self._error("the name of a field is reserved", field, hint="Choose one that does not begin with $kv.")
         for nested in _nested_metadata(inner.annotation):
-            if _is_marker(nested):
+            if issubclass(_class_of(nested), FieldMarker):
                 raise self._error(
                     "a marker is inside the type",
                     field,
-                    option=_marker_name(nested),
+                    option=_class_of(nested).__name__,
                     hint="Put it around the whole type of the field: Indexed[int | None].",
                 )
         for mark in inner.metadata:
-            if _is_marker(mark):
+            if issubclass(_class_of(mark), FieldMarker):
                 yield mark() if isinstance(mark, type) else mark
 
     def _codec_of(self, field: str) -> ColumnCodec | None:
@@ -354,34 +333,15 @@ class _Fields:
                 )
             yield Column(name, self.codecs[name], path=(name,))
 
-    def time_fields(self) -> tuple[TimeField, ...]:
-        """Return the fields that the library sets."""
-        return tuple(time_fields(self.shape, *self._types_and_keys()))
-
-    def automatic_key(self) -> str | None:
-        """Return the field of the primary key, if the store gives out its values."""
-        return automatic_key(self.shape, *self._types_and_keys())
-
-    def _types_and_keys(self) -> tuple[dict[str, Any], tuple[str, ...]]:
-        types = {name: inner.annotation for name, inner in self.plain.items()}
-        return types, tuple(column.field for column in self.primary_key)
-
-    def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
-        """Yield the markers that declare indexes, with their fields."""
-        for field, marks in self.markers.items():
-            for mark in marks:
-                if isinstance(mark, EntryMarker):
-                    yield field, mark
-
     def folded(self) -> dict[str, ColumnSource]:
         """Return the sources of the fields that ``key=`` in a marker folds."""
         folded: dict[str, ColumnSource] = {}
-        for field, marks in self.markers.items():
-            entries = [mark for mark in marks if isinstance(mark, EntryMarker)]
-            source = folded_field(self.model, field, self.plain[field], entries)
-            if source is not None:
-                folded[field] = source
-            if source is not None and any(isinstance(mark, PrimaryKey) for mark in marks):
+        for field, marks in self.entries.items():
+            source = folded_field(self.model, field, self.plain[field], marks)
+            if source is None:
+                continue
+            folded[field] = source
+            if any(column.field == field for column in self.primary_key):
                 raise self._error(
                     "a field of the primary key is folded",
                     field,
@@ -395,12 +355,8 @@ class _Fields:
         return ModelDefinitionError(message, model=self.model, field=field, option=option, hint=hint)
 
 
-def _is_marker(mark: Any) -> bool:
-    return isinstance(mark, FieldMarker) or (isinstance(mark, type) and issubclass(mark, FieldMarker))
-
-
-def _marker_name(mark: Any) -> str:
-    return mark.__name__ if isinstance(mark, type) else type(mark).__name__
+def _class_of(mark: Any) -> type[Any]:
+    return mark if isinstance(mark, type) else type(mark)
 
 
 def _nested_metadata(annotation: Any) -> Iterator[Any]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from kvmodels._support import suggest as spelling
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.compile.foreign_keys import refusal
 from kvmodels.schema.compile.polymorphic import collection_schema
 from kvmodels.schema.definition.definition import ModelSchema, Reference
 
@@ -25,9 +25,7 @@ def _resolved(schema: ModelSchema, schemas: Mapping[str, ModelSchema]) -> ModelS
     keys = schema.references
     for variant in () if schema.variants is None else schema.variants.by_class.values():
         for field in variant.references.keys() - keys.keys():
-            raise _error(
-                variant,
-                field,
+            raise refusal(variant, field)(
                 "a foreign key is declared by some classes of a collection only",
                 f"Declare it in {schema.name}, the first class of the collection.",
             )
@@ -53,76 +51,53 @@ def _with_targets(schema: ModelSchema, found: Mapping[str, ModelSchema]) -> Mode
 
 
 def _target_of(schema: ModelSchema, key: Reference, schemas: Mapping[str, ModelSchema]) -> ModelSchema:
-    known = list(schemas.values())
-    found = [one for one in known if one.model is key.target or one.name == key.target]
+    refused = refusal(schema, key.field)
+    found = [one for one in schemas.values() if one.model is key.target or one.name == key.target]
     if len(found) == 1:
         return found[0]
     if not isinstance(key.target, str):
-        return _of_class(schema, key, key.target)
+        try:
+            return collection_schema(key.target)  # the database was opened without it
+        except ModelDefinitionError as error:
+            raise refused(
+                "the target of a foreign key is not a model with records", f"{key.target_name}: {error.message}."
+            ) from error
     if found:
-        raise _error(
-            schema,
-            key.field,
+        raise refused(
             "two models of the database have the name of the target of a foreign key",
             f"Give the class instead of its name: ForeignKey[..., {key.target}].",
         )
-    near = spelling.get_close_matches(key.target, [one.name for one in known], n=1)
     raise ModelDefinitionError(
         "no model of the database has the name of the target of a foreign key",
         model=schema.name,
         field=key.field,
         option=key.target,
-        suggestion=near[0] if near else None,
+        suggestion=spelling.closest(key.target, [one.name for one in schemas.values()]),
         hint="Name the class of the target in Database(url, models=[...]), or give the class instead of its name.",
     )
 
 
-def _of_class(schema: ModelSchema, key: Reference, target: type[Any]) -> ModelSchema:
-    """Return the schema of a target that the database was opened without."""
-    try:
-        return collection_schema(target)
-    except ModelDefinitionError as error:
-        raise _error(
-            schema,
-            key.field,
-            "the target of a foreign key is not a model with records",
-            f"{key.target_name}: {error.message}.",
-        ) from error
-
-
 def _check_target(schema: ModelSchema, key: Reference, target: ModelSchema) -> None:
     """Refuse a target that does not allow references, or none by a key of this type."""
+    refused = refusal(schema, key.field)
     if not isinstance(key.target, str) and key.target is not target.model:
-        raise _error(
-            schema,
-            key.field,
+        raise refused(
             "the target of a foreign key is one class of several that share a collection",
             f"Refer to {target.name}, the first class of the collection.",
         )
     column, *others = target.primary_key
     if others:
-        raise _error(
-            schema,
-            key.field,
+        raise refused(
             "the target of a foreign key has a primary key of several fields",
             f"Give {target.name} a primary key of one field, and keep the others unique.",
         )
-    declared, wanted = schema.column_codecs[key.field].name, column.codec.name
-    if declared != wanted:
-        raise _error(
-            schema,
-            key.field,
+    if schema.column_codecs[key.field].name != column.codec.name:
+        raise refused(
             "a foreign key has another type than the primary key of its target",
             f"The primary key of {target.name} is of the type {target.fields[column.field].type_name}.",
         )
     if target.ttl_ms is not None:
-        raise _error(
-            schema,
-            key.field,
+        raise refused(
             "the records of the target of a foreign key expire",
             f"Remove Meta.ttl of {target.name}: a record that is referred to must stay.",
         )
-
-
-def _error(schema: ModelSchema, field: str, message: str, hint: str) -> ModelDefinitionError:
-    return ModelDefinitionError(message, model=schema.name, field=field, option="ForeignKey", hint=hint)

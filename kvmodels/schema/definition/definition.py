@@ -54,7 +54,6 @@ class Computed:
         codec: the codec of the result, ascending, without None.
         many: whether the column has several values, because the folded field has, or because the function returns a
             list.
-        to_stored: converts the result to its stored value; None: stored unchanged.
         folds: whether it folds the field ``name``, so that operands are passed to the function too.
     """
 
@@ -64,7 +63,6 @@ class Computed:
     function: Callable[..., Any]
     codec: ColumnCodec
     many: bool = False
-    to_stored: Callable[[Any], Any] | None = None
     folds: bool = False
 
 
@@ -345,12 +343,11 @@ class ModelSchema:
             call; None for another name, and for a type that cannot be a column.
         schema_version: ``Meta.schema_version``, 1 by default.
         ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None: no deadline.
-        encode: converts an object to its document, with every field, materialised defaults and unknown stored fields.
         decode: converts a document and primary key values to the validated object and the stored fields that the class
             does not declare; DecodeError names the key. The document belongs to the object afterwards.
         primary_key_of: returns the tuple of primary key values of an object.
-        prepare: converts an object to a ``PreparedObject`` of ``schema/compile/record_codec.py``, validated again and
-            encoded; the object is unchanged.
+        prepare: converts an object to a ``PreparedObject`` of ``schema/compile/record_codec.py``, validated again; its
+            document has every field, materialised defaults and unknown stored fields. The object is unchanged.
         accept: copies the values of a ``PreparedObject`` to the object; call it after the write has succeeded.
         hooks: the methods of the class that run before and after a write; None if it has none.
         time_fields: the fields that the library sets at every write.
@@ -382,7 +379,6 @@ class ModelSchema:
     source: Callable[[str], ColumnSource | None]
     schema_version: int
     ttl_ms: int | None
-    encode: Callable[[Any], Document]
     decode: Callable[[Document, tuple[Any, ...]], tuple[Any, dict[str, Any]]]
     primary_key_of: Callable[[Any], tuple[Any, ...]]
     prepare: Callable[[Any], Any]

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.codecs.columns.base import PACKED_NONE
 from kvmodels.core.keys import decode_key
-from kvmodels.errors import DecodeError, InvalidKeyError
+from kvmodels.errors import KvModelsError
 from kvmodels.schema.definition.definition import Column, PartialCondition, SpanTest
+from kvmodels.schema.filters.predicate import complement
 
 UNKNOWN_SPAN: Final = "..."
 """In the place of an operand, for spans without an expression."""
@@ -51,7 +52,7 @@ def _test_text(test: SpanTest) -> str:
     points = _points(column, test.spans)
     if points is not None:
         return _of_values(column, name, points, negated=False)
-    points = _points(column, _gaps(test.spans))
+    points = _points(column, [(gap.start, gap.end) for gap in complement(test.spans)])
     if points is not None:
         return _of_values(column, name, points, negated=True)
     spans = [_span_text(column, name, start, end) for start, end in test.spans]
@@ -71,12 +72,6 @@ def _points(column: Column, spans: Sequence[tuple[bytes, bytes]]) -> list[Any] |
     return values
 
 
-def _gaps(spans: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    starts = [b"", *(end for _, end in spans)]
-    ends = [*(start for start, _ in spans), _END]
-    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
-
-
 def _of_values(column: Column, name: str, values: Sequence[Any], *, negated: bool) -> str:
     if list(values) == [None]:
         return f"Q({name}__isnull={not negated})"
@@ -90,11 +85,9 @@ def _span_text(column: Column, name: str, start: bytes, end: bytes) -> str:
     prefix = _prefix_in(column, start, end)
     if prefix is not None:
         return f"Q({name}__startswith={prefix!r})"
-    lookups = list(_bounds(column, name, start, end))
-    both = f"Q({', '.join(lookups)})"
-    if column.nullable and start == b"":  # None sorts before every value
-        return f"(Q({name}__isnull=True) | {both})"
-    return both
+    both = f"Q({', '.join(_bounds(column, name, start, end))})"
+    # None sorts before every value.
+    return f"(Q({name}__isnull=True) | {both})" if column.nullable and start == b"" else both
 
 
 def _bounds(column: Column, name: str, start: bytes, end: bytes) -> Iterator[str]:
@@ -115,21 +108,19 @@ def _edge(column: Column, edge: bytes) -> _Edge | None:
         try:
             (part,) = decode_key(packed)
             return _Edge(column.codec.unpack(part), after)
-        except (InvalidKeyError, DecodeError, ValueError, TypeError):
+        except (KvModelsError, ValueError, TypeError):
             continue
     return None
 
 
 def _prefix_in(column: Column, start: bytes, end: bytes) -> str | None:
     """Return the text with which every value of a span begins; None for another span."""
-    if column.codec.pack_prefix is None or not start.startswith(_STR_TAG) or end == _END:
+    if column.codec.pack_prefix is None or not start.startswith(_STR_TAG):
         return None
-    try:
-        prefix = start[1:].decode()
-    except UnicodeDecodeError:
+    prefix = start[1:].decode(errors="replace")
+    if not prefix or column.codec.pack_prefix(prefix) != start:
         return None
-    above = start[:-1] + bytes((start[-1] + 1,))
-    return prefix if prefix and above == end and column.codec.pack_prefix(prefix) == start else None
+    return prefix if end == start[:-1] + bytes((start[-1] + 1,)) else None
 
 
 def _value_text(column: Column, value: Any) -> str:

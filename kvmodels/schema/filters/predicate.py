@@ -246,7 +246,7 @@ def parts_of(condition: Condition, column: Column) -> Spans:
     For a column with several values, these are the parts of the elements that satisfy the condition.
     """
     if condition.negated:
-        return _complement(parts_of(condition._replace(negated=False), column))
+        return complement(parts_of(condition._replace(negated=False), column))
     spans = _parts_of(condition, column)
     # An entry with None represents a field that is None, which has no elements.
     return intersection(spans, (_values(column),)) if condition.any and column.nullable else spans
@@ -257,11 +257,11 @@ def _parts_of(condition: Condition, column: Column) -> Spans:
     if lookup == "exact":
         return _points((pack(operand),))
     if lookup == "ne":
-        return _complement(_points((pack(operand),)))
+        return complement(_points((pack(operand),)))
     if lookup in ("in", "not_in"):
         held = operand if column.nullable else [value for value in operand if value is not None]
         points = _points({pack(value) for value in held})
-        return points if lookup == "in" else _complement(points)
+        return points if lookup == "in" else complement(points)
     if lookup == "isnull":
         if not operand:
             return (_values(column),)
@@ -300,7 +300,7 @@ def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -
 
     The result may be False if a gap contains no possible part, but is never wrongly True. Cost: linear.
     """
-    remaining = iter(_joined(outer))
+    remaining = iter(joined(outer))
     end = start = b""
     for span in inner:
         while end < span.end:
@@ -313,8 +313,8 @@ def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -
     return True
 
 
-def _joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
-    """Return the spans, joined if they touch."""
+def joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield sorted spans, joined if they touch."""
     pending: tuple[bytes, bytes] | None = None
     for start, end in ((span[0], span[1]) for span in spans):
         if pending is not None and start <= pending[1]:
@@ -331,10 +331,10 @@ def _points(parts: Iterable[bytes]) -> Spans:
     return tuple(Span(part, part + _END, point=True) for part in sorted(parts))
 
 
-def _complement(spans: Spans) -> Spans:
+def complement(spans: Sequence[Span | tuple[bytes, bytes]]) -> Spans:
     """Return the gaps; a gap may contain no possible part, which costs a range but is otherwise harmless."""
-    starts = [b"", *(span.end for span in spans)]
-    ends = [*(span.start for span in spans), _END]
+    starts = [b"", *(span[1] for span in spans)]
+    ends = [*(span[0] for span in spans), _END]
     return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True) if start < end)
 
 

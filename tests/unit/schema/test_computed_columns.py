@@ -73,7 +73,7 @@ def place(**values: Any) -> Place:
 
 
 def stored(instance: KvModel) -> dict[str, Any]:
-    computed: dict[str, Any] = schema_of(type(instance)).encode(instance)["$kv"]["c"]
+    computed: dict[str, Any] = schema_of(type(instance)).prepare(instance).document["$kv"]["c"]
     return computed
 
 
@@ -104,27 +104,27 @@ def test_a_function_is_never_given_none():
 
 
 def test_fields_are_stored_as_they_are_beside_their_folded_values():
-    document = schema_of(Place).encode(place(names=["B", "a"]))
+    document = schema_of(Place).prepare(place(names=["B", "a"])).document
     assert (document["name"], document["names"]) == ("Groß Dölln", ["B", "a"])
 
 
 def test_a_read_gives_the_object_without_what_was_computed():
     schema = schema_of(Place)
     before = place(address=Address(city="Bonn"))
-    after, unknown = schema.decode(schema.encode(before), (1,))
+    after, unknown = schema.decode(schema.prepare(before).document, (1,))
     assert (after, unknown) == (before, {})
 
 
 def test_values_are_made_anew_by_every_write_and_never_carried_along():
     schema = schema_of(Place)
-    document = schema.encode(place())
+    document = schema.prepare(place()).document
     document["$kv"]["c"]["old~1"] = "x"
     document["$kv"]["x"] = 5
     loaded, unknown = schema.decode(document, (1,))
     assert unknown == {"$kv": {"x": 5}}
     set_state(loaded, ObjectState(bytes(10), b"", 4, None, (1,), unknown))
     loaded.name = "A"
-    again = schema.encode(loaded)["$kv"]
+    again = schema.prepare(loaded).document["$kv"]
     assert again["x"] == 5
     assert again["c"]["name~casefold"] == "a"
     assert "old~1" not in again["c"]
@@ -138,7 +138,7 @@ def test_the_library_s_own_data_hold_the_version_first():
         class Meta:
             schema_version = 3
 
-    document = schema_of(Versioned).encode(Versioned(id=1, name="a"))
+    document = schema_of(Versioned).prepare(Versioned(id=1, name="a")).document
     assert list(document) == ["id", "name", "$kv"]
     assert list(document["$kv"].items()) == [("v", 3), ("c", {"name~upper": "A"})]
 
@@ -162,7 +162,7 @@ def test_a_model_without_computed_columns_stores_no_data_of_the_library():
     class Plain(KvModel):
         id: PrimaryKey[int]
 
-    assert schema_of(Plain).encode(Plain(id=1)) == {"id": 1}
+    assert schema_of(Plain).prepare(Plain(id=1)).document == {"id": 1}
     assert schema_of(Plain).computed == {}
 
 
@@ -191,7 +191,7 @@ def model_with(function: Any, returns: Any = str) -> type[Any]:
 def test_a_function_that_raises_is_an_invalid_value_of_its_column(error):
     model = model_with(failing(error))
     with pytest.raises(InvalidValueError, match="the function of a computed column failed") as caught:
-        schema_of(model).encode(model(id=1))
+        schema_of(model).prepare(model(id=1))
     assert (caught.value.model, caught.value.field, caught.value.type) == ("Broken", "made", type(error).__name__)
     assert caught.value.__cause__ is error
 
@@ -199,7 +199,7 @@ def test_a_function_that_raises_is_an_invalid_value_of_its_column(error):
 def test_what_interrupts_the_program_passes():
     model = model_with(failing(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        schema_of(model).encode(model(id=1))
+        schema_of(model).prepare(model(id=1))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_interrupts_the_program_passes():
 def test_a_result_that_the_column_cannot_hold_names_model_and_column(result, returns):
     model = model_with(lambda _: result, returns)
     with pytest.raises(InvalidValueError) as caught:
-        schema_of(model).encode(model(id=1))
+        schema_of(model).prepare(model(id=1))
     assert (caught.value.model, caught.value.field) == ("Broken", "made")
     assert caught.value.hint
 
@@ -282,7 +282,7 @@ class Changing(KvModel, collection="changing"):
 
 def test_a_function_that_changes_its_argument_changes_neither_the_object_nor_what_is_stored():
     thing = Changing(id=1, names=["c", "a", "b"], address=Address(city="Bonn"))
-    document = schema_of(Changing).encode(thing)
+    document = schema_of(Changing).prepare(thing).document
     assert document.pop("$kv") == {
         "c": {"last(names)~1": "b", "sorted(names)~1": ["a", "b", "c"], "moved(address)~1": "BONN"}
     }
@@ -299,7 +299,7 @@ def test_a_folded_value_is_of_the_type_of_its_field():
     schema = schema_of(Folded)
     for thing, field in ((Folded(id=1, name="x"), "name"), (Folded(id=1, name="", names=["x"]), "names")):
         with pytest.raises(InvalidValueError) as caught:
-            schema.encode(thing)
+            schema.prepare(thing)
         assert (caught.value.model, caught.value.field) == ("Folded", field)
 
 

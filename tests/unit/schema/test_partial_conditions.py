@@ -192,7 +192,7 @@ def test_a_partial_index_holds_exactly_the_documents_of_which_its_condition_is_t
         assert {evaluate(thing) for thing in things} == {always}
         return
     for thing in things:
-        document = SCHEMA.encode(thing)
+        document = SCHEMA.prepare(thing).document
         for layout in found:
             assert layout.covers(document)
             assert bool(layout.keys(document, b"\x15\x01")) is evaluate(thing), (where, thing)

@@ -58,7 +58,7 @@ def ada(**values):
 
 
 def test_a_document_holds_every_field_by_name_whatever_aliases_and_exclude_say():
-    assert schema_of(User).encode(ada()) == {
+    assert schema_of(User).prepare(ada()).document == {
         "id": 1,
         "email": "ada@x.org",
         "age": None,
@@ -214,12 +214,12 @@ def test_extra_fields_are_stored_and_reserved_names_refused():
 
     schema = schema_of(Open)
     thing = Open.model_validate({"id": 1, "colour": "red"})
-    document = schema.encode(thing)
+    document = schema.prepare(thing).document
     assert document == {"id": 1, "colour": "red"}
     again, unknown = schema.decode(document, (1,))
     assert (again, unknown) == (thing, {})
     with pytest.raises(InvalidValueError, match="the name of an extra field is reserved") as caught:
-        schema.encode(Open.model_validate({"id": 1, "$kv": 1}))
+        schema.prepare(Open.model_validate({"id": 1, "$kv": 1}))
     assert caught.value.field == "$kv"
 
 
@@ -382,7 +382,7 @@ def test_idempotent_validators_pass_and_trusted_ones_are_not_proved():
     for model, expected in ((Proved, 2), (Trusted, 1)):
         thing = model(id=1, v="A")
         calls.clear()
-        assert schema_of(model).encode(thing)["v"] == "a"
+        assert schema_of(model).prepare(thing).document["v"] == "a"
         assert len(calls) == expected
 
 
@@ -408,7 +408,7 @@ def test_types_without_functions_of_the_user_are_not_proved(annotation, monkeypa
 
     schema = schema_of(Thing)
     monkeypatch.setattr("kvmodels.schema.compile.record_codec.deepcopy", None)
-    assert schema.encode(Thing(id=1)) == {"id": 1, "v": None}
+    assert schema.prepare(Thing(id=1)).document == {"id": 1, "v": None}
 
 
 # --- decode -----------------------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_decoding_does_not_change_the_document():
 )
 def test_a_stored_value_that_is_not_valid_is_a_decode_error(changes, field, reason):
     schema = schema_of(User)
-    document = schema.encode(ada()) | changes
+    document = schema.prepare(ada()).document | changes
     with pytest.raises(DecodeError, match="not a valid object of its model") as caught:
         schema.decode(document, (1,))
     error = caught.value
@@ -559,10 +559,10 @@ class First(KvModel):
 
 def test_a_schema_version_above_one_is_stored_in_every_record():
     schema = schema_of(Second)
-    document = schema.encode(Second(id=1))
+    document = schema.prepare(Second(id=1)).document
     assert document == {"id": 1, "$kv": {"v": 2}}
     assert schema.decode(document, (1,)) == (Second(id=1), {})
-    assert schema_of(First).encode(First(id=1)) == {"id": 1}
+    assert schema_of(First).prepare(First(id=1)).document == {"id": 1}
 
 
 def test_records_of_older_versions_are_read_and_newer_ones_refused():
@@ -583,7 +583,7 @@ def test_reserved_data_that_this_version_does_not_know_is_carried():
     second, unknown = schema.decode({"id": 1, "$kv": {"v": 2, "x": [1]}}, (1,))
     assert unknown == {"$kv": {"x": [1]}}
     set_state(second, ObjectState(bytes(10), b"", 4, None, (1,), unknown))
-    assert schema.encode(second) == {"id": 1, "$kv": {"v": 2, "x": [1]}}
+    assert schema.prepare(second).document == {"id": 1, "$kv": {"v": 2, "x": [1]}}
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -632,5 +632,5 @@ def test_the_configuration_of_the_model_decides_on_extra_input_not_on_reading():
 
     schema = schema_of(Strictest)
     thing = Strictest(id=1, inner=Address(street="s"))
-    document = schema.encode(thing) | {"gone": 1}
+    document = schema.prepare(thing).document | {"gone": 1}
     assert schema.decode(document, (1,)) == (thing, {"gone": 1})
