@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any, Final, cast, final
+from typing import Any, Final, NoReturn, cast, final
 
 from kvmodels._support.naming import short_repr
+from kvmodels.core.values import Singleton
 from kvmodels.errors import InvalidArgumentError, InvalidKeyError
 
 KeyPart = bytes | str | int | float | bool
@@ -27,23 +28,11 @@ Key = tuple[KeyPart, ...]
 
 
 @final
-class CommitVersionstamp:
+class CommitVersionstamp(Singleton):
     """The type of ``COMMIT_VERSIONSTAMP``; calling it returns the singleton."""
 
     __slots__ = ()
-    _instance: CommitVersionstamp | None = None
-
-    def __new__(cls) -> CommitVersionstamp:
-        """Return the singleton."""
-        if cls._instance is None:
-            cls._instance = super().__new__(cls)
-        return cls._instance
-
-    def __repr__(self) -> str:
-        return "COMMIT_VERSIONSTAMP"
-
-    def __reduce__(self) -> str:
-        return "COMMIT_VERSIONSTAMP"
+    _name = "COMMIT_VERSIONSTAMP"
 
 
 COMMIT_VERSIONSTAMP: Final = CommitVersionstamp()
@@ -64,7 +53,7 @@ MAX_INT_BYTES = 255
 """The maximum number of bytes of the magnitude of an int part, because its length is stored in one byte."""
 
 _SHORT_INT_BYTES = 8
-_ABOVE_EVERY_TAG = b"\xff"
+ABOVE_EVERY_TAG = b"\xff"
 _BELOW_EVERY_TAG = b"\x00"
 _DOUBLE, _UINT64 = Struct(">d"), Struct(">Q")
 _SIGN_BIT, _ALL_BITS = 1 << 63, (1 << 64) - 1
@@ -259,6 +248,10 @@ def _decode_bool(data: bytes, at: int, _position: int) -> tuple[bool, int]:
     return data[at - 1] == TRUE_TAG, at
 
 
+def _unknown_tag(_data: bytes, _at: int, position: int) -> NoReturn:
+    raise _damaged("an unknown tag", position)
+
+
 _DECODERS: dict[int, Callable[[bytes, int, int], tuple[KeyPart, int]]] = {
     BYTES_TAG: _decode_text,
     STR_TAG: _decode_str,
@@ -292,10 +285,7 @@ def decode_key(data: bytes) -> Key:
                 parts.append(_utf8_text(data[at + 1 : end], len(parts)))
                 at = end + 1
                 continue
-        decoder = _DECODERS.get(tag)
-        if decoder is None:
-            raise _damaged("an unknown tag", len(parts))
-        part, at = decoder(data, at + 1, len(parts))
+        part, at = _DECODERS.get(tag, _unknown_tag)(data, at + 1, len(parts))
         parts.append(part)
     return tuple(parts)
 
@@ -327,10 +317,7 @@ def skip_parts(data: bytes, count: int) -> int:
     for position in range(count):
         if at >= len(data):
             raise _damaged("too few parts", position)
-        decoder = _DECODERS.get(data[at])
-        if decoder is None:
-            raise _damaged("an unknown tag", position)
-        _, at = decoder(data, at + 1, position)
+        _, at = _DECODERS.get(data[at], _unknown_tag)(data, at + 1, position)
     return at
 
 
@@ -344,10 +331,7 @@ def split_key(data: bytes) -> tuple[bytes, ...]:
     parts: list[bytes] = []
     at = 0
     while at < len(data):
-        decoder = _DECODERS.get(data[at])
-        if decoder is None:
-            raise _damaged("an unknown tag", len(parts))
-        _, end = decoder(data, at + 1, len(parts))
+        _, end = _DECODERS.get(data[at], _unknown_tag)(data, at + 1, len(parts))
         parts.append(data[at:end])
         at = end
     return tuple(parts)
@@ -368,7 +352,7 @@ def prefix_range(packed: bytes) -> tuple[bytes, bytes]:
         >>> [start <= encode_key(key) < end for key in [("a",), ("a", ""), ("ab",), ("a", True)]]
         [False, True, False, True]
     """
-    return packed + _BELOW_EVERY_TAG, packed + _ABOVE_EVERY_TAG
+    return packed + _BELOW_EVERY_TAG, packed + ABOVE_EVERY_TAG
 
 
 def key_range(

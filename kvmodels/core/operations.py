@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.core.keys import shown_key
+from kvmodels.core.keys import ABOVE_EVERY_TAG, prefix_range, shown_key
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidValueError
 
@@ -27,9 +27,6 @@ Expired rows do not count, and neither does the row whose key equals the prefix.
 and it is not None. An engine that compares single keys therefore first sees such a check fail, and then decides it with
 ``evaluation.confirmed_failures``.
 """
-
-ABOVE_EVERY_TAG = b"\xff"
-"""A byte greater than the tag of every key part: ``prefix + ABOVE_EVERY_TAG`` ends the range of a prefix."""
 
 
 class Row(NamedTuple):
@@ -266,19 +263,12 @@ class MultiRangeFollow:
         return [ReadRange(key) for key in islice(keys, self.most)]
 
 
-class NoFollow:
-    """A ``Follow`` without further ranges, from a reader that accepts plain tuples; ``row_of`` converts them to rows.
+def as_plain_rows(_: Sequence[list[Row]], /) -> list[ReadRange]:
+    """Return no ranges: the ``Follow`` of a reader that accepts plain tuples, which ``row_of`` converts to rows.
 
     An engine that recognises it may return plain tuples for rows that it makes; any other engine returns rows.
     """
-
-    def __call__(self, _: Sequence[list[Row]], /) -> list[ReadRange]:
-        """Return no ranges."""
-        return []
-
-
-PLAIN_ROWS: Final = NoFollow()
-"""The shared instance."""
+    return []
 
 
 Guess: TypeAlias = tuple[bytes, int, bytes]
@@ -356,7 +346,7 @@ def after_prefix(prefix: bytes) -> bytes:
 
 def vacant_range(prefix: bytes) -> ReadRange:
     """Return the range that a ``VACANT`` check reads: the first key that extends ``prefix``."""
-    return ReadRange(prefix + b"\0", after_prefix(prefix), 1, keys_only=True)
+    return ReadRange(*prefix_range(prefix), 1, keys_only=True)
 
 
 def format_versionstamp(versionstamp: bytes) -> str:

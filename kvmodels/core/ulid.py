@@ -13,7 +13,6 @@ import os
 import re
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, cast, final
@@ -24,6 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaSerializer, core_schema
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.core.values import OrderedValue
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -75,7 +75,7 @@ def _canonical(value: object) -> str:
 
 
 @final
-class ULID:
+class ULID(OrderedValue):
     """A sortable unique identifier; ``ULID()`` creates one that is greater than all that this process created before.
 
     Immutable, hashable, ordered, picklable, and usable as a pydantic type: Python input may be a ULID, its text or its
@@ -99,10 +99,10 @@ class ULID:
         (True, True)
     """
 
-    # Stores the canonical text, not the number: keys and documents contain the text, it compares in the same order, and
+    # Its value is the canonical text, not the number: keys and documents contain it, it has the same order, and
     # records are read far more often than the number of their ULID is used.
-    __slots__ = ("_text",)
-    _text: str
+    __slots__ = ()
+    _value: str
 
     # Pydantic looks here if a field of type Any holds a ULID, such as the primary key in a violation or an event.
     __pydantic_serializer__: ClassVar[SchemaSerializer] = SchemaSerializer(
@@ -110,9 +110,8 @@ class ULID:
     )
 
     def __init__(self, value: str | bytes | bytearray | memoryview | int | UUID | ULID | None = None) -> None:
-        object.__setattr__(
-            self, "_text", _text_of(_process_generator.next_int()) if value is None else _canonical(value)
-        )
+        text = _text_of(_process_generator.next_int()) if value is None else _canonical(value)
+        object.__setattr__(self, "_value", text)
 
     @classmethod
     def from_parts(cls, timestamp_ms: int, randomness: bytes) -> ULID:
@@ -155,37 +154,16 @@ class ULID:
         return UUID(int=int(self))
 
     def __str__(self) -> str:
-        return self._text
+        return self._value
 
     def __repr__(self) -> str:
-        return f"ULID({self._text!r})"
+        return f"ULID({self._value!r})"
 
     def __int__(self) -> int:
-        return int(self._text.translate(_TO_PYTHON_BASE_32), 32)
+        return int(self._value.translate(_TO_PYTHON_BASE_32), 32)
 
     def __bytes__(self) -> bytes:
         return int(self).to_bytes(_BYTES, "big")
-
-    def __hash__(self) -> int:
-        return hash((ULID, self._text))
-
-    def __eq__(self, other: object) -> bool:
-        return self._text == other._text if isinstance(other, ULID) else NotImplemented
-
-    def __lt__(self, other: object) -> bool:
-        return self._text < other._text if isinstance(other, ULID) else NotImplemented
-
-    def __le__(self, other: object) -> bool:
-        return self._text <= other._text if isinstance(other, ULID) else NotImplemented
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a ULID is immutable")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("a ULID is immutable")
-
-    def __reduce__(self) -> tuple[type[ULID], tuple[str]]:
-        return ULID, (self._text,)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -220,7 +198,7 @@ def _clock_ms() -> int:
 
 
 class UlidGenerator:
-    """A source of strictly increasing ULIDs, safe to share between threads.
+    """A source of strictly increasing ULIDs, safe to share between threads; it lives as long as the process.
 
     Within a millisecond, or when the clock steps back, the next value is the last one with its random part incremented
     by 1, as the ULID specification requires. If the random part overflows, generation fails, also as specified.
@@ -232,7 +210,7 @@ class UlidGenerator:
 
     Examples:
         >>> generator = UlidGenerator(clock_ms=lambda: 1469922850259, randomness=bytes)
-        >>> generator.next(), generator.next()
+        >>> ULID(generator.next_int()), ULID(generator.next_int())
         (ULID('01ARZ3NDEK0000000000000000'), ULID('01ARZ3NDEK0000000000000001'))
     """
 
@@ -243,17 +221,14 @@ class UlidGenerator:
         self._randomness = randomness
         self._lock = threading.Lock()
         self._last = -1
-        _generators.add(self)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.after_fork_in_child)
 
-    def next(self) -> ULID:
-        """Return a new ULID that is greater than all earlier ones of this generator.
+    def next_int(self) -> int:
+        """Return a new ULID that is greater than all earlier ones of this generator, as an int below 2**128.
 
         Raises UnsupportedError if the random part is exhausted in this millisecond, or the clock is out of range.
         """
-        return ULID(self.next_int())
-
-    def next_int(self) -> int:
-        """Return a new ULID as an int below 2**128, for callers that do not need the object."""
         now = self._clock_ms()
         with self._lock:
             last_ms = self._last >> _RANDOM_BITS
@@ -279,15 +254,6 @@ class UlidGenerator:
             self._last = self._fresh((self._last >> _RANDOM_BITS) + 1)
 
 
-def _after_fork_in_child() -> None:
-    for generator in list(_generators):
-        generator.after_fork_in_child()
-
-
-_generators: weakref.WeakSet[UlidGenerator] = weakref.WeakSet()
 _process_generator: Final = UlidGenerator()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
 
 show_public_path(ULID)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast, final
+from typing import Any, Final, Literal, Self, cast, final
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -18,9 +18,40 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError
 MAX_U64: Final = (1 << 64) - 1
 """The largest value of a ``KvU64``; a sum of one more wraps to 0."""
 
+MAX_SAFE_INTEGER: Final = (1 << 53) - 1
+"""The largest integer up to which every integer is exact in a float and in JavaScript."""
+
+
+class OrderedValue:
+    """Base of immutable values that are compared, ordered, hashed and pickled by one other value."""
+
+    __slots__ = ("_value",)
+    _value: Any
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a {type(self).__name__} is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a {type(self).__name__} is immutable")
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, type(self)) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self._value < other._value if isinstance(other, type(self)) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self._value <= other._value if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._value))
+
+    def __reduce__(self) -> tuple[type[Any], tuple[Any]]:
+        return type(self), (self._value,)
+
 
 @final
-class KvU64:
+class KvU64(OrderedValue):
     """An unsigned 64-bit integer that an engine can add to, minimise and maximise in place.
 
     It can be stored only as a whole value, never inside a list or dict. It is equal to another ``KvU64`` of the same
@@ -39,7 +70,7 @@ class KvU64:
         (KvU64(7), 7, 8, False)
     """
 
-    __slots__ = ("_value",)
+    __slots__ = ()
     _value: int
 
     def __init__(self, value: int) -> None:
@@ -61,57 +92,44 @@ class KvU64:
         """The number, 0 to 2**64 - 1."""
         return self._value
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a KvU64 is immutable")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("a KvU64 is immutable")
-
     def __int__(self) -> int:
         return self._value
 
     __index__ = __int__
 
-    def __eq__(self, other: object) -> bool:
-        return self._value == other._value if isinstance(other, KvU64) else NotImplemented
-
-    def __lt__(self, other: object) -> bool:
-        return self._value < other._value if isinstance(other, KvU64) else NotImplemented
-
-    def __le__(self, other: object) -> bool:
-        return self._value <= other._value if isinstance(other, KvU64) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((KvU64, self._value))
-
     def __repr__(self) -> str:
         return f"KvU64({self._value})"
 
-    def __reduce__(self) -> tuple[type[KvU64], tuple[int]]:
-        return KvU64, (self._value,)
 
-
-@final
-class UndefinedType:
-    """The type of ``UNDEFINED``; calling it returns the singleton."""
+class Singleton:
+    """Base of a type with one instance, which is pickled and shown by the name of its constant."""
 
     __slots__ = ()
-    _instance: UndefinedType | None = None
+    _instance: Self | None = None
+    _name: str
 
-    def __new__(cls) -> UndefinedType:
+    def __new__(cls) -> Self:
         """Return the singleton."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance
 
-    def __bool__(self) -> Literal[False]:
-        return False
-
     def __repr__(self) -> str:
-        return "UNDEFINED"
+        return self._name
 
     def __reduce__(self) -> str:
-        return "UNDEFINED"
+        return self._name
+
+
+@final
+class UndefinedType(Singleton):
+    """The type of ``UNDEFINED``; calling it returns the singleton."""
+
+    __slots__ = ()
+    _name = "UNDEFINED"
+
+    def __bool__(self) -> Literal[False]:
+        return False
 
 
 UNDEFINED: Final = UndefinedType()
@@ -167,17 +185,9 @@ class ErrorAsText:
         def refuse(_text: str) -> Any:
             raise ValueError("an error cannot be restored from its text")
 
-        exception = {
-            "type": "json-or-python",
-            "json_schema": {
-                "type": "function-after",
-                "function": {"type": "no-info", "function": refuse},
-                "schema": {"type": "str"},
-            },
-            "python_schema": {"type": "is-instance", "cls": Exception},
-            "serialization": _in_json(lambda error: f"{type(error).__name__}: {error}"),
-        }
-        return {"type": "nullable", "schema": exception}
+        exception = {"type": "is-instance", "cls": Exception}
+        text = _text_in_json(exception, lambda error: f"{type(error).__name__}: {error}", refuse)
+        return {"type": "nullable", "schema": text}
 
 
 class BytesAsHex:
@@ -185,16 +195,7 @@ class BytesAsHex:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
-        digits = {
-            "type": "json-or-python",
-            "json_schema": {
-                "type": "function-after",
-                "function": {"type": "no-info", "function": bytes.fromhex},
-                "schema": {"type": "str"},
-            },
-            "python_schema": {"type": "bytes"},
-            "serialization": _in_json(bytes.hex),
-        }
+        digits = _text_in_json({"type": "bytes"}, bytes.hex, bytes.fromhex)
         return {"type": "nullable", "schema": digits} if handler(source)["type"] == "nullable" else digits
 
 
@@ -221,6 +222,16 @@ def _stored(value: Any) -> Any:
         items = cast("Iterable[Any]", cast("object", value))
         return [_stored(one) for one in items]
     return value
+
+
+def _text_in_json(schema: dict[str, Any], shown: Callable[[Any], str], parsed: Callable[[str], Any]) -> dict[str, Any]:
+    parser = {"type": "no-info", "function": parsed}
+    return {
+        "type": "json-or-python",
+        "json_schema": {"type": "function-after", "function": parser, "schema": {"type": "str"}},
+        "python_schema": schema,
+        "serialization": _in_json(shown),
+    }
 
 
 def _in_json(shown: Callable[[Any], Any], kind: str = "str") -> dict[str, Any]:

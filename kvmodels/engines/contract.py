@@ -32,13 +32,13 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    NoFollow,
     PredictedFollow,
     ReadRange,
     ReadResult,
     Removal,
     Row,
     SuffixFollow,
+    as_plain_rows,
 )
 from kvmodels.limits import Limits, Traits
 
@@ -567,7 +567,7 @@ class NotSmallError(Exception):
 
 def bounded(follow: Follow) -> Follow:
     """Wrap a follow-up function so that it raises NotSmallError where it asks for too many rows."""
-    if isinstance(follow, SuffixFollow | NoFollow):
+    if isinstance(follow, SuffixFollow) or follow is as_plain_rows:
         return follow  # it asks for no more rows than the read gave
     if isinstance(follow, PredictedFollow):
         return PredictedFollow(bounded(follow.follow), follow.guess, others=follow.others)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels.core.operations import (
-    PLAIN_ROWS,
     Delete,
     Follow,
     Guard,
@@ -19,6 +18,7 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
     SuffixFollow,
+    as_plain_rows,
     row_of,
 )
 from kvmodels.engines.lmdb.engine import LmdbEngine
@@ -157,7 +157,7 @@ def test_many_rows_without_deadlines_are_those_that_are_read_one_by_one(engine, 
             assert [row[0] for row in native.ranges[0]] == [row.key for row in called.ranges[0]]
             behind = [[row_of(row) for row in rows] for rows in native.followed]
             assert behind in (called.followed, [[row for rows in called.followed for row in rows]])
-            assert made_rows(engine.read([one], follow=PLAIN_ROWS)).ranges == called.ranges
+            assert made_rows(engine.read([one], follow=as_plain_rows)).ranges == called.ranges
 
 
 @pytest.mark.parametrize("others", [{}, {2: (b"user/", 1, b""), 3: (b"user/", 0, b""), 5: (b"user/", 4, b"")}])
@@ -336,6 +336,6 @@ def test_rows_for_a_reader_of_plain_tuples_hold_the_same(engine, clock, limit, r
     for ranges in ([ReadRange(b"k", b"l", limit, reverse)], [EVERYTHING, ReadRange(b"k14"), ReadRange(b"k18")]):
         for expired in (False, True):
             rows = engine.read(ranges, include_expired=expired)
-            assert made_rows(engine.read(ranges, include_expired=expired, follow=PLAIN_ROWS)) == rows
+            assert made_rows(engine.read(ranges, include_expired=expired, follow=as_plain_rows)) == rows
             with engine.snapshot() as snapshot:
-                assert made_rows(snapshot.read(ranges, include_expired=expired, follow=PLAIN_ROWS)) == rows
+                assert made_rows(snapshot.read(ranges, include_expired=expired, follow=as_plain_rows)) == rows

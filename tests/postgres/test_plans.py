@@ -14,7 +14,6 @@ import psycopg
 import pytest
 
 from kvmodels.core.operations import (
-    PLAIN_ROWS,
     VACANT,
     Arithmetic,
     AtomicWrite,
@@ -27,6 +26,7 @@ from kvmodels.core.operations import (
     ReadRange,
     Set,
     SuffixFollow,
+    as_plain_rows,
     point,
     to_versionstamp,
 )
@@ -141,7 +141,7 @@ READS: dict[str, tuple[list[ReadRange], dict[str, Any]]] = {
     "one key, if another is as it was": ([point(b"e000007")], {"guard": Guard(b"e000008", to_versionstamp(2))}),
     "many keys": ([point(b"e%06d" % n) for n in range(1, 60)], {}),
     "a page": ([ReadRange(b"e000100", b"f", 20)], {}),
-    "a page of plain rows": ([ReadRange(b"e000100", b"f", 20)], {"follow": PLAIN_ROWS}),
+    "a page of plain rows": ([ReadRange(b"e000100", b"f", 20)], {"follow": as_plain_rows}),
     "a page backwards": ([ReadRange(b"e", b"e000100", 20, reverse=True)], {}),
     "a page of keys": ([ReadRange(b"e", b"f", 20, keys_only=True)], {}),
     "a page of keys backwards": ([ReadRange(b"e", b"f", 20, reverse=True, keys_only=True)], {}),

@@ -19,9 +19,9 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    NoFollow,
     ReadRange,
     ReadResult,
+    as_plain_rows,
 )
 from kvmodels.engines.connect.clock import EstimatedClock
 from kvmodels.engines.connect.errors import (
@@ -230,7 +230,7 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
     ) -> Steps[ReadResult | GuardFailed]:
         """Return the flow of ``read``. Raises ClosedError, UnsupportedError."""
         self.require_open()
-        if follow is not None and not isinstance(follow, NoFollow):
+        if follow is not None and follow is not as_plain_rows:
             self.refuse(FOLLOWING_READS)
         return read_steps(self._session, ranges, guard, self._attempts())
 

@@ -30,11 +30,11 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    NoFollow,
     PlainRow,
     ReadRange,
     Row,
     SuffixFollow,
+    as_plain_rows,
     to_versionstamp,
 )
 from kvmodels.engines.contract import NotSmallError
@@ -193,7 +193,7 @@ def read_ranges(
         actual = rows[0].versionstamp if rows else None
         if actual != guard.versionstamp:
             return GuardFailed(actual)
-    if isinstance(follow, NoFollow):
+    if follow is as_plain_rows:
         return [_scan_plain(transaction, databases, one, now) for one in ranges], []
     if isinstance(follow, SuffixFollow) and len(ranges) == 1:
         plain = plain_followed_rows(transaction, databases, ranges[0], follow)

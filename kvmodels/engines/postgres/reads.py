@@ -20,13 +20,13 @@ from kvmodels.core.operations import (
     Guard,
     GuardFailed,
     MultiRangeFollow,
-    NoFollow,
     PlainRow,
     PredictedFollow,
     ReadRange,
     ReadResult,
     Row,
     SuffixFollow,
+    as_plain_rows,
     to_versionstamp,
 )
 from kvmodels.engines.contract import SMALL_READ, is_small
@@ -49,7 +49,6 @@ _GUARD_FAILED: Final = -2
 _NONE: Final = int8(NONE)
 _NO_FOLLOW: Final = (int8(0), byteas(()), int8s(()), byteas(()), int8s(()))
 _REVERSE, _KEYS_ONLY, _POINT = 1, 2, 4
-_PLAIN: Final = NoFollow()
 
 _READ: Final = "SELECT part, k, v, e, s, d FROM {schema}.read_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
 _COUNT: Final = "SELECT part, s, d FROM {schema}.count_1(%b, %b, %b, %b, %b, %b, %b)"
@@ -205,7 +204,7 @@ def read_once(
         return ReadAnswer(state, ReadResult(*_followed_rows(answer[1:], follow), stamp), unfollowed=False)
     if pushed is not None and isinstance(follow, MultiRangeFollow):
         return ReadAnswer(state, ReadResult(*_rows_of_ranges(answer[1:], follow), stamp), unfollowed=False)
-    plain = isinstance(follow, NoFollow)
+    plain = follow is as_plain_rows
     found = _parts(answer, ranges, plain=plain)
     if pushed is not None and isinstance(follow, PredictedFollow):
         predicted = [_row(row) for row in answer[1:] if row[0] == 1]
@@ -271,7 +270,7 @@ def read_keys(
     texts: Statements, ranges: Sequence[ReadRange], times: Times, *, guard: Guard | None, hiding: bool, plain: bool
 ) -> Calls[SharedAnswer]:
     """Read keys for as many callers in one call."""
-    follow = _PLAIN if plain else None
+    follow = as_plain_rows if plain else None
     state, found, _ = yield from read_once(texts, ranges, times, guard=guard, follow=follow, hiding=hiding)
     if isinstance(found, GuardFailed):
         return state, found

@@ -20,7 +20,6 @@ from kvmodels.core.operations import (
     GuardFailed,
     Guess,
     Mutation,
-    NoFollow,
     PredictedFollow,
     ReadRange,
     ReadResult,
@@ -28,6 +27,7 @@ from kvmodels.core.operations import (
     Row,
     Set,
     SuffixFollow,
+    as_plain_rows,
     to_versionstamp,
 )
 from kvmodels.engines.shared.clock import EngineClock
@@ -292,7 +292,7 @@ def read_ranges(
             return GuardFailed(actual)
     if isinstance(follow, SuffixFollow) and len(ranges) == 1 and ranges[0].end is not None:
         return sqlite_suffix_follow.with_followed(connection, ranges[0], now, follow)
-    if isinstance(follow, NoFollow):
+    if follow is as_plain_rows:
         return [(_scan if one.end is None else _scan_plain)(connection, one, now) for one in ranges], []
     found = [_scan(connection, one, now) for one in ranges]
     followed = [] if follow is None else [_scan(connection, one, now) for one in follow(found)]

@@ -17,7 +17,6 @@ from kvmodels._support import switches
 from kvmodels.catalog.collection import BatchLoader, EntryLoader, LiveCollection, LiveIndex, Loader
 from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.core.operations import (
-    PLAIN_ROWS,
     Counted,
     Follow,
     Guard,
@@ -28,6 +27,7 @@ from kvmodels.core.operations import (
     Row,
     SuffixFollow,
     after_prefix,
+    as_plain_rows,
 )
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, HeaderView
@@ -80,7 +80,7 @@ def read_scan(
     """Read the next objects of a plan of one scan; None when the header has changed. Raises DecodeError."""
     name, ranges = plan.scans[0].index, [piece.wanted for piece in chooser.pieces]
     if name is None:
-        result = yield from read(ranges, follow=PLAIN_ROWS)
+        result = yield from read(ranges, follow=as_plain_rows)
         taken = chooser.take(result.ranges)
         rows = _rows(taken)
         objects = loaded(batch_loader_of(context, live, None), checked_loader_of(context, live), rows)

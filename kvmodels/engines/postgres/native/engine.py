@@ -23,10 +23,10 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    NoFollow,
     ReadRange,
     ReadResult,
     SuffixFollow,
+    as_plain_rows,
     point,
     to_versionstamp,
 )
@@ -110,7 +110,7 @@ class PostgresAsyncEngine:
         """
         store = self._require_open()
         hiding = not include_expired
-        plain = isinstance(follow, NoFollow)
+        plain = follow is as_plain_rows
         if is_one_key(ranges, None if plain else follow):
             return await self._reads.read_key(ranges[0], guard, hiding=hiding, plain=plain)
         if isinstance(follow, SuffixFollow) and len(ranges) == 1 and ranges[0].end is not None and is_small(ranges):
