@@ -8,6 +8,7 @@ identity; everywhere else a container is a plain dict, list or set.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, cast
 
 from kvmodels.core.keys import decode_key
@@ -53,6 +54,15 @@ class IdentitySet(_ByIdentity, set[Any]):  # type: ignore[misc]  # containers ha
 
     __slots__ = ()
 
+
+BY_IDENTITY: Final[Mapping[type, type]] = {
+    dict: IdentityDict,
+    KvMap: IdentityMap,
+    list: IdentityList,
+    KvArray: IdentityList,
+    set: IdentitySet,
+}
+"""The type of a container as a key or member, by its type elsewhere."""
 
 V8_ENCODING: Final = 1
 U64_ENCODING: Final = 2

@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, cast
 
-from kvmodels.codecs.base import IdentityDict, IdentityList, IdentityMap, IdentitySet
-from kvmodels.codecs.javascript import MAX_SAFE_INTEGER, milliseconds_of, pattern_of, source_of
+from kvmodels.codecs.base import BY_IDENTITY, IdentityDict, IdentityList, IdentityMap, IdentitySet
+from kvmodels.codecs.javascript import milliseconds_of, pattern_of, source_of
 from kvmodels.codecs.msgpack_extensions import MalformedError, unstorable
+from kvmodels.codecs.typed_json import parse_line
 from kvmodels.core.keys import Key
-from kvmodels.core.values import UNDEFINED, KvArray, KvMap, KvU64, UndefinedType
+from kvmodels.core.values import MAX_SAFE_INTEGER, UNDEFINED, KvArray, KvMap, KvU64, UndefinedType
 from kvmodels.errors import InvalidValueError, KvModelsError
 
 MAX_DEPTH: Final = 100
@@ -202,10 +203,7 @@ _CONTAINERS: Final[dict[type, Callable[[_FormWriter, Any], Form]]] = {
 
 def parse_deno_line(text: str | bytes) -> Any:
     """Parse one line of JSON, with the sign of zero. Raises ValueError."""
-    try:
-        return json.loads(text, parse_int=_parsed_int, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise MalformedError("JSON nested too deeply") from None
+    return parse_line(text, parse_int=lambda digits: -0.0 if digits == "-0" else int(digits))
 
 
 def deno_value(form: Any, *, as_document: bool = False, as_in_javascript: bool = False) -> Any:
@@ -287,18 +285,10 @@ class _FormReader:
             members = [self._member(item, depth + 1) for item in _list(form["value"])]
             return tuple(members) if form["type"] == "Array" else _unequal(frozenset(members), members)
         value = self.value(form, depth)
-        by_identity = _BY_IDENTITY.get(cast("type[object]", type(value)))
+        by_identity = BY_IDENTITY.get(cast("type[object]", type(value)))
         if type(value) is memoryview or (by_identity is not None and not self._as_in_javascript):
             raise MalformedError("a key or member without a counterpart in Python")
         return value if by_identity is None else by_identity(value)
-
-
-_BY_IDENTITY: Final[dict[type, Callable[[Any], Any]]] = {
-    dict: IdentityDict,
-    KvMap: IdentityMap,
-    list: IdentityList,
-    set: IdentitySet,
-}
 
 
 def _unequal(container: Any, members: list[Any]) -> Any:
@@ -365,11 +355,3 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "RegExp": _read_regexp,
     **dict.fromkeys(_BYTES, _read_bytes),
 }
-
-
-def _parsed_int(text: str) -> int | float:
-    return -0.0 if text == "-0" else int(text)
-
-
-def _refuse_constant(_name: str) -> NoReturn:
-    raise MalformedError("a number that is not JSON")

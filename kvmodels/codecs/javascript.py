@@ -11,10 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from kvmodels.codecs.msgpack_extensions import MalformedError
+from kvmodels.core.values import MAX_SAFE_INTEGER
 from kvmodels.errors import InvalidValueError
-
-MAX_SAFE_INTEGER: Final = (1 << 53) - 1
-"""The largest integer up to which every integer is exact as a JavaScript number."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

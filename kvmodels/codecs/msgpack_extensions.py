@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from msgpack import ExtType, OutOfData, Packer, Unpacker, unpackb
 
@@ -111,21 +111,9 @@ def unstorable(value: object) -> InvalidValueError:
     )
 
 
-def _pack_undefined(_value: UndefinedType) -> ExtType:
-    return ExtType(UNDEFINED_TYPE, b"")
-
-
 def _pack_big_int(value: int) -> ExtType:
     size = (value if value >= 0 else ~value).bit_length() // 8 + 1
     return ExtType(BIG_INT, value.to_bytes(size, "big", signed=True))
-
-
-def _pack_set(value: set[object]) -> ExtType:
-    return _pack_members(SET, value, 0)
-
-
-def _pack_frozenset(value: frozenset[object]) -> ExtType:
-    return _pack_members(FROZENSET, value, 0)
 
 
 def _pack_datetime(value: datetime) -> ExtType:
@@ -153,10 +141,10 @@ stored.
 """
 
 _PAYLOADS: Final[dict[type, Callable[[Any], ExtType]]] = {
-    UndefinedType: _pack_undefined,
+    UndefinedType: lambda _value: ExtType(UNDEFINED_TYPE, b""),
     int: _pack_big_int,
-    set: _pack_set,
-    frozenset: _pack_frozenset,
+    set: lambda value: _pack_members(SET, value, 0),
+    frozenset: lambda value: _pack_members(FROZENSET, value, 0),
     datetime: _pack_datetime,
     re.Pattern: _pack_pattern,
 }
@@ -182,12 +170,8 @@ def require_complete(data: bytes) -> None:
         raise MalformedError("data that is cut off") from None
 
 
-def unpack_extension(code: int, payload: bytes) -> Any:
-    """Return the value of an extension that is not nested in another one."""
-    return _unpack_extension(code, payload, 0)
-
-
-def _unpack_extension(code: int, payload: bytes, depth: int) -> Any:
+def unpack_extension(code: int, payload: bytes, depth: int = 0) -> Any:
+    """Return the value of an extension; ``depth`` is the number of extensions around it."""
     reader = _READERS.get(code)
     if reader is not None:
         return reader(payload)
@@ -195,7 +179,7 @@ def _unpack_extension(code: int, payload: bytes, depth: int) -> Any:
         raise MalformedError("an unknown extension")
     if depth >= MAX_MEMBER_DEPTH:
         raise MalformedError("extensions nested too deeply")
-    value = unpack(payload, lambda code, payload: _unpack_extension(code, payload, depth + 1))
+    value = unpack(payload, lambda code, payload: unpack_extension(code, payload, depth + 1))
     if type(value) is not list:
         raise MalformedError("members that are not an array")
     members = cast("list[object]", value)
@@ -272,10 +256,6 @@ _CODE_POSITION: Final = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0
 
 def has_shared_containers(value: object) -> bool:
     """Return whether some list, dict or set is reached twice, also by a cycle; linear in the number of elements."""
-    if type(value) is list:
-        listed = cast("list[object]", value)
-        if len(listed) == 1 and type(listed[0]) not in CONTAINERS:
-            return False  # the primary key in a slot, once per written unique value
     seen: set[int] = set()
     pending: list[Any] = [value]
     while pending:
@@ -310,7 +290,7 @@ class _Lowering:
         self._indices: dict[int, int] = {}
 
     def lower(self, value: object) -> Any:
-        root = self._place(value, _ROOT)
+        root = self._place(value, None)
         # The list grows during the loop: every container appends the containers inside it.
         for index, (source, path) in enumerate(self._sources):
             copy = self._copies[index]
@@ -361,8 +341,6 @@ _Path = tuple[Any, Any] | None
 """The parent path and the position or key in it; joined to text only for an error, because the paths of a long chain
 add up."""
 
-_ROOT: Final[_Path] = None
-
 
 def _text_of(path: _Path) -> str:
     steps: list[str] = []
@@ -387,13 +365,10 @@ def _refuse(error: InvalidValueError | UnicodeEncodeError, path: str) -> NoRetur
 # -- reading
 
 
-class _Reference:
+class _Reference(NamedTuple):
     """Placeholder for a container while the nodes of its graph are read."""
 
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
+    node: int
 
 
 def is_graph(data: bytes) -> bool:
@@ -433,9 +408,9 @@ def unpack_graph(data: bytes) -> Any:
 
 def _connected(item: object, nodes: list[object]) -> object:
     if type(item) is _Reference:
-        if item.index >= len(nodes):
+        if item.node >= len(nodes):
             raise MalformedError("a reference to no node")
-        return nodes[item.index]
+        return nodes[item.node]
     if type(item) in CONTAINERS:
         raise MalformedError("a container inside a node")
     return item

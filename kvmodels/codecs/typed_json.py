@@ -29,10 +29,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
-from kvmodels.codecs.base import IdentityDict, IdentityList, IdentityMap, IdentitySet
+from kvmodels.codecs.base import BY_IDENTITY, IdentityDict, IdentityList, IdentityMap, IdentitySet
 from kvmodels.codecs.msgpack_extensions import MalformedError
 from kvmodels.core.keys import Key
-from kvmodels.core.values import UNDEFINED, KvArray, KvMap, KvU64, UndefinedType
+from kvmodels.core.values import MAX_SAFE_INTEGER, UNDEFINED, KvArray, KvMap, KvU64, UndefinedType
 from kvmodels.errors import KvModelsError
 
 MAX_TREE_DEPTH: Final = 64
@@ -41,7 +41,6 @@ MAX_TREE_DEPTH: Final = 64
 _SHORT_OFFSET: Final = re.compile(r"([+-])00:00:00\.(\d{6})\Z")
 """The end of a datetime whose offset is less than a second."""
 
-SAFE_INT: Final = (1 << 53) - 1
 VIEW_FORMATS: Final = frozenset("bhHiIefdqQ")
 
 Child = Callable[[Any], Any]
@@ -50,23 +49,7 @@ _DICTS: Final = frozenset({dict, KvMap, IdentityDict, IdentityMap})
 _ARRAYS: Final = frozenset({KvArray, IdentityList})
 _SETS: Final = frozenset({set, IdentitySet})
 _CONTAINERS: Final = frozenset({list}) | _DICTS | _ARRAYS | _SETS
-_TAG_OF: Final[dict[type, str]] = {
-    dict: "$dict",
-    KvMap: "$map",
-    KvArray: "$array",
-    set: "$set",
-    IdentityDict: "$dict",
-    IdentityMap: "$map",
-    IdentityList: "$array",
-    IdentitySet: "$set",
-}
-_BY_IDENTITY: Final[dict[Callable[[], Any], type]] = {
-    dict: IdentityDict,
-    KvMap: IdentityMap,
-    KvArray: IdentityList,
-    set: IdentitySet,
-}
-_IDENTITIES: Final = frozenset(_BY_IDENTITY.values())
+_IDENTITIES: Final = frozenset(BY_IDENTITY.values())
 _CONTAINER_OF: Final[dict[str, type]] = {"$dict": dict, "$map": KvMap, "$array": KvArray, "$set": set}
 _KEY_PARTS: Final = (bytes, str, int, float, bool)
 
@@ -156,7 +139,8 @@ def _container(source: Any, child: Child) -> Any:
     elif kind is dict and all(type(name) is str and name[:1] != "$" for name in source):
         return {name: _form(item, child) for name, item in source.items()}
     else:
-        form = {_TAG_OF[kind]: [[_form(name, child), _form(item, child)] for name, item in source.items()]}
+        tag = "$map" if issubclass(kind, KvMap) else "$dict"
+        form = {tag: [[_form(name, child), _form(item, child)] for name, item in source.items()]}
     return {"$identity": form} if kind in _IDENTITIES else form
 
 
@@ -182,7 +166,7 @@ def _form(value: Any, child: Child) -> Any:
 
 
 def _write_int(value: int) -> Any:
-    return value if -SAFE_INT <= value <= SAFE_INT else {"$int": hex(value)}
+    return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else {"$int": hex(value)}
 
 
 def _write_float(value: float) -> Any:
@@ -215,10 +199,10 @@ _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
 # -- reading
 
 
-def parse_line(text: str | bytes) -> Any:
+def parse_line(text: str | bytes, parse_int: Callable[[str], Any] = int) -> Any:
     """Parse one line of JSON. Raises ValueError for other text, and for too deep nesting."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_int=parse_int, parse_constant=_refuse_constant)
     except RecursionError:
         raise MalformedError("JSON nested too deeply") from None
 
@@ -299,7 +283,7 @@ def _read(form: Any, node: Child) -> Any:
 class _Shape(NamedTuple):
     """The type of a container, and its items and key-value pairs in JSON form."""
 
-    kind: Callable[[], Any]
+    kind: type[Any]
     items: list[Any]
     pairs: Iterable[Any]
 
@@ -308,7 +292,9 @@ def _shape(form: Any) -> _Shape:
     if _kind_of(form) is dict and "$identity" in form:
         (inner,) = form.values()
         shape = _shape(inner)
-        return shape._replace(kind=_BY_IDENTITY[shape.kind])
+        if shape.kind is list:
+            raise MalformedError("a list by identity")  # it is written as an array
+        return shape._replace(kind=BY_IDENTITY[shape.kind])
     if _kind_of(form) is list:
         return _Shape(list, form, ())
     if _kind_of(form) is not dict:

@@ -15,7 +15,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import decode_key, escape
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 
-_COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
+COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 PACKED_NONE: Final = b"\x01\x00"
 
 
@@ -109,11 +109,8 @@ def nullable(codec: ColumnCodec) -> ColumnCodec:
         '0100'
     """
 
-    def optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda value: None if value is None else function(value)
-
-    def optional_pack(function: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        return lambda value: PACKED_NONE if value is None else function(value)
+    def optional(function: Callable[[Any], Any], none: bytes | None = None) -> Callable[[Any], Any]:
+        return lambda value: none if value is None else function(value)
 
     def unpack(part: Any) -> Any:
         return None if part == b"" else codec.unpack(part)
@@ -122,15 +119,15 @@ def nullable(codec: ColumnCodec) -> ColumnCodec:
         codec,
         to_stored=codec.to_stored and optional(codec.to_stored),
         from_stored=codec.from_stored and optional(codec.from_stored),
-        pack=optional_pack(codec.pack),
-        pack_stored=optional_pack(codec.pack_stored),
+        pack=optional(codec.pack, PACKED_NONE),
+        pack_stored=optional(codec.pack_stored, PACKED_NONE),
         unpack=unpack,
     )
 
 
 def descending_part(part: bytes) -> bytes:
     """Return the part of a descending column for a part of the ascending column; see ``descending``."""
-    return b"\x01" + escape(part.translate(_COMPLEMENT)) + b"\xff\x00"
+    return b"\x01" + escape(part.translate(COMPLEMENT)) + b"\xff\x00"
 
 
 def descending(codec: ColumnCodec) -> ColumnCodec:
@@ -156,7 +153,7 @@ def descending(codec: ColumnCodec) -> ColumnCodec:
         if type(part) is not bytes or part[-1:] != b"\xff":
             raise not_of_column("not a descending part")
         try:
-            inner = decode_key(part[:-1].translate(_COMPLEMENT))
+            inner = decode_key(part[:-1].translate(COMPLEMENT))
         except InvalidKeyError:
             inner = ()
         if len(inner) != 1:
@@ -164,7 +161,7 @@ def descending(codec: ColumnCodec) -> ColumnCodec:
         return codec.unpack(inner[0])
 
     def prefix_of(pack_prefix: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        return lambda value: b"\x01" + escape(pack_prefix(value).translate(_COMPLEMENT))
+        return lambda value: b"\x01" + escape(pack_prefix(value).translate(COMPLEMENT))
 
     return replace(
         codec,

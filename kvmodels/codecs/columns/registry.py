@@ -27,7 +27,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime
 
-from kvmodels.codecs.columns.base import PACKED_NONE, ColumnCodec
+from kvmodels.codecs.columns.base import COMPLEMENT, PACKED_NONE, ColumnCodec
 from kvmodels.codecs.columns.scalars import (
     BOOL,
     BYTES,
@@ -36,6 +36,7 @@ from kvmodels.codecs.columns.scalars import (
     DECIMAL,
     FLOAT,
     INT,
+    INT_TAGS,
     IP,
     IP4,
     IP6,
@@ -47,7 +48,7 @@ from kvmodels.codecs.columns.scalars import (
     UUID_TEXT,
     order_decimal,
 )
-from kvmodels.core.keys import escape
+from kvmodels.core.keys import encode_part
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KeyNumber
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
@@ -113,11 +114,11 @@ def column_codec_named(name: str) -> ColumnCodec | None:
 def _codec_of(annotation: Any) -> ColumnCodec | None:
     origin = get_origin(annotation)
     if origin is Literal:
-        return _literal_codec(annotation)
+        return _codec_of_values([value for value in get_args(annotation) if value is not None], "Literal")
     if origin in (Union, UnionType):
         return IP if set(get_args(annotation)) == {IPv4Address, IPv6Address} else None
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return _enum_codec(annotation, [member.value for member in annotation])
+        return _enum_codec(annotation)
     try:
         known = _CODECS.get(annotation)
     except TypeError:  # an unhashable annotation is not in the list of types
@@ -138,16 +139,10 @@ def _codec_of_values(values: Sequence[Any], what: str) -> ColumnCodec | None:
     return _codec_of(types.pop()) if types else None
 
 
-def _literal_codec(annotation: Any) -> ColumnCodec | None:
-    values = [value for value in get_args(annotation) if value is not None]
-    return _codec_of_values(values, "Literal")
-
-
-def _enum_codec(enum: type[Enum], values: Sequence[Any]) -> ColumnCodec | None:
-    codec = _codec_of_values(values, enum.__name__)
-    if codec is None:
+def _enum_codec(enum: type[Enum]) -> ColumnCodec | None:
+    base = _codec_of_values([member.value for member in enum], enum.__name__)
+    if base is None:
         return None
-    base = codec
 
     def value_of(member: Any) -> Any:
         # Raw values are accepted too, because use_enum_values=True leaves raw values in the fields.
@@ -193,14 +188,9 @@ _BELOW: Final = b"\x01\x80"
 """The first bytes of parts below all key parts of ints, times and dates, and above that of None."""
 _ABOVE: Final = b"\xfd"
 """The first byte of parts above all key parts."""
-_COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
-
-_Unusual = tuple[bytes, bool]
-"""The part of a value that the column cannot hold, and whether Python cannot compare it with values that it can
-hold."""
 
 
 class ColumnOrder:
@@ -215,8 +205,6 @@ class ColumnOrder:
         >>> order.of_value(datetime(2026, 1, 1)) < order.of_value(datetime(2026, 1, 2))
         True
     """
-
-    __slots__ = ("_apart", "_field", "_from_stored", "_mixes", "_model", "_pack", "_pack_stored", "_type", "_unusual")
 
     def __init__(
         self, codec: ColumnCodec, *, model: str | None = None, field: str | None = None, mixes: bool = False
@@ -252,8 +240,10 @@ class ColumnOrder:
         return part if self._type is None else self._checked(part, apart=False)
 
     def _of_unusual(self, value: Any) -> bytes | None:
-        found = None if self._unusual is None else self._unusual(value)
-        return None if found is None else self._checked(found[0], apart=found[1])
+        part = None if self._unusual is None else self._unusual(value)
+        if part is None or self._type is None:
+            return part
+        return self._checked(part, apart=isinstance(value, time) or value.utcoffset() is None)
 
     def _checked(self, part: bytes, *, apart: bool) -> bytes:
         if apart is self._apart or self._mixes:
@@ -270,46 +260,46 @@ class ColumnOrder:
         )
 
 
-def _int(value: Any) -> _Unusual | None:
+def _int(value: Any) -> bytes | None:
     if not isinstance(value, int):
         return None
     size = (value.bit_length() + 7) // 8
     magnitude = size.to_bytes(8, "big") + abs(value).to_bytes(size, "big")
-    return (_ABOVE + magnitude if value > 0 else _BELOW + magnitude.translate(_COMPLEMENT)), False
+    return _ABOVE + magnitude if value > 0 else _BELOW + magnitude.translate(COMPLEMENT)
 
 
-def _decimal(value: Any) -> _Unusual | None:
+def _decimal(value: Any) -> bytes | None:
     if not isinstance(value, Decimal) or value.is_nan():
         return None
-    return b"\x01" + escape(order_decimal(value)) + b"\x00", False
+    return encode_part(order_decimal(value))
 
 
-def _datetime(value: Any) -> _Unusual | None:
+def _datetime(value: Any) -> bytes | None:
     if not isinstance(value, datetime):
         return None
     if value.utcoffset() is None:
-        return _ABOVE + value.isoformat(timespec="microseconds").encode(), True
+        return _ABOVE + value.isoformat(timespec="microseconds").encode()
     microseconds = (value - _EPOCH) // _MICROSECOND  # outside the years 1 to 9999 in UTC
     part = abs(microseconds).to_bytes(8, "big")
-    return (_ABOVE + part if microseconds > 0 else _BELOW + part.translate(_COMPLEMENT)), False
+    return _ABOVE + part if microseconds > 0 else _BELOW + part.translate(COMPLEMENT)
 
 
-def _time(value: Any) -> _Unusual | None:
+def _time(value: Any) -> bytes | None:
     if not isinstance(value, time):
         return None
     offset = value.utcoffset() or timedelta()
     since = timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
-    return _ABOVE + ((since - offset + _DAY) // _MICROSECOND).to_bytes(8, "big"), True
+    return _ABOVE + ((since - offset + _DAY) // _MICROSECOND).to_bytes(8, "big")
 
 
-def _ip(value: Any) -> _Unusual | None:
+def _ip(value: Any) -> bytes | None:
     if not isinstance(value, IPv6Address):
         return None
     scope = (value.scope_id or "").encode()
-    return b"\x01" + escape(bytes((6,)) + value.packed + scope) + b"\x00", False
+    return encode_part(bytes((6,)) + value.packed + scope)
 
 
-_UNUSUAL: Final[Mapping[str, Callable[[Any], _Unusual | None]]] = {
+_UNUSUAL: Final[Mapping[str, Callable[[Any], bytes | None]]] = {
     "int": _int,
     "number": _int,
     "decimal": _decimal,
@@ -335,10 +325,6 @@ _TEXTS: Final = {str}
 _NUMBERS: Final = {int}
 _LARGEST: Final = (1 << 63) - 1
 _WIDTH: Final = 8
-_TAGS: Final[tuple[bytes, ...]] = tuple(
-    INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9)
-)
-"""The first byte of the key part of a positive number, by its number of bytes."""
 
 
 def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
@@ -395,7 +381,7 @@ def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> 
         # The smallest and the largest number have exactly this many bytes, and so have all between them.
         if not 0 < size <= _WIDTH or min(some) >> 8 * (size - 1) <= 0 or max(some) > min(_LARGEST, (1 << 8 * size) - 1):
             return False
-        if joined[start::length] != _TAGS[size] * len(some):
+        if joined[start::length] != INT_TAGS[size] * len(some):
             return False
         numbers = array("Q", some)
         if sys.byteorder == "little":
@@ -423,8 +409,8 @@ def _pack_numbers(values: Sequence[Any]) -> list[bytes]:
         size: int = (largest.bit_length() + 7) >> 3
         if least > 0 and largest <= _LARGEST:
             if (least.bit_length() + 7) >> 3 == size:
-                tag = _TAGS[size]
+                tag = INT_TAGS[size]
                 return [tag + value.to_bytes(size, "big") for value in values]
             sizes = [(value.bit_length() + 7) >> 3 for value in values]
-            return [_TAGS[size] + value.to_bytes(size, "big") for value, size in zip(values, sizes, strict=True)]
+            return [INT_TAGS[size] + value.to_bytes(size, "big") for value, size in zip(values, sizes, strict=True)]
     return list(map(INT.pack_stored, values))

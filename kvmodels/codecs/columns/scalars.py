@@ -21,9 +21,18 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 from uuid import UUID
 
-from kvmodels.codecs.columns.base import ColumnCodec, instance_of, not_of_column, parsed, part_of, wrong_type
+from kvmodels.codecs.columns.base import (
+    COMPLEMENT,
+    ColumnCodec,
+    instance_of,
+    not_of_column,
+    parsed,
+    part_of,
+    wrong_type,
+)
 from kvmodels.core.keys import encode_part, escape
 from kvmodels.core.ulid import ULID
+from kvmodels.core.values import MAX_SAFE_INTEGER
 from kvmodels.errors import InvalidArgumentError, InvalidKeyError, InvalidValueError
 
 MAX_DIGITS: Final = 100
@@ -34,7 +43,6 @@ _NEGATIVE, _ZERO, _POSITIVE = b"\x01", b"\x02", b"\x03"
 _EXPONENT_BIAS: Final = 8_192
 _BELOW_ALL, _ABOVE_ALL = b"\x00", b"\x04"
 _WIDE_BIAS: Final = 1 << 62
-_COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 
 
 def encode_decimal(value: Decimal) -> bytes:
@@ -99,7 +107,7 @@ def _encoded(sign: int, exponent: bytes, text: str) -> bytes:
     if len(text) % 2:
         text += "0"
     body = exponent + bytes(int(text[at : at + 2]) + 1 for at in range(0, len(text), 2))
-    return _NEGATIVE + body.translate(_COMPLEMENT) + b"\xff" if sign else _POSITIVE + body
+    return _NEGATIVE + body.translate(COMPLEMENT) + b"\xff" if sign else _POSITIVE + body
 
 
 def decode_decimal(data: bytes) -> Decimal:
@@ -108,7 +116,7 @@ def decode_decimal(data: bytes) -> Decimal:
     if sign == _ZERO and not body:
         return Decimal(0)
     if sign == _NEGATIVE and body.endswith(b"\xff"):
-        body = body[:-1].translate(_COMPLEMENT)
+        body = body[:-1].translate(COMPLEMENT)
     elif sign != _POSITIVE:
         raise not_of_column("an unknown sign byte")
     pairs = body[2:]
@@ -120,17 +128,31 @@ def decode_decimal(data: bytes) -> Decimal:
     return Decimal((int(sign == _NEGATIVE), tuple(map(int, digits)), adjusted - len(digits) + 1))
 
 
-MAX_SAFE_INTEGER: Final = (1 << 53) - 1
-"""The largest integer up to which every integer is exact in a float and in JavaScript."""
-
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def _through_text(
-    name: str, pack: Callable[[Any], bytes], to_stored: Callable[[Any], str], parse: Callable[[str], Any]
-) -> ColumnCodec:
+def _text_of(kind: type, expected: str) -> Callable[[Any], str]:
+    """Return a function that returns values of the type as text and refuses all others."""
+    return lambda value: str(value) if isinstance(value, kind) else wrong_type(value, expected)
+
+
+def _through_text(name: str, to_stored: Callable[[Any], str], parse: Callable[[str], Any]) -> ColumnCodec:
     """Return a codec whose stored text is also its key part."""
-    return ColumnCodec(name, True, to_stored, parsed(parse), pack, _pack_str, parsed(parse))
+    read = parsed(parse)
+    return ColumnCodec(name, True, to_stored, read, lambda value: _pack_str(to_stored(value)), _pack_str, read)
+
+
+def _through_value(
+    name: str,
+    to_stored: Callable[[Any], Any],
+    from_stored: Callable[[Any], Any],
+    pack: Callable[[Any], bytes],
+    unpack: Callable[[Any], Any],
+    *,
+    lossless: bool = True,
+) -> ColumnCodec:
+    """Return a codec whose stored values are converted back before they are packed."""
+    return ColumnCodec(name, lossless, to_stored, from_stored, pack, lambda stored: pack(from_stored(stored)), unpack)
 
 
 # -- bool, int, float
@@ -142,14 +164,14 @@ def _pack_bool(value: Any) -> bytes:
     return b"\x26" if value is False else wrong_type(value, "a bool")
 
 
-_POSITIVE_HEADS: Final = tuple(encode_part(1 << 8 * size >> 1)[:1] for size in range(9))
-"""The tag of a positive int by the number of bytes of its magnitude."""
+INT_TAGS: Final = tuple(encode_part(1 << 8 * size >> 1)[:1] for size in range(9))
+"""The tag of the key part of a positive int, by the number of bytes of its magnitude."""
 
 
 def _pack_int(value: Any) -> bytes:
     if type(value) is int and 0 < value < 1 << 63:  # the case of nearly all keys
         size = (value.bit_length() + 7) >> 3
-        return _POSITIVE_HEADS[size] + value.to_bytes(size, "big")
+        return INT_TAGS[size] + value.to_bytes(size, "big")
     if not isinstance(value, int) or isinstance(value, bool):
         wrong_type(value, "an int")
     try:
@@ -254,19 +276,15 @@ def _unpack_bytes(part: Any) -> bytes:
 # -- dates and times
 
 
-def _checked_date(value: Any) -> Any:
+def _date_text(value: Any) -> str:
     if not isinstance(value, date) or isinstance(value, datetime):
         wrong_type(value, "a date; of a datetime, give .date()" if isinstance(value, datetime) else "a date")
-    return value
+    return value.isoformat()
 
 
 _checked_datetime = instance_of(datetime, "a datetime")
 _checked_time = instance_of(time, "a time")
 _checked_timedelta = instance_of(timedelta, "a timedelta")
-
-
-def _pack_date(value: Any) -> bytes:
-    return _pack_str(_checked_date(value).isoformat())
 
 
 def stored_datetime(value: Any) -> str | datetime:
@@ -363,16 +381,11 @@ def _timedelta_of(microseconds: Any) -> timedelta:
 # -- Decimal and IP addresses
 
 
-def _pack_binary(data: bytes) -> bytes:
-    return b"\x01" + escape(data) + b"\x00"
-
-
 _checked_decimal = instance_of(Decimal, "a Decimal")
-_decimal_of_text = parsed(Decimal)
 
 
 def _pack_decimal(value: Any) -> bytes:
-    return _pack_binary(encode_decimal(_checked_decimal(value)))
+    return encode_part(encode_decimal(_checked_decimal(value)))
 
 
 def _unpack_decimal(part: Any) -> Decimal:
@@ -392,7 +405,7 @@ def _ip_codec(name: str, kinds: tuple[type[IPv4Address | IPv6Address], ...]) -> 
                 type="IPv6Address",
                 hint="A scope means something on one machine only; store the address without it.",
             )
-        return _pack_binary(bytes((value.version,)) + value.packed)
+        return encode_part(bytes((value.version,)) + value.packed)
 
     def parse(text: str) -> Any:
         address = ip_address(text)
@@ -406,16 +419,10 @@ def _ip_codec(name: str, kinds: tuple[type[IPv4Address | IPv6Address], ...]) -> 
                 return kind(part[1:])
         raise not_of_column("not a packed IP address")
 
-    from_stored = parsed(parse)
-    return ColumnCodec(
-        name, True, lambda value: str(checked(value)), from_stored, pack, lambda text: pack(from_stored(text)), unpack
-    )
+    return _through_value(name, lambda value: str(checked(value)), parsed(parse), pack, unpack)
 
 
 # -- the codecs
-
-_checked_uuid = instance_of(UUID, "a UUID")
-_checked_ulid = instance_of(ULID, "a ULID")
 
 
 def _parse_uuid(text: str) -> UUID:
@@ -438,19 +445,9 @@ NUMBER = ColumnCodec("number", True, None, None, _pack_number, _pack_number, _un
 FLOAT = ColumnCodec("float", False, None, None, _pack_float, _pack_float, part_of(float))
 STR = ColumnCodec("str", True, None, None, _pack_str, _pack_str, part_of(str), _pack_str_prefix)
 BYTES = ColumnCodec("bytes", True, None, None, _pack_bytes, _pack_bytes, _unpack_bytes, _pack_bytes_prefix)
-UUID_TEXT = _through_text(
-    "uuid",
-    lambda value: _pack_str(str(_checked_uuid(value))),
-    lambda value: str(_checked_uuid(value)),
-    _parse_uuid,
-)
-ULID_TEXT = _through_text(
-    "ulid",
-    lambda value: _pack_str(str(_checked_ulid(value))),
-    lambda value: str(_checked_ulid(value)),
-    _parse_ulid,
-)
-DATE = _through_text("date", _pack_date, lambda value: _checked_date(value).isoformat(), date.fromisoformat)
+UUID_TEXT = _through_text("uuid", _text_of(UUID, "a UUID"), _parse_uuid)
+ULID_TEXT = _through_text("ulid", _text_of(ULID, "a ULID"), _parse_ulid)
+DATE = _through_text("date", _date_text, date.fromisoformat)
 _datetime_of_text = parsed(datetime.fromisoformat)
 
 
@@ -462,25 +459,11 @@ def _read_datetime(stored: Any) -> datetime:
     return value
 
 
-DATETIME = ColumnCodec(
-    "datetime",
-    False,
-    stored_datetime,
-    _read_datetime,
-    _pack_datetime,
-    lambda stored: _pack_datetime(_read_datetime(stored)),
-    parsed(_parse_utc),
+DATETIME = _through_value(
+    "datetime", stored_datetime, _read_datetime, _pack_datetime, parsed(_parse_utc), lossless=False
 )
 _read_time = parsed(time.fromisoformat)
-TIME = ColumnCodec(
-    "time",
-    True,
-    stored_time,
-    _read_time,
-    _pack_time,
-    lambda text: _pack_time(_read_time(text)),
-    parsed(time.fromisoformat),
-)
+TIME = _through_value("time", stored_time, _read_time, _pack_time, _read_time)
 TIMEDELTA = ColumnCodec(
     "timedelta",
     True,
@@ -490,14 +473,8 @@ TIMEDELTA = ColumnCodec(
     _pack_int,
     _timedelta_of,
 )
-DECIMAL = ColumnCodec(
-    "decimal",
-    False,
-    lambda value: str(_checked_decimal(value)),
-    _decimal_of_text,
-    _pack_decimal,
-    lambda text: _pack_decimal(_decimal_of_text(text)),
-    _unpack_decimal,
+DECIMAL = _through_value(
+    "decimal", _text_of(Decimal, "a Decimal"), parsed(Decimal), _pack_decimal, _unpack_decimal, lossless=False
 )
 IP4 = _ip_codec("ip4", (IPv4Address,))
 IP6 = _ip_codec("ip6", (IPv6Address,))

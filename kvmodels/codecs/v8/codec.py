@@ -43,11 +43,11 @@ from kvmodels.codecs.base import (
     refuse_value,
     require_document,
 )
-from kvmodels.codecs.javascript import MAX_SAFE_INTEGER, is_safe_integral, milliseconds_of, source_of
+from kvmodels.codecs.javascript import is_safe_integral, milliseconds_of, source_of
 from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError, unstorable
 from kvmodels.codecs.v8.reader import MAX_DEPTH, BoxedNumber, is_boxed_number, read_value
 from kvmodels.codecs.v8.scalars import VIEW_TAGS, flag_bits
-from kvmodels.core.values import KvArray, KvMap, UndefinedType
+from kvmodels.core.values import MAX_SAFE_INTEGER, KvArray, KvMap, UndefinedType
 from kvmodels.errors import InvalidValueError
 
 _DIGIT_BITS: Final = 64
@@ -198,12 +198,6 @@ class _Writer:
 
     # -- scalars
 
-    def write_none(self, _value: None) -> None:
-        self.tag(SerializationTag.kNull)
-
-    def undefined(self, _value: UndefinedType) -> None:
-        self.tag(SerializationTag.kUndefined)
-
     def write_bool(self, value: bool) -> None:
         self.tag(SerializationTag.kTrue if value else SerializationTag.kFalse)
 
@@ -242,13 +236,9 @@ class _Writer:
             self.stream.write_string_twobyte(value)
 
     def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
-        # Only the window of a view is stored; the rest of its buffer belongs to other code.
-        self.view(bytes(value), ArrayBufferViewTag.kUint8Array)
-
-    def write_memoryview(self, value: memoryview) -> None:
-        self.view(bytes(value), VIEW_TAGS.get(value.format, ArrayBufferViewTag.kUint8Array))
-
-    def view(self, data: bytes, tag: int) -> None:
+        element = value.format if isinstance(value, memoryview) else "B"
+        tag = VIEW_TAGS.get(element, ArrayBufferViewTag.kUint8Array)
+        data = bytes(value)  # only the window of a view; the rest of its buffer belongs to other code
         self.tag(SerializationTag.kArrayBuffer, len(data))
         self.stream.data += data
         self.tag(SerializationTag.kArrayBufferView, tag, 0, len(data), 0)
@@ -296,18 +286,14 @@ class _Writer:
         self.tag(SerializationTag.kEndJSMap, 2 * len(value))
 
     def write_list(self, value: list[Any]) -> _Inside:
-        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
-        yield from enumerate(value)
-        self.tag(SerializationTag.kEndDenseJSArray, 0, len(value))
-
-    def array(self, value: KvArray) -> _Inside:
-        for name in value.properties:
+        properties: dict[str, Any] = value.properties if isinstance(value, KvArray) else {}
+        for name in properties:
             if type(name) is str and name.isdigit():
                 self.refuse("a property of a KvArray is named like an element", "KvArray", "Set the element.")
         self.tag(SerializationTag.kBeginDenseJSArray, len(value))
         yield from enumerate(value)
-        yield from self.properties(value.properties)
-        self.tag(SerializationTag.kEndDenseJSArray, len(value.properties), len(value))
+        yield from self.properties(properties)
+        self.tag(SerializationTag.kEndDenseJSArray, len(properties), len(value))
 
     def members(self, value: set[Any] | frozenset[Any]) -> _Inside:
         self.tag(SerializationTag.kBeginJSSet)
@@ -353,15 +339,15 @@ def _path_text(steps: list[Any]) -> str:
 
 
 _WRITERS: Final[dict[type, Callable[[_Writer, Any], None]]] = {
-    type(None): _Writer.write_none,
-    UndefinedType: _Writer.undefined,
+    type(None): lambda writer, _value: writer.tag(SerializationTag.kNull),
+    UndefinedType: lambda writer, _value: writer.tag(SerializationTag.kUndefined),
     bool: _Writer.write_bool,
     int: _Writer.write_int,
     float: _Writer.write_float,
     str: _Writer.write_str,
     bytes: _Writer.write_bytes,
     bytearray: _Writer.write_bytes,
-    memoryview: _Writer.write_memoryview,
+    memoryview: _Writer.write_bytes,
     datetime: _Writer.datetime,
     Pattern: _Writer.pattern,
 }
@@ -371,8 +357,8 @@ _CONTAINERS: Final[dict[type, Callable[[_Writer, Any], _Inside]]] = {
     KvMap: _Writer.write_map,
     IdentityMap: _Writer.write_map,
     list: _Writer.write_list,
-    KvArray: _Writer.array,
-    IdentityList: _Writer.array,
+    KvArray: _Writer.write_list,
+    IdentityList: _Writer.write_list,
     set: _Writer.members,
     IdentitySet: _Writer.members,
     frozenset: _Writer.write_frozenset,

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from v8serialize.constants import ArrayBufferViewFlags, SerializationErrorTag, SerializationTag
 
-from kvmodels.codecs.base import IdentityDict, IdentityList, IdentityMap, IdentitySet
+from kvmodels.codecs.base import BY_IDENTITY
 from kvmodels.codecs.javascript import datetime_of, is_safe_integral, pattern_of
 from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError
 from kvmodels.codecs.v8.scalars import V8Stream, flag_letters, view_of
@@ -33,23 +33,11 @@ _INDEX_DIGITS: Final = 10
 _Container = Generator[None, Any, Any]
 
 
-class _Buffer:
+class _Buffer(bytes):
     """An ArrayBuffer; a view of it may follow at once or after a later reference."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
 
 
 _UNFINISHED: Final = object()
-_BY_IDENTITY: Final[dict[type, type]] = {
-    dict: IdentityDict,
-    KvMap: IdentityMap,
-    list: IdentityList,
-    KvArray: IdentityList,
-    set: IdentitySet,
-}
 _STRINGS: Final = (SerializationTag.kOneByteString, SerializationTag.kTwoByteString, SerializationTag.kUtf8String)
 _ERROR_NAMES: Final[dict[int, str]] = {
     SerializationErrorTag.EvalErrorPrototype: "EvalError",
@@ -142,7 +130,7 @@ class _Reader:
             raise MalformedError(_WITHOUT_COUNTERPART.get(tag, "an unknown tag"))
         value = read(self)
         if type(value) is _Buffer:
-            return self.view(value) if self.stream.follows(SerializationTag.kArrayBufferView) else value.data
+            return self.view(value) if self.stream.follows(SerializationTag.kArrayBufferView) else bytes(value)
         return value
 
     def keep(self, value: Any) -> Any:
@@ -159,7 +147,7 @@ class _Reader:
 
     def hashable(self, value: Any) -> Hashable:
         """Return the value as a key or member; note a container that cannot be one yet, for the second pass."""
-        by_identity = _BY_IDENTITY.get(cast("type[object]", type(value)))
+        by_identity = BY_IDENTITY.get(cast("type[object]", type(value)))
         if by_identity is not None:
             self.late[self._numbers[id(value)]] = by_identity
             return object()
@@ -173,11 +161,11 @@ class _Reader:
         return value if self._as_document else float(value)
 
     def double(self) -> int | float:
-        marked, number = self.stream.padded, self.stream.double()
+        marked, number = self.stream.padded, self.stream.read_double()
         return int(number) if self._as_document and not marked and is_safe_integral(number) else number
 
     def date(self) -> Any:
-        return self.keep(datetime_of(self.stream.double()))
+        return self.keep(datetime_of(self.stream.read_double()))
 
     def regexp(self) -> Any:
         source = self.stream.string()
@@ -191,24 +179,22 @@ class _Reader:
 
     # -- buffers
 
-    def buffer(self) -> _Buffer:
-        buffer = _Buffer(self.stream.take(self.stream.varint()))
-        return self.keep(buffer)  # type: ignore[no-any-return]
+    def buffer(self) -> Any:
+        return self.keep(_Buffer(self.stream.take(self.stream.varint())))
 
-    def resizable_buffer(self) -> _Buffer:
+    def resizable_buffer(self) -> Any:
         size, largest = self.stream.varint(), self.stream.varint()
         if size > largest:
             raise MalformedError("a buffer larger than its largest size")
-        buffer = _Buffer(self.stream.take(size))
-        return self.keep(buffer)  # type: ignore[no-any-return]
+        return self.keep(_Buffer(self.stream.take(size)))
 
     def view(self, buffer: _Buffer) -> Any:
         tag, start, size, flags = self.stream.varint(), self.stream.varint(), self.stream.varint(), self.stream.varint()
         if flags & ArrayBufferViewFlags.IsLengthTracking:
-            size = len(buffer.data) - start
-        if not 0 <= start <= start + size <= len(buffer.data):
+            size = len(buffer) - start
+        if not 0 <= start <= start + size <= len(buffer):
             raise MalformedError("a view that reaches beyond its buffer")
-        return self.keep(view_of(tag, buffer.data[start : start + size]))
+        return self.keep(view_of(tag, buffer[start : start + size]))
 
     # -- containers
 
@@ -231,11 +217,11 @@ class _Reader:
         if tag in _STRINGS:
             return self.stream.text(tag)
         if tag == SerializationTag.kInt32:
-            index: float = self.stream.int32()
+            index: float = self.stream.read_int32()
         elif tag == SerializationTag.kUint32:
-            index = self.stream.uint32()
+            index = self.stream.read_uint32()
         elif tag == SerializationTag.kDouble:
-            index = self.stream.double()
+            index = self.stream.read_double()
         else:
             raise MalformedError("something else instead of the name of a property")
         if not 0 <= index < _INDEX_LIMIT or index != int(index):
@@ -358,30 +344,16 @@ class _Reader:
 
 
 def _is_index(name: str, length: int) -> bool:
-    return (
-        name.isascii()
-        and name.isdigit()
-        and len(name) <= _INDEX_DIGITS
-        and str(int(name)) == name
-        and int(name) < length
-    )
-
-
-def _constant(value: Any) -> Callable[[_Reader], Any]:
-    return lambda _reader: value
-
-
-def _boxed(value: Any) -> Callable[[_Reader], Any]:
-    return lambda reader: reader.keep(value)
+    return name.isdecimal() and len(name) <= _INDEX_DIGITS and str(int(name)) == name and int(name) < length
 
 
 _READERS: Final[dict[int, Callable[[_Reader], Any]]] = {
-    SerializationTag.kUndefined: _constant(UNDEFINED),
-    SerializationTag.kNull: _constant(None),
-    SerializationTag.kTrue: _constant(True),
-    SerializationTag.kFalse: _constant(False),
-    SerializationTag.kInt32: lambda reader: reader.integer(reader.stream.int32()),
-    SerializationTag.kUint32: lambda reader: reader.integer(reader.stream.uint32()),
+    SerializationTag.kUndefined: lambda _reader: UNDEFINED,
+    SerializationTag.kNull: lambda _reader: None,
+    SerializationTag.kTrue: lambda _reader: True,
+    SerializationTag.kFalse: lambda _reader: False,
+    SerializationTag.kInt32: lambda reader: reader.integer(reader.stream.read_int32()),
+    SerializationTag.kUint32: lambda reader: reader.integer(reader.stream.read_uint32()),
     SerializationTag.kDouble: _Reader.double,
     SerializationTag.kBigInt: lambda reader: reader.stream.bigint(),
     SerializationTag.kOneByteString: lambda reader: reader.stream.text(SerializationTag.kOneByteString),
@@ -395,9 +367,9 @@ _READERS: Final[dict[int, Callable[[_Reader], Any]]] = {
     SerializationTag.kBeginJSSet: lambda reader: reader.read_frozenset() if reader.stream.padded else reader.read_set(),
     SerializationTag.kDate: _Reader.date,
     SerializationTag.kRegExp: _Reader.regexp,
-    SerializationTag.kTrueObject: _boxed(True),
-    SerializationTag.kFalseObject: _boxed(False),
-    SerializationTag.kNumberObject: lambda reader: reader.keep(reader.stream.double()),
+    SerializationTag.kTrueObject: lambda reader: reader.keep(True),
+    SerializationTag.kFalseObject: lambda reader: reader.keep(False),
+    SerializationTag.kNumberObject: lambda reader: reader.keep(reader.stream.read_double()),
     SerializationTag.kBigIntObject: lambda reader: reader.keep(reader.stream.bigint()),
     SerializationTag.kStringObject: lambda reader: reader.keep(reader.stream.string()),
     SerializationTag.kError: _Reader.error,

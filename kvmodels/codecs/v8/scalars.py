@@ -90,7 +90,7 @@ _STRING_ENCODINGS: Final[dict[int, str]] = {
 }
 
 
-class V8Stream:
+class V8Stream(ReadableTagStream):
     """A position in serialised data, after its header.
 
     Attributes:
@@ -100,66 +100,51 @@ class V8Stream:
         MalformedError: the header is missing or has an unknown version.
     """
 
-    __slots__ = ("_data", "_stream", "padded")
-
     def __init__(self, data: bytes) -> None:
         if data[:1] != b"\xff" or len(data) <= _HEADER_BYTES or data[1] not in _VERSIONS:
             raise MalformedError("not a value of V8's versions 15 and 16")
-        self._data = data
-        self._stream = ReadableTagStream(data, pos=_HEADER_BYTES)
+        super().__init__(data, pos=_HEADER_BYTES)
         self.padded = False
 
     @property
     def remaining(self) -> int:
         """Return the number of remaining bytes."""
-        return len(self._data) - self._stream.pos
+        return len(self.data) - self.pos
 
     def tag(self) -> int:
         """Read the next tag and skip any padding before it."""
         at = self._behind_padding()
-        if at == len(self._data):
+        if at == len(self.data):
             raise MalformedError("data that is cut off")
-        self.padded = at > self._stream.pos
-        self._stream.pos = at + 1
-        return self._data[at]
+        self.padded = at > self.pos
+        self.pos = at + 1
+        return self.data[at]
 
     def follows(self, tag: int) -> bool:
         """Return whether this tag is next, and read it if so."""
         at = self._behind_padding()
-        if at == len(self._data) or self._data[at] != tag:
+        if at == len(self.data) or self.data[at] != tag:
             return False
-        self._stream.pos = at + 1
+        self.pos = at + 1
         return True
 
     def _behind_padding(self) -> int:
-        at, data = self._stream.pos, self._data
+        at, data = self.pos, self.data
         while at < len(data) and data[at] == 0:
             at += 1
         return at
 
     def varint(self) -> int:
         """Read an unsigned number of up to 35 bits; the limit prevents quadratic time for long runs of digits."""
-        at = self._stream.pos
-        if at < len(self._data) and self._data[at] <= _LAST_DIGIT:  # nearly all have one digit
-            self._stream.pos = at + 1
-            return self._data[at]
-        return self._stream.read_varint(_VARINT_BITS)
+        at = self.pos
+        if at < len(self.data) and self.data[at] <= _LAST_DIGIT:  # nearly all have one digit
+            self.pos = at + 1
+            return self.data[at]
+        return self.read_varint(_VARINT_BITS)
 
     def take(self, size: int) -> bytes:
         """Read this many bytes."""
-        return bytes(self._stream.read_bytes(size))
-
-    def int32(self) -> int:
-        """Read the digits of a signed integer."""
-        return self._stream.read_int32()
-
-    def uint32(self) -> int:
-        """Read the digits of an unsigned integer."""
-        return self._stream.read_uint32()
-
-    def double(self) -> float:
-        """Read eight bytes of a number."""
-        return self._stream.read_double()
+        return bytes(self.read_bytes(size))
 
     def bigint(self) -> int:
         """Read a bigint: its size and sign, then its digits."""
