@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -108,50 +109,34 @@ def cascading_removals(
     return [change for change in changes if change.old is not None and acting(change.live, collections)]
 
 
-def follow(
-    removals: Sequence[RecordChange],
-    collections: Mapping[str, LiveCollection],
-    rows: Mapping[bytes, Row | None],
-    found: Entries,
-    *,
-    codec: ValueCodec,
-    now_ms: int,
-    limits: Limits,
-) -> CascadeFound | NeedRows | StaleEntry:
-    """Return the records that change with some removals, or what must be read first.
+@dataclass(slots=True)
+class CascadeSearch:
+    """The search for the records that change with some removals.
 
     ``rows`` has physical rows by key, ``found`` the entries of removed targets by the first keys of their ranges.
     """
-    return _CascadeSearch(removals, collections, rows, found, codec=codec, now_ms=now_ms, limits=limits).result()
 
+    removals: Sequence[RecordChange]
+    collections: Mapping[str, LiveCollection]
+    rows: Mapping[bytes, Row | None]
+    found: Entries
+    codec: ValueCodec
+    now_ms: int
+    limits: Limits
+    _own: set[bytes] = field(init=False)
+    _waiting: deque[tuple[LiveCollection, bytes, RecordChange]] = field(init=False)
+    _removed: dict[bytes, CascadedRecord] = field(default_factory=dict[bytes, CascadedRecord], init=False)
+    _nulled: dict[bytes, CascadedRecord] = field(default_factory=dict[bytes, CascadedRecord], init=False)
+    _guards: list[bytes] = field(default_factory=list[bytes], init=False)
+    _keys: set[bytes] = field(default_factory=set[bytes], init=False)
+    _spans: dict[bytes, ReadRange] = field(default_factory=dict[bytes, ReadRange], init=False)
 
-class _CascadeSearch:
-    def __init__(
-        self,
-        removals: Sequence[RecordChange],
-        collections: Mapping[str, LiveCollection],
-        rows: Mapping[bytes, Row | None],
-        found: Entries,
-        *,
-        codec: ValueCodec,
-        now_ms: int,
-        limits: Limits,
-    ) -> None:
-        self._collections = collections
-        self._rows = rows
-        self._found = found
-        self._codec = codec
-        self._now_ms = now_ms
-        self._limits = limits
-        self._own = {change.key for change in removals}
-        self._waiting = deque((change.live, change.pk, change) for change in removals)
-        self._removed: dict[bytes, CascadedRecord] = {}
-        self._nulled: dict[bytes, CascadedRecord] = {}
-        self._guards: list[bytes] = []
-        self._keys: set[bytes] = set()
-        self._spans: dict[bytes, ReadRange] = {}
+    def __post_init__(self) -> None:
+        self._own = {change.key for change in self.removals}
+        self._waiting = deque((change.live, change.pk, change) for change in self.removals)
 
     def result(self) -> CascadeFound | NeedRows | StaleEntry:
+        """Return the records, what must be read first, or an entry that another read contradicts."""
         while self._waiting:
             for referrer, entry, pk, root in self._referring(*self._waiting.popleft()):
                 stale = self._take(referrer, entry, pk, root)
@@ -171,39 +156,39 @@ class _CascadeSearch:
         if not live.referrers:
             return
         guard = reference_guards(live.schema.collection) + pk
-        if guard not in self._rows:
+        if guard not in self.rows:
             self._keys.add(guard)
             return
         self._guards.append(guard)
-        for referrer in acting(live, self._collections):
-            span = referrer.span(pk, _most(self._limits))
-            if span.start not in self._found:
+        for referrer in acting(live, self.collections):
+            span = referrer.span(pk, _most(self.limits))
+            if span.start not in self.found:
                 self._spans[span.start] = span
                 continue
-            entries = self._found[span.start]
-            if len(entries) >= _most(self._limits):
-                raise _too_large(self._limits, len(entries))
+            entries = self.found[span.start]
+            if len(entries) >= _most(self.limits):
+                raise _too_large(self.limits, len(entries))
             for entry in entries:
                 yield referrer, entry, pk, root
 
     def _take(self, referrer: IncomingReference, entry: Row, target: bytes, root: RecordChange) -> StaleEntry | None:
         """Take in a record that refers to a removed target."""
-        pk = referrer.pk_of(self._codec, entry)
+        pk = referrer.pk_of(self.codec, entry)
         key = referrer.records.key(pk)
         if key in self._own or key in self._removed:
             return None
-        require_same_effect(referrer, self._collections)
-        live = self._collections[referrer.collection]
+        require_same_effect(referrer, self.collections)
+        live = self.collections[referrer.collection]
         obstacle = live.refused or live.read_only
         if obstacle is not None:
             raise obstacle
-        if key not in self._rows:
+        if key not in self.rows:
             self._keys.add(key)
             if referrer.on_delete == "cascade" and live.referrers:
                 self._keys.add(reference_guards(live.schema.collection) + pk)
             return None
-        row = self._rows[key]
-        if row is None or rules.is_expired(row, self._now_ms) or not _refers(referrer, row, target, self._codec):
+        row = self.rows[key]
+        if row is None or rules.is_expired(row, self.now_ms) or not _refers(referrer, row, target, self.codec):
             return StaleEntry(key, entry.key, referrer, target)
         if referrer.on_delete == "cascade":
             self._removed[key] = CascadedRecord(live, row, root)

@@ -16,7 +16,8 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum, auto
+from dataclasses import field
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -28,7 +29,6 @@ from kvmodels.errors import InvalidValueError
 from kvmodels.indexing import entries, rules
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.entries import (
-    CompiledWrite,
     Misfit,
     NeedRows,
     RecordChange,
@@ -42,19 +42,15 @@ from kvmodels.indexing.entries import (
 from kvmodels.indexing.references import (
     Entries,
     MissingTarget,
-    NeedEntries,
     ReferenceChecks,
+    ReferenceJudgement,
     RemainingReferrers,
-    are_concerned,
-    judge,
 )
 from kvmodels.indexing.simple import compile_simple
 
 NO_ENTRIES: Final[Entries] = {}
 
-NONE_LISTED: Final[Mapping[tuple[bytes, bytes], Misfit]] = {}
-
-NO_REFERENCES: Final = ReferenceChecks({}, {}, NONE_LISTED)
+NO_REFERENCES: Final = ReferenceChecks({}, {}, {})
 
 Refusal: TypeAlias = Violation | MissingTarget | RemainingReferrers
 """Why the changes of a commit are refused; ``change`` is the one to which it is due."""
@@ -76,7 +72,7 @@ def compile_write(
     max_key_bytes: int,
     found: Entries = NO_ENTRIES,
     loaded: Mapping[bytes, bytes] | None = None,
-) -> CompiledWrite | NeedRows | Refusal:
+) -> AtomicWrite | NeedRows | Refusal:
     """Compile all record changes of one commit.
 
     Raises InvalidValueError: an index cannot hold a value; the model and the field are named; OperationTooLargeError: a
@@ -93,7 +89,7 @@ def compile_write(
         loaded: versionstamps by key of records that the caller has read before, without a deadline.
 
     Returns:
-        CompiledWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
+        AtomicWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
             is being built); mutations: one per record, one per entry that differs, one per counter that changes.
         NeedRows: rows that must be read as well; read all of them again in one snapshot.
         Violation: a unique slot belongs to another record in the snapshot.
@@ -101,11 +97,11 @@ def compile_write(
     """
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
-        return compiled if isinstance(compiled, NeedRows) else CompiledWrite(compiled)
-    judged: ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers = NO_REFERENCES
-    if are_concerned(changes):
-        judged = judge(changes, rows, found, codec=codec, now_ms=now_ms, loaded=loaded)
-        if rows is None and isinstance(judged, NeedEntries):
+        return compiled
+    judged: ReferenceChecks | NeedRows | MissingTarget | RemainingReferrers = NO_REFERENCES
+    if any(change.live.references or change.live.referrers for change in changes):
+        judged = ReferenceJudgement(changes, rows, found, codec, now_ms, loaded=loaded or {}).result()
+        if rows is None and isinstance(judged, NeedRows):
             rows = {}  # something must be read; so read the slots with it, in place of one read more
     full = compile_in_full(
         changes,
@@ -114,20 +110,20 @@ def compile_write(
         codec=codec,
         now_ms=now_ms,
         max_key_bytes=max_key_bytes,
-        listed=judged.listed if isinstance(judged, ReferenceChecks) else NONE_LISTED,
+        listed=judged.listed if isinstance(judged, ReferenceChecks) else {},
     )
     if isinstance(full, Violation):
         return full
     if isinstance(judged, (MissingTarget, RemainingReferrers)):
         return judged
     if isinstance(full, NeedRows):
-        return NeedRows(full.keys | judged.keys) if isinstance(judged, NeedEntries) else full
-    if isinstance(judged, NeedEntries):
-        return NeedRows(judged.keys) if judged.keys else NeedRows(frozenset(), judged.spans)
-    checks, mutations = full.write
+        return NeedRows(full.keys | judged.keys) if isinstance(judged, NeedRows) else full
+    if isinstance(judged, NeedRows):
+        return judged
+    checks, mutations = full
     own = {check.key for check in checks}  # a target may be a record whose entries a build writes
     checks = (*checks, *(check for key, check in judged.checks.items() if key not in own))
-    return CompiledWrite(AtomicWrite(checks, (*mutations, *judged.mutations.values())))
+    return AtomicWrite(checks, (*mutations, *judged.mutations.values()))
 
 
 def compile_in_full(
@@ -138,8 +134,8 @@ def compile_in_full(
     codec: ValueCodec,
     now_ms: int,
     max_key_bytes: int,
-    listed: Mapping[tuple[bytes, bytes], Misfit] = NONE_LISTED,
-) -> CompiledWrite | NeedRows | Violation:
+    listed: Mapping[tuple[bytes, bytes], Misfit] = MappingProxyType({}),
+) -> AtomicWrite | NeedRows | Violation:
     """``compile_write`` for every kind of index and change; other arguments, errors and result are its own."""
     changes = list(changes)
     while True:
@@ -153,7 +149,7 @@ def compile_in_full(
         if fold.needed:
             return NeedRows(frozenset(fold.needed))
         if not fold.evicted:
-            return CompiledWrite(fold.write())
+            return fold.write()
         changes.extend(fold.evicted)
 
 
@@ -173,44 +169,27 @@ class _Release:
     """Ownership is not certain and must be read: the index is being built, or ``rules.owns_nothing``."""
 
 
-class _Eviction(Enum):
-    """The outcome of a claim to the slot of another record."""
-
-    DONE = auto()
-    REFUSED = auto()
-    """The owner has not expired."""
-    UNREAD = auto()
-    """The record of the owner must be read first."""
-
-
 def _is_kept(change: RecordChange) -> bool:
     """Return whether the record keeps its values, whose number another process has allowed."""
     return change.tolerant or change.rewrite
 
 
+@dataclass(slots=True)
 class _Fold:
     """The checks and mutations of one commit, at most one of each per key."""
 
-    def __init__(
-        self,
-        rows: Mapping[bytes, Row | None] | None,
-        codec: ValueCodec,
-        now_ms: int,
-        max_key_bytes: int,
-        listed: Mapping[tuple[bytes, bytes], Misfit],
-    ) -> None:
-        self.checks: dict[bytes, Check] = {}
-        self.mutations: dict[bytes, Mutation] = {}
-        self.needed: set[bytes] = set()
-        self.evicted: list[RecordChange] = []
-        self._counters: dict[bytes, int] = {}
-        self._claims: dict[bytes, list[_Claim]] = {}
-        self._releases: dict[bytes, list[_Release]] = {}
-        self._rows = rows
-        self._codec = codec
-        self._now_ms = now_ms
-        self._max_key_bytes = max_key_bytes
-        self._without_target = listed
+    _rows: Mapping[bytes, Row | None] | None
+    _codec: ValueCodec
+    _now_ms: int
+    _max_key_bytes: int
+    _without_target: Mapping[tuple[bytes, bytes], Misfit]
+    checks: dict[bytes, Check] = field(default_factory=dict[bytes, Check])
+    mutations: dict[bytes, Mutation] = field(default_factory=dict[bytes, Mutation])
+    needed: set[bytes] = field(default_factory=set[bytes])
+    evicted: list[RecordChange] = field(default_factory=list[RecordChange])
+    _counters: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    _claims: dict[bytes, list[_Claim]] = field(default_factory=dict[bytes, list[_Claim]])
+    _releases: dict[bytes, list[_Release]] = field(default_factory=dict[bytes, list[_Release]])
 
     def write(self) -> AtomicWrite:
         """Return the operation, once every slot is resolved."""
@@ -250,13 +229,12 @@ class _Fold:
             raise
 
     def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, unowned: bool) -> None:
-        unsure = change.tolerant and not index.readable and not self._has_entries(change, index)
+        unsure = change.tolerant and not index.readable and self._may_lack_entries(change, index)
         old = self._old_keys(index, change)
-        if (change.key, index.violations) in self._without_target:
-            self._list(change, index, self._without_target[change.key, index.violations])
-            self._drop_entries(change, index, old, {}, careful=True)
-            return
-        if unsure and self._listed_as_misfit(change, index):
+        why = self._without_target.get((change.key, index.violations))
+        if why is not None:
+            self._list(change, index, why)
+        if why is not None or (unsure and self._listed_as_misfit(change, index)):
             # A build of a process that allows more may have been here already, without setting the record.
             self._drop_entries(change, index, old, {}, careful=True)
             return
@@ -265,8 +243,7 @@ class _Fold:
             require_fan_out(change.live, index, len(new))
         # What is inserted in the place of an absent record has no older claim to a slot.
         self._write_entries(change, index, old, new, absent=unowned)
-        if old or not index.readable:
-            self._drop_entries(change, index, old, new, careful=unowned or not index.readable)
+        self._drop_entries(change, index, old, new, careful=unowned or not index.readable)
 
     def _maintain_counters(self, change: RecordChange, index: LiveIndex) -> None:
         """Take the record as read out of the counters if it is in them, and add it as it shall be."""
@@ -290,9 +267,9 @@ class _Fold:
         if change.old is not None and not index.readable:
             self._delete(violation_key(index.violations, None, change.pk))
 
-    def _has_entries(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Return whether an index under construction has the entries of the record as read."""
-        return not rules.predates_fence(change, index) and not self._is_listed(change, index)
+    def _may_lack_entries(self, change: RecordChange, index: LiveIndex) -> bool:
+        """Return whether an index under construction may lack the entries of the record as read."""
+        return rules.predates_fence(change, index) or self._is_listed(change, index)
 
     def _is_listed(self, change: RecordChange, index: LiveIndex) -> bool:
         """Return whether an index under construction lists the record as a violation, and has no entry of it.
@@ -302,9 +279,8 @@ class _Fold:
         if change.old is None:
             return False
         key = violation_key(index.violations, None, change.pk)
-        known, row = self._row(key)
-        if known:
-            self.check(rules.slot_check(key, row))
+        row = self._row(key)
+        self.check(rules.slot_check(key, row))
         value = None if row is None else self._codec.decode(row.value, row.encoding, row.key)
         # A duplicate of a long value has the same row; of such a record there may be other entries.
         return value is not None and (value["kind"] != DUPLICATE or "reason" in value)
@@ -421,11 +397,12 @@ class _Fold:
                 self._release(key, release)
         return None
 
-    def _row(self, key: bytes) -> tuple[bool, Row | None]:
+    def _row(self, key: bytes) -> Row | None:
+        """Return a physical row; None also for one that must be read first, and then all is compiled again."""
         if self._rows is not None and key in self._rows:
-            return True, self._rows[key]
+            return self._rows[key]
         self.needed.add(key)
-        return False, None
+        return None
 
     def _contest(self, key: bytes, claims: list[_Claim], changes: Mapping[bytes, RecordChange]) -> Violation | None:
         """One slot, and the records of this commit that want it: one gets it, duplicates of a build stay recorded."""
@@ -436,9 +413,7 @@ class _Fold:
             loser = fresh[-1]
             other = next(claim for claim in claims if claim is not loser)
             return Violation(loser.change, loser.index, key, other.change.pk)
-        known, row = self._row(key)
-        if not known:
-            return None
+        row = self._row(key)
         change, index = claims[0].change, claims[0].index
         owner = None if row is None else slot_owner(self._codec, change.live, index, row)
         keeper = next((claim for claim in claims if claim.change.pk == owner), claims[0])
@@ -449,33 +424,19 @@ class _Fold:
 
     def _claim(self, key: bytes, claim: _Claim, changes: Mapping[bytes, RecordChange]) -> Violation | None:
         change, index, held = claim.change, claim.index, claim.held
-        known, row = (True, None) if self._rows is None else self._row(key)
-        if not known:
-            return None
+        row = None if self._rows is None else self._row(key)
         if row is not None:
             owner = slot_owner(self._codec, change.live, index, row)
             if owner != change.pk and not self._is_released(key, owner):
                 if held and not index.readable and not rules.is_expired(row, self._now_ms):
                     self._record_duplicate(key, claim, row)
                     return None
-                eviction = self._evict(change, row, owner, changes)
-                if eviction is _Eviction.REFUSED:
+                if not self._evict(change, row, owner, changes):
                     return Violation(change, index, key, owner)
-                if eviction is _Eviction.UNREAD:
-                    return None
         self.check(rules.slot_check(key, row))
         value, encoding = entry_value(self._codec, index.layout, True, change)
-        if (
-            row is None
-            or change.rewrite
-            or (row.value, row.encoding, row.expire_at)
-            != (
-                value,
-                encoding,
-                change.expire_at,
-            )
-            or index.definition.store is not None
-        ):
+        same = row is not None and (row.value, row.encoding, row.expire_at) == (value, encoding, change.expire_at)
+        if not same or change.rewrite or index.definition.store is not None:
             self._set(Set(key, value, encoding, change.expire_at))
         if not index.readable and change.old is not None:
             self._delete(violation_key(index.violations, key, change.pk))
@@ -490,35 +451,32 @@ class _Fold:
         violation = violation_key(claim.index.violations, key, claim.change.pk)
         self._set(Set(violation, *self._codec.encode(Misfit(DUPLICATE).to_value()), claim.change.expire_at))
 
-    def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> _Eviction:
-        """Take its slot from an expired owner; its record and entries then go in this commit.
+    def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> bool:
+        """Take its slot from an owner that has expired, as far as is known, and return whether it has.
 
-        Leaving them to the sweep was rejected: the record would come back with a clock that is behind.
+        Its record and entries then go in this commit. Leaving them to the sweep was rejected: the record would come
+        back with a clock that is behind.
         """
         if not rules.is_expired(row, self._now_ms):
-            return _Eviction.REFUSED
+            return False
         key = change.live.layout.key(owner)
         if key in changes:
-            return _Eviction.DONE
-        known, record = self._row(key)
-        if not known:
-            return _Eviction.UNREAD
+            return True
+        record = self._row(key)
         if record is None:
             self.check(Check(key, None, physical=True))
-            return _Eviction.DONE
+            return True
         if not rules.is_expired(record, self._now_ms):
-            return _Eviction.REFUSED
+            return False
         document = self._codec.decode_document(record.value, record.encoding, record.key)
         self.evicted.append(RecordChange(change.live, owner, record, document, None))
-        return _Eviction.DONE
+        return True
 
     def _release(self, key: bytes, release: _Release) -> None:
         if not release.careful:
             self._delete(key)
             return
-        known, row = self._row(key)
-        if not known:
-            return
+        row = self._row(key)
         self.check(rules.slot_check(key, row))
         change = release.change
         if row is not None and slot_owner(self._codec, change.live, release.index, row) == change.pk:

@@ -8,14 +8,15 @@ the sum of an engine is exact for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
+from kvmodels.codecs.base import BYTES_ENCODING
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
-from kvmodels.core.operations import Arithmetic, AtomicWrite, ReadRange, Row
+from kvmodels.core.operations import U64_MODULUS, Arithmetic, ReadRange, Row
 from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
 from kvmodels.schema.definition.definition import Document, IndexDefinition
 
@@ -74,12 +75,6 @@ class RecordChange(NamedTuple):
         return self.live.layout.prefix + self.pk
 
 
-class CompiledWrite(NamedTuple):
-    """One atomic operation that leaves every index exact."""
-
-    write: AtomicWrite
-
-
 class NeedRows(NamedTuple):
     """Rows that the compiler must see.
 
@@ -105,7 +100,6 @@ class Violation:
 COUNT = "count"
 HALF = 2**32
 LARGEST = 2**63
-U64 = 2**64
 
 
 def contribution(index: LiveIndex, document: Document | None, expire_at: int | None) -> dict[bytes, int]:
@@ -166,7 +160,7 @@ def additions(totals: Mapping[bytes, int]) -> tuple[Arithmetic, ...]:
 
 def to_u64(number: int) -> int:
     """Return a signed number as an engine adds it: modulo 2**64."""
-    return number % U64
+    return number % U64_MODULUS
 
 
 def from_u64(number: int) -> int:
@@ -176,27 +170,20 @@ def from_u64(number: int) -> int:
         >>> from_u64(to_u64(-3))
         -3
     """
-    return number - U64 if number >= LARGEST else number
+    return number - U64_MODULUS if number >= LARGEST else number
 
 
-RAW_BYTES = 3
-"""Encoding number of raw bytes; a pointer entry has the empty value."""
-
-NOTHING_HELD = (b"", RAW_BYTES)
+NOTHING_HELD = (b"", BYTES_ENCODING)
 """The value of an entry whose key names its record, and its encoding."""
 
 
-class _Stored(Protocol):
+class StoredRecord(NamedTuple):
     """A record as it is stored: its packed primary key, its document, and the bytes of that."""
 
-    @property
-    def pk(self) -> bytes: ...
-    @property
-    def new_document(self) -> Document | None: ...
-    @property
-    def value(self) -> bytes: ...
-    @property
-    def encoding(self) -> int: ...
+    pk: bytes
+    new_document: Document
+    value: bytes
+    encoding: int
 
 
 def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
@@ -241,7 +228,9 @@ def misfit(
     return "too_long" if any(len(key) > max_key_bytes for key in keys) else None
 
 
-def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: _Stored) -> tuple[bytes, int]:
+def entry_value(
+    codec: ValueCodec, layout: EntryLayout, slot: bool, record: RecordChange | StoredRecord
+) -> tuple[bytes, int]:
     """Return the value of an entry, and its encoding.
 
     A copy of the record; or the fields that the index includes, behind the primary key where the entry is a unique

@@ -12,6 +12,7 @@ functions of ``rules.py``. A guard is read before the entries, never after them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -21,7 +22,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import Check, Delete, Mutation, ReadRange, Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import Misfit, RecordChange
+from kvmodels.indexing.entries import Misfit, NeedRows, RecordChange
 
 NO_TARGET: Final = "no_target"
 """The kind of violation of a record whose foreign key refers to no record, or to one with a deadline."""
@@ -61,74 +62,47 @@ class ReferenceChecks(NamedTuple):
     listed: Mapping[tuple[bytes, bytes], Misfit]
 
 
-class NeedEntries(NamedTuple):
-    """Keys to read together with all others of the commit, and then ranges of entries, by their first keys."""
-
-    keys: frozenset[bytes]
-    spans: Mapping[bytes, ReadRange]
-
-
 Entries = Mapping[bytes, Sequence[Row]]
-"""The entries that were found in each range of ``NeedEntries.spans``."""
+"""The entries that were found in each range of ``NeedRows.spans``."""
 
 
-def are_concerned(changes: Sequence[RecordChange]) -> bool:
-    """Return whether a foreign key has to do with one of the changes."""
-    return any(change.live.references or change.live.referrers for change in changes)
-
-
-def judge(
-    changes: Sequence[RecordChange],
-    rows: Mapping[bytes, Row | None] | None,
-    found: Entries,
-    *,
-    codec: ValueCodec,
-    now_ms: int,
-    loaded: Mapping[bytes, bytes] | None = None,
-) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
-    """Return the checks and mutations for the foreign keys of a commit, what must be read first, or what is refused.
+@dataclass(slots=True)
+class ReferenceJudgement:
+    """The foreign keys of a commit.
 
     ``found`` has the entries of removed targets, read in the snapshot of ``rows`` or in a later one; ``loaded`` the
-    versionstamps by key of records that were read before, without a deadline.
+    versionstamps by key of records that were read before, without a deadline. ``_unread`` has the keys that a loaded
+    target spares, unless others are read anyway.
     """
-    return _Judgement(changes, rows, found, codec, now_ms, loaded=loaded or {}).result()
 
+    changes: Sequence[RecordChange]
+    rows: Mapping[bytes, Row | None] | None
+    found: Entries
+    codec: ValueCodec
+    now_ms: int
+    loaded: Mapping[bytes, bytes]
+    _final: dict[bytes, RecordChange] = field(init=False)
+    _checks: dict[bytes, Check] = field(default_factory=dict[bytes, Check], init=False)
+    _mutations: dict[bytes, Mutation] = field(default_factory=dict[bytes, Mutation], init=False)
+    _listed: dict[tuple[bytes, bytes], Misfit] = field(default_factory=dict[tuple[bytes, bytes], Misfit], init=False)
+    _keys: set[bytes] = field(default_factory=set[bytes], init=False)
+    _unread: set[bytes] = field(default_factory=set[bytes], init=False)
+    _spans: dict[bytes, ReadRange] = field(default_factory=dict[bytes, ReadRange], init=False)
 
-class _Judgement:
-    def __init__(
-        self,
-        changes: Sequence[RecordChange],
-        rows: Mapping[bytes, Row | None] | None,
-        found: Entries,
-        codec: ValueCodec,
-        now_ms: int,
-        *,
-        loaded: Mapping[bytes, bytes],
-    ) -> None:
-        self._changes = changes
-        self._final = {change.key: change for change in changes if change.only is None}
-        self._rows = rows
-        self._found = found
-        self._loaded = loaded
-        self._codec = codec
-        self._now_ms = now_ms
-        self._checks: dict[bytes, Check] = {}
-        self._mutations: dict[bytes, Mutation] = {}
-        self._listed: dict[tuple[bytes, bytes], Misfit] = {}
-        self._keys: set[bytes] = set()
-        self._unread: set[bytes] = set()
-        """The keys that a loaded target spares, unless others are read anyway."""
-        self._spans: dict[bytes, ReadRange] = {}
+    def __post_init__(self) -> None:
+        self._final = {change.key: change for change in self.changes if change.only is None}
 
-    def result(self) -> ReferenceChecks | NeedEntries | MissingTarget | RemainingReferrers:
-        for change in self._changes:
+    def result(self) -> ReferenceChecks | NeedRows | MissingTarget | RemainingReferrers:
+        """Return the checks and mutations for the foreign keys, what must be read first, or what is refused."""
+        for change in self.changes:
             if change.live.referrers:
                 _refuse_deadline(change)
             refused = self._referring(change) or self._removing(change)
             if refused is not None:
                 return refused
         if self._keys or self._spans:
-            return NeedEntries(frozenset(self._keys | self._unread), self._spans)
+            keys = frozenset(self._keys | self._unread)
+            return NeedRows(keys, {} if keys else self._spans)
         return ReferenceChecks(self._checks, self._mutations, self._listed)
 
     # --- new references ---------------------------------------------------------------------------------------
@@ -136,8 +110,9 @@ class _Judgement:
     def _referring(self, change: RecordChange) -> MissingTarget | None:
         """Judge the new references of one record."""
         document = change.new_document
-        for reference in change.live.references if document is not None else ():
-            assert document is not None
+        if document is None:
+            return None
+        for reference in change.live.references:
             if change.only is not None and change.only.violations != reference.violations:
                 continue
             pk = reference.pk_in(document)
@@ -149,7 +124,7 @@ class _Judgement:
     def _refers(self, change: RecordChange, reference: OutgoingReference, pk: bytes) -> MissingTarget | None:
         """Judge one foreign key of a record, if it may be a new reference."""
         building = reference.under_construction
-        changed = rules.is_new_reference(change, _key_before(reference, change), pk, self._now_ms)
+        changed = rules.is_new_reference(change, _key_before(reference, change), pk, self.now_ms)
         if not changed and not rules.is_unproven(change, under_construction=building):
             return None
         reason = self._refusal(reference, pk)
@@ -171,16 +146,16 @@ class _Judgement:
             if own.new_document is None:
                 return "missing"
             return None if own.expire_at is None else "expires"
-        rows = self._rows
-        if rows is None and key in self._loaded:
+        rows = self.rows
+        if rows is None and key in self.loaded:
             self._unread.update((key, anchor_key))
-            self._check(Row(key, b"", 0, self._loaded[key], None), None)
+            self._check(Row(key, b"", 0, self.loaded[key], None), None)
             return None
         if rows is None or key not in rows or anchor_key not in rows:
             self._keys.update((key, anchor_key))
             return None
         row, anchor = rows[key], rows[anchor_key]
-        if row is None or rules.is_expired(row, self._now_ms):
+        if row is None or rules.is_expired(row, self.now_ms):
             return "missing"
         if row.expire_at is not None:
             return "expires"
@@ -201,20 +176,20 @@ class _Judgement:
             return None
         collection = change.live.schema.collection
         guard_key = reference_guards(collection) + change.pk
-        if self._rows is None or guard_key not in self._rows:
+        if self.rows is None or guard_key not in self.rows:
             self._keys.add(guard_key)
             return None
-        check = rules.guard_check(guard_key, self._rows[guard_key])
+        check = rules.guard_check(guard_key, self.rows[guard_key])
         if check is not None:
             self._checks[guard_key] = check
         for key in rules.kept_with_target(guard_key, reference_anchors(collection) + change.pk):
             self._mutations[key] = Delete(key)
         for referrer in change.live.referrers:
-            span = referrer.span(change.pk, len(self._changes) + SPARE_ENTRIES)
-            if span.start not in self._found:
+            span = referrer.span(change.pk, len(self.changes) + SPARE_ENTRIES)
+            if span.start not in self.found:
                 self._spans[span.start] = span
                 continue
-            remaining = tuple(self._remaining(change, referrer, self._found[span.start]))
+            remaining = tuple(self._remaining(change, referrer, self.found[span.start]))
             if remaining:
                 return RemainingReferrers(change, referrer, remaining)
         return None
@@ -222,7 +197,7 @@ class _Judgement:
     def _remaining(self, change: RecordChange, referrer: IncomingReference, entries: Sequence[Row]) -> Iterator[bytes]:
         """Yield the records that still refer to one that is removed."""
         for entry in entries:
-            pk = referrer.pk_of(self._codec, entry)
+            pk = referrer.pk_of(self.codec, entry)
             own = self._final.get(referrer.records.key(pk))
             if own is None or (own.new_document is not None and referrer.refers(own.new_document, change.pk)):
                 yield pk

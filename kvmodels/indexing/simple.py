@@ -2,7 +2,7 @@
 
 ``compile_in_full`` decides for every change whether an index is being built, whether two records of the commit want one
 slot, which deadline applies and what an entry holds. For most writes all of that is known beforehand. ``RecordWriter``
-is the branch of ``compile_write`` for them; ``InsertWriter`` compiles many inserts by columns. Tests compare both with
+is the branch of ``compile_write`` for them, and compiles many inserts by columns. Tests compare both with
 ``compile_in_full``.
 
 Rules of this module: pure; the checks are those of ``kvmodels.indexing.rules``. None means: compile in full.
@@ -19,13 +19,14 @@ from typing import Any, Final, NamedTuple
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.codecs.base import BYTES_ENCODING
 from kvmodels.codecs.columns.registry import Packed, column_packer
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Removal, Row, Set
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import RAW_BYTES, NeedRows, RecordChange
+from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Column, Document
 
@@ -33,7 +34,6 @@ LARGEST_AWAITED: Final = 1 << 16
 """Maximum bytes of a record that is decoded while every other writer waits: a tenth of a millisecond at most."""
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
-_NO_ENTRY: Final = (b"", False)
 PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
 """Codecs of which the part of a key is the value that the document stores."""
 
@@ -43,13 +43,8 @@ _LARGEST: Final = 1 << 63
 UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
 """Errors of packing a document that an index cannot hold."""
 
-_Entries = list[tuple[bytes, bool]]
-"""The key that a document has in each index, in their order, and whether it is a slot; an empty key for nothing."""
-
 _Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
 """The keys that documents have in an index as far as ``packed_columns`` gives them, and whether they are slots."""
-
-_NOTHING: Final[list[bytes]] = []
 
 
 def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> RecordWriter | None:
@@ -104,13 +99,13 @@ def fits(write: AtomicWrite, limits: Limits) -> bool:
 
 
 def _entry(index: _Index, document: Document, pk: bytes) -> tuple[bytes, bool]:
-    """Return the entry of a document in an index; it raises one of ``UNREADABLE``."""
+    """Return the key of a document in an index, empty for none, and whether it is a slot. Raises ``UNREADABLE``."""
     columns, unique, layout = index
     key = columns(document)
     if key:
         return (key, True) if unique else (key + pk, False)
     keys = layout.keys(document, pk)  # it has a None
-    return keys[0] if keys else _NO_ENTRY
+    return keys[0] if keys else (b"", False)
 
 
 def _same(columns: Iterable[Column]) -> Callable[[Document, Document], bool]:
@@ -139,26 +134,10 @@ def _same(columns: Iterable[Column]) -> Callable[[Document, Document], bool]:
 
 
 class RecordWriter:
-    """Compiles writes of single records of one collection, as long as the header does not change.
+    """Compiles writes of records of one collection, as long as the header does not change.
 
     Every slot that a record claims is taken for free, which the operation checks. Rows and documents have no deadline.
     """
-
-    __slots__ = (
-        "_codec",
-        "_compared",
-        "_encode",
-        "_header",
-        "_indexes",
-        "_key_field",
-        "_longest",
-        "_pack",
-        "_parts",
-        "_prefix",
-        "_same_entries",
-        "header",
-        "live",
-    )
 
     def __init__(self, live: LiveCollection, header: Guard, codec: ValueCodec) -> None:
         self.live = live
@@ -170,10 +149,11 @@ class RecordWriter:
         self._codec = codec
         self._longest = 0
         # Of the parts of a key nothing is shared, so no pass needs to look for it.
-        self._encode = codec.encode_list if isinstance(codec, MsgpackCodec) else codec.encode
+        self._encode = codec.encode_document if isinstance(codec, MsgpackCodec) else codec.encode
         primary_key = live.schema.primary_key
         stored = all(column.codec.name in PART_IS_STORED for column in primary_key)
         self._parts = tuple(column.field for column in primary_key) if stored else ()
+        self._primary_key = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in primary_key]
         self._key_field = self._parts[0] if len(self._parts) == 1 else None
         self._same_entries = _same(column for index in live.maintained for column in index.definition.columns)
         self._indexes: tuple[_Index, ...] = tuple(
@@ -182,6 +162,7 @@ class RecordWriter:
         self._compared = tuple(
             (_same(index.definition.columns), one) for index, one in zip(live.maintained, self._indexes, strict=True)
         )
+        self._entry_columns = tuple(_EntryColumns(index) for index in live.maintained)
 
     def compiled(
         self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None
@@ -225,7 +206,7 @@ class RecordWriter:
                 mutations += [_new(Delete, (one,)) for one in keys]
                 return True
             mutations.append(_new(Set, (key, value, encoding, None, False)))
-            released = _NOTHING
+            released: list[bytes] = []
             if before is None:
                 slots = self._add_entries(pk, document, mutations)
             elif self._same_entries(before, document):
@@ -264,13 +245,13 @@ class RecordWriter:
             columns, unique, _ = index
             entry = columns(document)
             if entry and not unique:
-                mutations.append(_new(Set, (entry + pk, b"", RAW_BYTES, None, False)))
+                mutations.append(_new(Set, (entry + pk, b"", BYTES_ENCODING, None, False)))
                 continue
             entry, is_slot = (entry, True) if entry else _entry(index, document, pk)
             if is_slot:
                 slots.append(entry)
             elif entry:
-                mutations.append(_new(Set, (entry, b"", RAW_BYTES, None, False)))
+                mutations.append(_new(Set, (entry, b"", BYTES_ENCODING, None, False)))
         return slots
 
     def _replace_entries(
@@ -292,7 +273,7 @@ class RecordWriter:
             if is_slot:
                 slots.append(entry)
             elif entry:
-                mutations.append(_new(Set, (entry, b"", RAW_BYTES, None, False)))
+                mutations.append(_new(Set, (entry, b"", BYTES_ENCODING, None, False)))
             if was_slot:
                 released.append(gone)
             elif gone:
@@ -329,16 +310,60 @@ class RecordWriter:
             keys = _in_order([_entry(index, document, pk) for index in self._indexes])
         except (DecodeError, *UNREADABLE):
             return None
-        longest = self._longest
-        if len(key) > longest:
+        return keys if max(map(len, (key, *keys))) <= self._longest else None
+
+    # --- many inserts, by columns -----------------------------------------------------------------------------
+
+    def packed_keys(self, documents: Sequence[Document]) -> list[bytes] | None:
+        """Return the packed primary keys of documents; None if one has a value that cannot be a key."""
+        try:
+            parts = [pack(list(map(itemgetter(field), documents))) for field, pack in self._primary_key]
+        except UNREADABLE:
             return None
-        for one in keys:
-            if len(one) > longest:
-                return None
-        return keys
+        return parts[0] if len(parts) == 1 else list(map(b"".join, zip(*parts, strict=True)))
+
+    def compiled_inserts(
+        self,
+        codec: MsgpackCodec,
+        documents: Sequence[Document],
+        pks: Sequence[bytes],
+        values: Sequence[bytes],
+        encoding: int,
+    ) -> Inserts | None:
+        """Return the operation that inserts records; None where two of them meet, or an index cannot hold one."""
+        keys = list(map(self._prefix.__add__, pks))
+        entries: list[bytes] = []
+        slots: list[bytes] = []
+        claimants: list[int] = []
+        try:
+            for index in self._entry_columns:
+                index.add_keys(documents, pks, entries, slots, claimants)
+        except UNREADABLE:
+            return None
+        checked = keys + slots
+        if len(set(checked)) < len(checked):  # an entry ends with the primary key, so entries cannot meet elsewhere
+            return None
+        sets = [*_sets(keys, values, encoding), *_sets(entries, repeat(b""), BYTES_ENCODING)]
+        owners: list[bytes] = []
+        if slots:
+            of_record, owner_encoding = codec.encode_many(self._owners(documents, pks))
+            owners = [of_record[place] for place in claimants]
+            sets += _sets(slots, owners, owner_encoding)
+        checks = (*self._header, *_absent(keys, slots=False), *_absent(slots, slots=True))
+        headers = [check.key for check in self._header]
+        return Inserts(
+            AtomicWrite(checks, (*sets,)), keys, headers + checked, keys + entries + slots, [*values, *owners]
+        )
+
+    def _owners(self, documents: Sequence[Document], pks: Sequence[bytes]) -> list[list[Any]]:
+        """Return the values of the slots of each record, as ``entry_value`` makes them."""
+        if self._parts:
+            columns = [list(map(itemgetter(field), documents)) for field in self._parts]
+            return list(map(list[Any], zip(*columns, strict=True)))
+        return [[*decode_key(pk)] for pk in pks]
 
 
-def _in_order(entries: _Entries) -> list[bytes]:
+def _in_order(entries: list[tuple[bytes, bool]]) -> list[bytes]:
     """Return the keys of entries in the order in which they are removed: slots last."""
     keys = [entry_key for entry_key, slot in entries if entry_key and not slot]
     keys += [entry_key for entry_key, slot in entries if slot]
@@ -376,24 +401,8 @@ class Inserts(NamedTuple):
         return key_bytes <= limits.max_operation_key_bytes and operation_bytes <= limits.max_operation_bytes
 
 
-def insert_writer(live: LiveCollection, header: Guard, codec: MsgpackCodec) -> InsertWriter | None:
-    """Return the compiled writer of new records; None for a collection without a ``RecordWriter``.
-
-    It is kept in ``live.compiled``.
-    """
-    known = live.compiled.inserts
-    if isinstance(known, InsertWriter) and known.live is live and known.header == header:
-        return known
-    if record_writer(live, header, codec) is None:
-        return None
-    made = live.compiled.inserts = InsertWriter(live, header, codec)
-    return made
-
-
 class _EntryColumns:
     """The entries of many documents in one index."""
-
-    __slots__ = ("_columns", "_layout", "_prefix", "_unique")
 
     def __init__(self, index: LiveIndex) -> None:
         columns = index.definition.columns
@@ -404,98 +413,31 @@ class _EntryColumns:
         if not any(column.nullable for column in columns):
             self._columns = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in columns]
 
-    def keys(self, documents: Sequence[Document], pks: Sequence[bytes]) -> tuple[list[bytes], list[bytes], list[int]]:
-        """Return the keys of entries, the keys of slots, and the positions of the documents that claim slots."""
+    def add_keys(
+        self,
+        documents: Sequence[Document],
+        pks: Sequence[bytes],
+        entries: list[bytes],
+        slots: list[bytes],
+        claimants: list[int],
+    ) -> None:
+        """Add the keys of entries, the keys of slots, and the positions of the documents that claim the slots."""
         if not self._columns:
-            return self._one_by_one(documents, pks)
+            for place, (document, pk) in enumerate(zip(documents, pks, strict=True)):
+                for key, slot in self._layout.keys(document, pk):
+                    if slot:
+                        slots.append(key)
+                        claimants.append(place)
+                    else:
+                        entries.append(key)
+            return
         parts = [pack(list(map(itemgetter(field), documents))) for field, pack in self._columns]
-        if len(parts) == 1:
-            heads = list(map(self._prefix.__add__, parts[0]))
-        else:
-            heads = list(map(b"".join, zip(repeat(self._prefix), *parts, strict=False)))
+        heads = list(map(b"".join, zip(repeat(self._prefix), *parts, strict=False)))
         if self._unique:
-            return [], heads, [*range(len(heads))]
-        return list(map(add, heads, pks)), [], []
-
-    def _one_by_one(
-        self, documents: Sequence[Document], pks: Sequence[bytes]
-    ) -> tuple[list[bytes], list[bytes], list[int]]:
-        entries: list[bytes] = []
-        slots: list[bytes] = []
-        claimants: list[int] = []
-        for place, (document, pk) in enumerate(zip(documents, pks, strict=True)):
-            for key, slot in self._layout.keys(document, pk):
-                if slot:
-                    slots.append(key)
-                    claimants.append(place)
-                else:
-                    entries.append(key)
-        return entries, slots, claimants
-
-
-class InsertWriter:
-    """Compiles inserts of many records of one collection, as long as the header does not change."""
-
-    __slots__ = ("_codec", "_header", "_indexes", "_parts", "_prefix", "_primary_key", "header", "live")
-
-    def __init__(self, live: LiveCollection, header: Guard, codec: MsgpackCodec) -> None:
-        self.live = live
-        self.header = header
-        check = rules.header_check(header)
-        self._header: tuple[Check, ...] = () if check is None else (check,)
-        self._codec = codec
-        self._prefix = live.layout.prefix
-        columns = live.schema.primary_key
-        self._primary_key = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in columns]
-        stored = all(column.codec.name in PART_IS_STORED for column in columns)
-        self._parts = tuple(column.field for column in columns) if stored else ()
-        self._indexes = tuple(_EntryColumns(index) for index in live.maintained)
-
-    def packed_keys(self, documents: Sequence[Document]) -> list[bytes] | None:
-        """Return the packed primary keys of documents; None if one has a value that cannot be a key."""
-        try:
-            parts = [pack(list(map(itemgetter(field), documents))) for field, pack in self._primary_key]
-        except UNREADABLE:
-            return None
-        return parts[0] if len(parts) == 1 else list(map(b"".join, zip(*parts, strict=True)))
-
-    def compiled(
-        self, documents: Sequence[Document], pks: Sequence[bytes], values: Sequence[bytes], encoding: int
-    ) -> Inserts | None:
-        """Return the operation that inserts records; None where two of them meet, or an index cannot hold one."""
-        keys = list(map(self._prefix.__add__, pks))
-        entries: list[bytes] = []
-        slots: list[bytes] = []
-        claimants: list[int] = []
-        try:
-            for index in self._indexes:
-                more_entries, more_slots, more_claimants = index.keys(documents, pks)
-                entries += more_entries
-                slots += more_slots
-                claimants += more_claimants
-        except UNREADABLE:
-            return None
-        checked = keys + slots
-        if len(set(checked)) < len(checked):  # an entry ends with the primary key, so entries cannot meet elsewhere
-            return None
-        sets = [*_sets(keys, values, encoding), *_sets(entries, repeat(b""), RAW_BYTES)]
-        owners: list[bytes] = []
-        if slots:
-            of_record, owner_encoding = self._codec.encode_many(self._owners(documents, pks))
-            owners = [of_record[place] for place in claimants]
-            sets += _sets(slots, owners, owner_encoding)
-        checks = (*self._header, *_absent(keys, slots=False), *_absent(slots, slots=True))
-        headers = [check.key for check in self._header]
-        return Inserts(
-            AtomicWrite(checks, (*sets,)), keys, headers + checked, keys + entries + slots, [*values, *owners]
-        )
-
-    def _owners(self, documents: Sequence[Document], pks: Sequence[bytes]) -> list[list[Any]]:
-        """Return the values of the slots of each record, as ``entry_value`` makes them."""
-        if self._parts:
-            columns = [list(map(itemgetter(field), documents)) for field in self._parts]
-            return list(map(list[Any], zip(*columns, strict=True)))
-        return [[*decode_key(pk)] for pk in pks]
+            slots += heads
+            claimants += range(len(heads))
+        else:
+            entries += map(add, heads, pks)
 
 
 def _sets(keys: Sequence[bytes], values: Iterable[bytes], encoding: int) -> Iterable[Mutation]:

@@ -19,7 +19,7 @@ from kvmodels.flows.writing import attempt as retry
 from kvmodels.flows.writing import given_keys, records, tokens
 from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
+from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
 from kvmodels.testing import processes
 from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_references, mutants_of_transactions
 
@@ -133,16 +133,16 @@ def _any_deadline(patch: Patch) -> None:
 
 
 def _concatenated(real: Any) -> Any:
-    def concatenated(changes: Any, rows: Any, **rest: Any) -> CompiledWrite | NeedRows | Violation:
+    def concatenated(changes: Any, rows: Any, **rest: Any) -> AtomicWrite | NeedRows | Violation:
         checks: tuple[Any, ...] = ()
         mutations: tuple[Any, ...] = ()
         for change in changes:
             compiled = real((change,), rows, **rest)
-            if not isinstance(compiled, CompiledWrite):
+            if not isinstance(compiled, AtomicWrite):
                 return compiled
-            checks += compiled.write.checks
-            mutations += compiled.write.mutations
-        return CompiledWrite(AtomicWrite(checks, mutations))
+            checks += compiled.checks
+            mutations += compiled.mutations
+        return AtomicWrite(checks, mutations)
 
     return concatenated
 

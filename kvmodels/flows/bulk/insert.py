@@ -19,7 +19,7 @@ from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.writing.changes import ChangeBuilder, EncodedObject
-from kvmodels.indexing.simple import insert_writer
+from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import PreparedBatch, PreparedObject
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import set_all_loaded
@@ -69,10 +69,10 @@ class InsertColumns(NamedTuple):
         """
         codec, live = context.codec, view.live[self.schema.collection]
         assert isinstance(codec, MsgpackCodec), "insert_columns gives columns for no other"
-        compiler = insert_writer(live, view.guard, codec)
+        compiler = record_writer(live, view.guard, codec)
         if compiler is None:
             return None
-        inserts = compiler.compiled(self.prepared.documents, self.pks, self.values, self.encoding)
+        inserts = compiler.compiled_inserts(codec, self.prepared.documents, self.pks, self.values, self.encoding)
         if inserts is None or not inserts.fits(context.limits):
             return None
 
@@ -105,7 +105,7 @@ def insert_columns(writer: ChangeBuilder, objects: Sequence[Any]) -> InsertColum
     if view is None or schema.prepare_many is None or schema.ttl_ms is not None or not isinstance(codec, MsgpackCodec):
         return None
     live = view.live[schema.collection]
-    compiler = insert_writer(live, view.guard, codec) if live.schema is schema and live.refused is None else None
+    compiler = record_writer(live, view.guard, codec) if live.schema is schema and live.refused is None else None
     prepared: PreparedBatch | None = None if compiler is None else schema.prepare_many(objects)
     if compiler is None or prepared is None:
         return None

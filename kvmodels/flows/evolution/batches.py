@@ -38,7 +38,7 @@ from kvmodels.flows.references import anchor, busy_targets
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import CompiledWrite, Misfit, NeedRows, RecordChange, Violation
+from kvmodels.indexing.entries import Misfit, NeedRows, RecordChange, Violation
 from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
 
 FIRST_BATCH = 100
@@ -205,8 +205,8 @@ class RecordBatch:
                 now_ms=now_ms,
                 max_key_bytes=self._context.limits.max_key_bytes,
             )
-            if isinstance(compiled, CompiledWrite):
-                return compiled.write
+            if isinstance(compiled, AtomicWrite):
+                return compiled
             assert not isinstance(compiled, RemainingReferrers), "a batch removes no record"
             if not isinstance(compiled, NeedRows):
                 return compiled

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvmodels.catalog.catalogue import LOADING, Header, index_definition, loading_value
+from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
 from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
 from kvmodels.codecs.typed_json import is_graph_form, key_from_json, key_to_json, value_from_json, value_to_json
 from kvmodels.core.keys import Key, encode_key, key_successor
@@ -47,9 +47,8 @@ from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, DumpFrame, dump
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references import ReferenceScan, dangling_dump
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.entries import entry_value
+from kvmodels.indexing.entries import StoredRecord, entry_value
 from kvmodels.limits import Limits
-from kvmodels.schema.definition.definition import Document
 
 FIRST_BATCH: Final = 4
 LARGEST_BATCH: Final = 100
@@ -157,15 +156,6 @@ def _is_object(value: object) -> bool:
 def _is_cut_off(value: Any) -> bool:
     """Return whether this is the catalogue of a store with an unfinished load."""
     return _is_object(value) and LOADING in value
-
-
-class _DumpedRecord(NamedTuple):
-    """A stored record."""
-
-    pk: bytes
-    new_document: Document
-    value: bytes
-    encoding: int
 
 
 class _Copies(NamedTuple):
@@ -368,11 +358,7 @@ class Loading:
         header, unfinished = Header.from_value(value, key).without_unfinished()
         copies: dict[str, _Copies] = {}
         for collection in header.collections.values():
-            layouts = tuple(
-                EntryLayout(collection.name, index_definition(index), index.generation)
-                for index in collection.indexes
-                if index.copies
-            )
+            layouts = tuple(stored_entry_layout(collection, index) for index in collection.indexes if index.copies)
             if layouts:
                 copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
         self._header, self._copies = header, copies
@@ -398,7 +384,7 @@ class Loading:
         root = self._form.root
         document = self._form.codec.decode_document(record.value, record.encoding, record.key)
         pk = record.key[len(root) + len(copies.prefix) :]
-        stored = _DumpedRecord(pk, document, record.value, record.encoding)
+        stored = StoredRecord(pk, document, record.value, record.encoding)
         return [
             Set(root + key, *entry_value(self._form.codec, layout, slot, stored), record.expire_at)
             for layout in copies.layouts

@@ -67,7 +67,7 @@ from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
-from kvmodels.indexing.entries import CompiledWrite, NeedRows
+from kvmodels.indexing.entries import NeedRows
 from kvmodels.indexing.references import Entries
 from kvmodels.schema.instances import PendingStamp
 
@@ -412,8 +412,8 @@ class TransactionFlows:
                 max_key_bytes=self.context.limits.max_key_bytes,
                 found=entries,
             )
-            if isinstance(compiled, CompiledWrite):
-                return compiled.write
+            if isinstance(compiled, AtomicWrite):
+                return compiled
             if not isinstance(compiled, NeedRows):
                 raise self._records.refused(compiled)
             if compiled.spans:

@@ -37,7 +37,7 @@ from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
-from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange
+from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
 from kvmodels.indexing.simple import compile_simple, fits, record_writer
 
@@ -168,13 +168,12 @@ def _compiled(
     )
     if isinstance(compiled, NeedRows):
         return compiled
-    if not isinstance(compiled, CompiledWrite):
+    if not isinstance(compiled, AtomicWrite):
         root = roots.get(compiled.change.key)
         raise operation.refused(compiled if root is None else RefusedCascade(root, compiled))
-    write = compiled.write
     if beside is None:
-        return write
-    return AtomicWrite((*write.checks, *beside.checks), (*write.mutations, *beside.mutations))
+        return compiled
+    return AtomicWrite((*compiled.checks, *beside.checks), (*compiled.mutations, *beside.mutations))
 
 
 def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None, contended: Sequence[bytes] = ()) -> Flow[R]:

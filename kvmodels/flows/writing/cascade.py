@@ -17,7 +17,7 @@ from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, stored
 from kvmodels.flows.writing.operation import AttemptState, Proposal
-from kvmodels.indexing.cascades import CascadedRecord, StaleEntry, cascading_removals, follow
+from kvmodels.indexing.cascades import CascadedRecord, CascadeSearch, StaleEntry, cascading_removals
 from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
 from kvmodels.schema.compile.record_codec import apply_changes
@@ -113,7 +113,7 @@ class Cascade:
         found: dict[bytes, Sequence[Row]] = {}
         now_ms = seen.now_ms
         while True:
-            more = follow(
+            more = CascadeSearch(
                 removals,
                 seen.view.live,
                 rows,
@@ -121,7 +121,7 @@ class Cascade:
                 codec=self._context.codec,
                 now_ms=now_ms,
                 limits=self._context.limits,
-            )
+            ).result()
             if isinstance(more, StaleEntry):
                 yield from self._require_undamaged(more)
                 return more

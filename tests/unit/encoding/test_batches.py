@@ -94,4 +94,4 @@ def test_documents_are_encoded_as_each_of_them(documents: list[dict[str, Any]]):
 def test_a_list_of_plain_parts_is_encoded_as_any_value():
     codec = MsgpackCodec()
     for parts in ([1], ["a", 2**70], [-1, "ü"]):
-        assert codec.encode_list(parts) == codec.encode(parts) == (codec.encode_many([parts])[0][0], 4)
+        assert codec.encode_document(parts) == codec.encode(parts) == (codec.encode_many([parts])[0][0], 4)

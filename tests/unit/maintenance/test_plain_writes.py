@@ -14,8 +14,8 @@ from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, P
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite, Row
 from kvmodels.indexing.compiler import compile_in_full, compile_write
-from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
-from kvmodels.indexing.simple import RecordWriter, insert_writer, record_writer
+from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
+from kvmodels.indexing.simple import RecordWriter, record_writer
 from kvmodels.schema.declare.declarations import DeclaredIndex
 
 
@@ -93,7 +93,7 @@ def compiled(at: Place, changes: list[RecordChange], rows: dict[bytes, Row | Non
         max_key_bytes=context.limits.max_key_bytes,
     )
     assert not isinstance(made, Violation)
-    return made.write if isinstance(made, CompiledWrite) else made
+    return made
 
 
 def both(
@@ -183,9 +183,9 @@ def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[t
         changes.append(RecordChange(live, pk, row, old_document, document, *value))
     short, full = compile_write(changes, rows, **options), compile_in_full(changes, rows, **options)
     assert type(short) is type(full)
-    if isinstance(short, CompiledWrite) and isinstance(full, CompiledWrite):
-        assert sorted(short.write.checks) == sorted(full.write.checks)
-        assert sorted(short.write.mutations) == sorted(full.write.mutations)
+    if isinstance(short, AtomicWrite) and isinstance(full, AtomicWrite):
+        assert sorted(short.checks) == sorted(full.checks)
+        assert sorted(short.mutations) == sorted(full.mutations)
 
 
 @pytest.mark.fast_kinds
@@ -194,22 +194,21 @@ def test_inserts_compile_by_columns_to_the_same_operation(model: type[KvModel], 
     at = place(model)
     context, live = at.db._core.context, at.live
     assert isinstance(context.codec, MsgpackCodec)
-    compiler = insert_writer(live, at.writes.header, context.codec)
-    assert compiler is not None
+    codec = context.codec
 
     @seed(20261121)
     @given(st.lists(objects, min_size=1, max_size=6))
     def compare(drawn: list[Any]) -> None:
         documents = [live.schema.prepare(one).document for one in drawn]
         pks = [live.layout.pack_document(document) for document in documents]
-        assert compiler.packed_keys(documents) == pks
+        assert at.writes.packed_keys(documents) == pks
         values = [context.codec.encode_document(document) for document in documents]
         changes = [
             RecordChange(live, pk, None, None, document, *value)
             for pk, document, value in zip(pks, documents, values, strict=True)
         ]
         expected = taken_for_free(at, changes)
-        found = compiler.compiled(documents, pks, [value for value, _ in values], 4)
+        found = at.writes.compiled_inserts(codec, documents, pks, [value for value, _ in values], 4)
         assert (expected is None) == (found is None)
         if expected is None or found is None:
             return
@@ -227,13 +226,12 @@ def test_what_an_index_or_a_key_cannot_hold_is_not_compiled_by_columns():
     at = place(Member)
     codec = at.db._core.context.codec
     assert isinstance(codec, MsgpackCodec)
-    compiler = insert_writer(at.live, at.writes.header, codec)
-    assert compiler is not None
     document = at.live.schema.prepare(Member(id=1, email="a", city="b")).document
     for wrong in ({"city": 7}, {"city": "\ud800"}, {"email": None}, {"nick": 7}):
-        assert compiler.compiled([document, {**document, **wrong, "id": 2}], [b"1", b"2"], [b"", b""], 4) is None
+        documents = [document, {**document, **wrong, "id": 2}]
+        assert at.writes.compiled_inserts(codec, documents, [b"1", b"2"], [b"", b""], 4) is None
     for key in ("1", None, True, 2.0):
-        assert compiler.packed_keys([document, {**document, "id": key}]) is None
+        assert at.writes.packed_keys([document, {**document, "id": key}]) is None
 
 
 @pytest.mark.fast_kinds
