@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES, index_prefix
+from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES, EntryLayout, RecordLayout, index_prefix
 from kvmodels.codecs.columns.base import descending, nullable
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
@@ -127,6 +127,11 @@ class StoredCollection:
     retired: Mapping[str, tuple[str, ...]]
     oldest: int
     upgraded: Mapping[str, int]
+
+    @property
+    def maintained(self) -> tuple[StoredIndex, ...]:
+        """The generations that writers maintain."""
+        return tuple(index for index in self.indexes if index.state.maintained)
 
     def raised_to(self, schema: ModelSchema) -> StoredCollection:
         """Return this collection at the schema version of a release, after which lower versions only read.
@@ -228,17 +233,15 @@ class Header:
     def referring_to(self, collection: str) -> Iterator[tuple[StoredCollection, StoredIndex]]:
         """Yield the maintained generations of indexes of foreign keys whose target is a collection, with their own."""
         for one in self.collections.values():
-            for index in one.indexes:
-                if index.reference == collection and index.state.maintained:
+            for index in one.maintained:
+                if index.reference == collection:
                     yield one, index
-
-    def _has_references(self) -> bool:
-        return any(index.reference is not None for one in self.collections.values() for index in one.indexes)
 
     def to_value(self) -> dict[str, Any]:
         """Return the value of the header key: plain maps, lists, strings and numbers."""
+        indexes = (index for collection in self.collections.values() for index in collection.indexes)
         return {
-            "format": FORMAT_WITH_REFERENCES if self._has_references() else FORMAT,
+            "format": FORMAT if all(index.reference is None for index in indexes) else FORMAT_WITH_REFERENCES,
             "collections": {name: _collection_value(item) for name, item in self.collections.items()},
         }
 
@@ -329,11 +332,9 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
 
 
 def _on_delete(value: object) -> OnDeleteAction:
-    for action in get_args(OnDeleteAction):
-        if action == value:
-            known: OnDeleteAction = action
-            return known
-    raise ValueError(f"unknown on_delete {value!r}")
+    if value not in get_args(OnDeleteAction):
+        raise ValueError(f"unknown on_delete {value!r}")
+    return cast("OnDeleteAction", value)
 
 
 def stored_collection(
@@ -378,15 +379,8 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
 
     where = None
     if "where" in signature:
-        where = PartialCondition(
-            tuple(
-                tuple(
-                    SpanTest(column, tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in spans))
-                    for (column,), spans in ((columns([described]), spans) for described, spans in tests)
-                )
-                for tests in signature["where"]
-            )
-        )
+        alternatives = tuple(tuple(_test(index.name, *test) for test in tests) for tests in signature["where"])
+        where = PartialCondition(alternatives)
     return IndexDefinition(
         index.name,
         columns(signature["columns"]),
@@ -401,9 +395,34 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
     )
 
 
+def _test(index: str, column: Any, spans: Any) -> SpanTest:
+    packed = tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in spans)
+    return SpanTest(_column(index, *column), packed)
+
+
 def primary_key_columns(collection: StoredCollection) -> tuple[Column, ...]:
     """Return the primary key columns of a stored collection, from the catalogue; raises like ``index_definition``."""
     return tuple(_column("*", *column) for column in collection.primary_key)
+
+
+def stored_record_layout(collection: StoredCollection) -> RecordLayout:
+    """Return the layout of the records of a stored collection; raises like ``index_definition``."""
+    return RecordLayout(collection.name, primary_key_columns(collection))
+
+
+def stored_entry_layout(collection: StoredCollection, index: StoredIndex) -> EntryLayout:
+    """Return the layout of a stored generation; raises like ``index_definition``."""
+    return EntryLayout(collection.name, index_definition(index), index.generation)
+
+
+def stored_entry_layouts(collection: StoredCollection) -> Iterator[tuple[StoredIndex, EntryLayout]]:
+    """Yield every generation of every index with its layout, except those with a column type that is unknown here."""
+    for index in collection.indexes:
+        try:
+            layout = stored_entry_layout(collection, index)
+        except SchemaMismatchError:
+            continue
+        yield index, layout
 
 
 def _column(index: str, field: str, codec_name: str, direction: str, is_nullable: bool, *place: Any) -> Column:

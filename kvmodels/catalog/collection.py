@@ -46,9 +46,6 @@ BatchLoader: TypeAlias = Callable[[Sequence[PlainRow], bytes], "list[Any] | None
 """Creates the objects of record rows, given the columns that led to all of them (b"": they were read as records).
 Returns None if the rows must be loaded one by one."""
 
-LoaderKey: TypeAlias = tuple[type, bool]
-"""The codec, and whether keys are compared with the documents."""
-
 MAX_PLANS: Final = 1_000
 """The maximum number of cached plans of a collection; beyond, the cache is cleared."""
 
@@ -58,17 +55,17 @@ class CompiledCollection:
     """The compiled values of one collection under one header, each created at first use.
 
     Attributes:
-        loaders: for records read by key or range; all stores of one process with this header share them.
+        loaders: for records read by key or range, by the codec, and whether keys are compared with the documents; all
+            stores of one process with this header share them.
         entry_loaders: by the name of the index whose entries lead to the records.
         batch_loaders: by the name of the index, None for records themselves; a value is None if rows must be loaded one
             by one.
         lookups: of single records, by model, fields and whether the record must exist.
         plans: decisions and range plans by the shape of the query; at most ``MAX_PLANS``.
-        writer: compiles writes of single records, if every index is simple.
-        inserts: the same for batches of new records.
+        writer: compiles writes of records, if every index is simple.
     """
 
-    loaders: dict[LoaderKey, Loader] = field(default_factory=dict[LoaderKey, Loader])
+    loaders: dict[tuple[type, bool], Loader] = field(default_factory=dict[tuple[type, bool], Loader])
     entry_loaders: dict[str, EntryLoader] = field(default_factory=dict[str, EntryLoader])
     batch_loaders: dict[str | None, BatchLoader | None] = field(
         default_factory=dict["str | None", "BatchLoader | None"]
@@ -76,7 +73,6 @@ class CompiledCollection:
     lookups: dict[Hashable, object] = field(default_factory=dict[Hashable, object])
     plans: dict[Hashable, object] = field(default_factory=dict[Hashable, object])
     writer: object | None = None
-    inserts: object | None = None
 
     def keep_plan(self, shape: Hashable, plan: object) -> None:
         """Cache a plan for further queries of its shape."""
@@ -173,19 +169,14 @@ def record_layout(schema: ModelSchema) -> RecordLayout:
     return opened(schema).layout
 
 
-def join(
-    schema: ModelSchema,
-    header: Header,
-    fences: Mapping[tuple[str, str, int], bytes],
-    layout: RecordLayout | None = None,
-) -> LiveCollection:
+def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, int], bytes]) -> LiveCollection:
     """Return a declaration combined with the header that was read.
 
     ``fences`` holds the versionstamps of fence keys by (collection, index, generation), for every maintained generation
     that is not READABLE. A collection that is not listed in the header, as in a new store opened with
     ``readonly=True``, cannot be used.
     """
-    layout = layout or RecordLayout(schema.collection, schema.primary_key)
+    layout = record_layout(schema)
     stored = header.collections.get(schema.collection)
     if stored is None:
         missing = _mismatch("the collection is not in this store yet", schema, None, None, None)
@@ -250,7 +241,7 @@ def _is_complete(schema: ModelSchema, stored: StoredCollection, index: LiveIndex
 
 def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> list[str]:
     """Return the declared indexes that were listed when there were already records, and never built."""
-    maintained = {index.name for index in stored.indexes if index.state.maintained}
+    maintained = {index.name for index in stored.maintained}
     disabled = {index.name for index in stored.indexes if index.state is IndexState.DISABLED}
     return [name for name in schema.indexes if name in disabled and name not in maintained]
 
@@ -263,7 +254,7 @@ def _outgoing_references(maintained: Iterable[LiveIndex]) -> Iterator[OutgoingRe
             )
 
 
-def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
+def rejoin(schema: ModelSchema, header: Header) -> LiveCollection:
     """Return ``join`` for a header under which no declared index is being built, cached for this header.
 
     A program that reopens a store, or opens another store with the same models, gets the same indexes and loaders.
@@ -273,20 +264,8 @@ def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = No
     shared = opened(schema)
     if shared.joined is not None and shared.joined[0] is header:
         live = shared.joined[1]
-        return LiveCollection(
-            schema,
-            live.layout,
-            live.maintained,
-            live.readable,
-            live.states,
-            refused=None,
-            read_only=None,
-            replaced=live.replaced,
-            references=live.references,
-            referrers=live.referrers,
-            compiled=CompiledCollection(live.compiled.loaders),
-        )
-    live = join(schema, header, {}, layout)
+        return replace(live, compiled=CompiledCollection(live.compiled.loaders))
+    live = join(schema, header, {})
     if live.refused is None and live.read_only is None:
         shared.joined = header, live
     return live
@@ -368,8 +347,8 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
             tuple(sorted(schema.upgrades_to)),
             hint="Keep the upgrades until db.migrate() has rewritten every record of a lower version.",
         )
-    for index in stored.indexes:
-        for name, (codec_name, declared) in retyped_columns(schema, index).items() if index.state.maintained else ():
+    for index in stored.maintained:
+        for name, (codec_name, declared) in retyped_columns(schema, index).items():
             if schema.touched.get(name.partition(".")[0], 1) <= stored.oldest:
                 return _mismatch(
                     "the type of an indexed column differs from the stored one",
@@ -406,12 +385,8 @@ def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
 def _highest(schema: ModelSchema, definition: IndexDefinition, touched: Mapping[str, int]) -> int:
     if not touched:
         return 1
-    columns = list(definition.columns)
-    if definition.where is not None:
-        columns += [test.column for tests in definition.where.alternatives for test in tests]
-    if definition.aggregates is not None:
-        columns += definition.aggregates.sums
-    names = {name for column in columns for name in _sources(schema, column)} | set(definition.include)
+    names = {name for column in definition.needed_columns for name in _sources(schema, column)}
+    names.update(definition.include)
     return max((touched.get(name.partition(".")[0], 1) for name in names), default=1)
 
 
@@ -428,9 +403,7 @@ def _maintained(
 ) -> tuple[tuple[LiveIndex, ...], SchemaMismatchError | None]:
     live: list[LiveIndex] = []
     read_only: SchemaMismatchError | None = None
-    for index in stored.indexes:
-        if not index.state.maintained:
-            continue
+    for index in stored.maintained:
         definition = _definition(schema, stored, index)
         if definition is None:
             read_only = _unkept(schema, stored, index)
@@ -456,13 +429,9 @@ def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredInde
     declared = schema.indexes.get(index.name)
     if declared is None:
         return None
-    digest = declared.hash()
-    if digest == index.hash:
+    if declared.hash() == index.hash:
         return declared
-    others = {ix.hash for ix in stored.indexes if ix.name == index.name and ix.state.maintained}
-    if digest not in others and is_retired(schema, stored, index.name):
-        return None
-    return _rebuilt(schema, index)
+    return None if _is_replaced(schema, stored, declared) else _rebuilt(schema, index)
 
 
 def _needs_other_function(schema: ModelSchema, index: StoredIndex) -> bool:
@@ -476,30 +445,18 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
     """Return the error for a write if this process cannot maintain a generation."""
     declared = schema.indexes.get(index.name)
     digest = None if declared is None else declared.hash()
-    names = schema, index.name, index.hash, digest
+    hint = "Run db.apply() in this release: it replaces the index; until then this process only reads."
     if not replaces(schema, stored, index):
-        return _mismatch(
-            "this process does not declare an index with its stored definition, so it cannot maintain it",
-            *names,
-            hint=_way_out(schema, index),
-        )
-    if retyped_columns(schema, index):
-        return _mismatch(
-            "an index of the store has a column of the type that it had before an upgrade",
-            *names,
-            hint="Run db.apply() in this release: it replaces the index; until then this process only reads.",
-        )
-    if _needs_other_function(schema, index):
-        return _mismatch(
-            "an index of the store has a column that is computed by a function of another release",
-            *names,
-            hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
-        )
-    return _mismatch(
-        "an index of the store has a field that this release does not store, or stores in another form",
-        *names,
-        hint="Run db.apply() in this release: it replaces the index; until then this process only reads.",
-    )
+        message = "this process does not declare an index with its stored definition, so it cannot maintain it"
+        hint = _way_out(schema, index)
+    elif retyped_columns(schema, index):
+        message = "an index of the store has a column of the type that it had before an upgrade"
+    elif _needs_other_function(schema, index):
+        message = "an index of the store has a column that is computed by a function of another release"
+        hint = "Run db.build_indexes() in this release: it replaces the index; until then this process only reads."
+    else:
+        message = "an index of the store has a field that this release does not store, or stores in another form"
+    return _mismatch(message, schema, index.name, index.hash, digest, hint=hint)
 
 
 def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> bool:
@@ -512,9 +469,7 @@ def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) 
     if declared is None:
         return False
     digest = declared.hash()
-    own = [
-        ix.generation for ix in stored.indexes if ix.name == index.name and ix.hash == digest and ix.state.maintained
-    ]
+    own = [ix.generation for ix in stored.maintained if ix.name == index.name and ix.hash == digest]
     if own:
         return max(own) > index.generation
     return not is_retired(schema, stored, index.name)
@@ -534,7 +489,7 @@ def is_retired(schema: ModelSchema, stored: StoredCollection, name: str) -> bool
 def unkept_generations(live: LiveCollection, stored: StoredCollection) -> list[StoredIndex]:
     """Return the maintained generations that this process cannot maintain, so that it cannot write."""
     kept = {(index.stored.name, index.stored.generation) for index in live.maintained}
-    return [ix for ix in stored.indexes if ix.state.maintained and (ix.name, ix.generation) not in kept]
+    return [ix for ix in stored.maintained if (ix.name, ix.generation) not in kept]
 
 
 def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
@@ -551,7 +506,7 @@ def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
 def _is_replaced(schema: ModelSchema, stored: StoredCollection, definition: IndexDefinition) -> bool:
     """Return whether the store has a newer definition of another release under the name of this one."""
     digest = definition.hash()
-    kept = [index.hash for index in stored.indexes if index.name == definition.name and index.state.maintained]
+    kept = [index.hash for index in stored.maintained if index.name == definition.name]
     return bool(kept) and digest not in kept and is_retired(schema, stored, definition.name)
 
 
@@ -566,11 +521,9 @@ def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
         stored = index_definition(index)
     except SchemaMismatchError:
         return None
-    where, aggregates = stored.where, stored.aggregates
-    tests = [test for alternative in where.alternatives for test in alternative] if where is not None else []
-    sums = aggregates.sums if aggregates is not None else ()
-    needed = (*stored.columns, *sums, *(test.column for test in tests))
-    if not all(map(schema.fields.__contains__, stored.include)) or not all(_is_stored(schema, one) for one in needed):
+    if not all(name in schema.fields for name in stored.include):
+        return None
+    if not all(_is_stored(schema, column) for column in stored.needed_columns):
         return None
     columns: list[Column] = []
     for column in stored.columns:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
+from kvmodels.catalog.catalogue import IndexState, StoredCollection
 from kvmodels.catalog.collection import (
     LiveCollection,
     is_retired,
@@ -452,16 +452,10 @@ class _Difference:
             return "field_widened"
         if self._upgrades(name):
             return "field_converted"
-        indexed = any(
-            index.state.maintained and name in retyped_columns(self._schema, index) for index in self._indexes
-        )
+        indexed = any(name in retyped_columns(self._schema, index) for index in self._stored.maintained)
         return "column_retyped" if indexed else "field_widened" if self._empty else "field_retyped"
 
     # --- indexes ----------------------------------------------------------------------------------------------
-
-    @property
-    def _indexes(self) -> tuple[StoredIndex, ...]:
-        return self._stored.indexes
 
     def of_indexes(self) -> Iterator[PlanStep]:
         for name, definition in self._schema.indexes.items():
@@ -471,12 +465,10 @@ class _Difference:
         for index in changed_effects(self._schema, self._stored):
             effects = f"{index.on_delete} -> {self._schema.indexes[index.name].on_delete}"
             yield self._step(index.name, "on_delete_changed", effects)
-        undeclared = {
-            index.name for index in self._indexes if index.state.maintained and index.name not in self._schema.indexes
-        }
+        undeclared = {index.name for index in self._stored.maintained} - self._schema.indexes.keys()
         for name in sorted(undeclared):
             yield self._step(name, "index_undeclared")
-        dropping = {index.name for index in self._indexes if index.state is IndexState.DROPPING}
+        dropping = {index.name for index in self._stored.indexes if index.state is IndexState.DROPPING}
         for name in sorted(dropping - undeclared):
             yield self._step(name, "index_dropping")
 
@@ -489,7 +481,7 @@ class _Difference:
             return "reference_changed"
         if name in unenforced_references(self._schema, self._stored):
             return "reference_added"
-        maintained = [index for index in self._indexes if index.name == name and index.state.maintained]
+        maintained = [index for index in self._stored.maintained if index.name == name]
         current = [index for index in maintained if index.hash == digest]
         states = {index.state for index in current}
         if states - {IndexState.READABLE}:

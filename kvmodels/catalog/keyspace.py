@@ -28,7 +28,7 @@ row with None share a prefix; the number of parts distinguishes them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from inspect import unwrap
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from kvmodels.codecs.columns.scalars import STR, text_packer
 from kvmodels.core.keys import decode_key, encode_key, skip_parts
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, PartialCondition, SpanTest
-from kvmodels.schema.definition.values import Reader, reader, reader_of
+from kvmodels.schema.definition.values import reader, reader_of
 from kvmodels.schema.filters.operands import takes_as_given
 
 FORMAT = 1
@@ -213,8 +213,6 @@ class EntryKey(NamedTuple):
 class RecordLayout:
     """The key layout of the records of one collection."""
 
-    __slots__ = ("_codecs", "_equal_as_packed", "_fields", "_pack_document", "collection", "pack_given", "prefix")
-
     pack_given: Callable[[Any], bytes] | None
     """Packs a primary key as callers pass it; raises InvalidValueError without a field name. None if it must be
     converted first."""
@@ -236,20 +234,7 @@ class RecordLayout:
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
         """Return the packed primary key of Python values, without prefix. Raises InvalidValueError with the field."""
-        if len(values) == len(self._codecs) == 1:
-            try:
-                return self._codecs[0].pack(values[0])
-            except InvalidValueError as error:
-                error.field = self._fields[0]
-                raise
-        packed = b""
-        for codec, field, value in zip(self._codecs, self._fields, values, strict=True):
-            try:
-                packed += codec.pack(value)
-            except InvalidValueError as error:
-                error.field = field
-                raise
-        return packed
+        return b"".join([codec.pack(value) for codec, value in zip(self._codecs, values, strict=True)])
 
     def pack_document(self, document: Document) -> bytes:
         """Return the packed primary key of a stored document."""
@@ -314,26 +299,7 @@ class RecordLayout:
 
 
 class EntryLayout:
-    """The key layout of the entries, or counters, of one generation of an index: a function of the stored document.
-
-    Decisions are made once, so that an index of plain fields costs one loop over its columns.
-    """
-
-    __slots__ = (
-        "_columns",
-        "_count",
-        "_distinct",
-        "_include",
-        "_needed",
-        "_null",
-        "_plain",
-        "_readers",
-        "_skip",
-        "_sums",
-        "_where",
-        "definition",
-        "prefix",
-    )
+    """The key layout of the entries, or counters, of one generation of an index: a function of the stored document."""
 
     def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
         self.definition = definition
@@ -352,7 +318,8 @@ class EntryLayout:
         self._distinct = definition.nulls == "distinct"
         self._null = tuple(column.field for column in columns if column.nullable)
         self._plain = self._where is None and aggregates is None and all(_is_field(column) for column in columns)
-        self._needed = tuple(_needed(definition))
+        included = (reader((name,), many=False) for name in definition.include)
+        self._needed = (*map(reader_of, definition.needed_columns), *included)
 
     @property
     def is_plain(self) -> bool:
@@ -361,8 +328,6 @@ class EntryLayout:
 
     def covers(self, document: Document) -> bool:
         """Return whether the document stores every column and field of the index, which ``keys`` requires."""
-        if self._plain and not self._include:
-            return all(field in document for field, _ in self._columns)
         try:
             if self._where is not None and not self._where(document):
                 return True  # a document without entries needs no fields
@@ -442,14 +407,10 @@ class EntryLayout:
         for column, read, pack_stored in self._readers:
             value = read(document)
             has_null = has_null or value is None
-            try:
-                if column.many and value is not None:
-                    parts = sorted({pack_stored(element) for element in value})
-                else:
-                    parts = [pack_stored(value)]
-            except InvalidValueError as error:
-                error.field = column.field
-                raise
+            if column.many and value is not None:
+                parts = sorted({pack_stored(element) for element in value})
+            else:
+                parts = [pack_stored(value)]
             heads = [head + part for head in heads for part in parts]
         return heads, has_null
 
@@ -486,19 +447,6 @@ def _is_field(column: Column) -> bool:
     return not column.many and column.path in ((), (column.field,))
 
 
-def _needed(definition: IndexDefinition) -> Iterator[Reader]:
-    """Return a function that reads every value that an index needs from a document."""
-    columns = list(definition.columns)
-    if definition.where is not None:
-        columns += [test.column for tests in definition.where.alternatives for test in tests]
-    if definition.aggregates is not None:
-        columns += definition.aggregates.sums
-    for column in columns:
-        yield reader_of(column)
-    for name in definition.include:
-        yield reader((name,), many=False)
-
-
 def _holds(where: PartialCondition) -> Callable[[Document], bool]:
     """Return whether the condition of a partial index holds for a stored document."""
     alternatives = [[_passes(test) for test in tests] for tests in where.alternatives]
@@ -506,15 +454,11 @@ def _holds(where: PartialCondition) -> Callable[[Document], bool]:
 
 
 def _passes(test: SpanTest) -> Callable[[Document], bool]:
-    read, pack_stored, field = reader_of(test.column), test.column.codec.pack_stored, test.column.field
+    read, pack_stored = reader_of(test.column), test.column.codec.pack_stored
     starts, ends = [start for start, _ in test.spans], [end for _, end in test.spans]
 
     def passes(document: Document) -> bool:
-        try:
-            part = pack_stored(read(document))
-        except InvalidValueError as error:
-            error.field = field
-            raise
+        part = pack_stored(read(document))
         at = bisect_right(starts, part) - 1
         return at >= 0 and part < ends[at]
 

@@ -15,8 +15,8 @@ from kvmodels.catalog.catalogue import (
     IndexState,
     StoredCollection,
     StoredIndex,
-    index_definition,
-    primary_key_columns,
+    stored_entry_layout,
+    stored_record_layout,
 )
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, reference_anchors, reference_guards
 from kvmodels.codecs.msgpack import ValueCodec
@@ -147,14 +147,14 @@ def _has_every_record(index: StoredIndex) -> bool:
 
 
 def _incoming(collection: StoredCollection, index: StoredIndex, complete: StoredIndex) -> IncomingReference:
-    layout, entries = (EntryLayout(collection.name, index_definition(one), one.generation) for one in (index, complete))
-    records = RecordLayout(collection.name, primary_key_columns(collection))
-    return IncomingReference(collection.name, layout, records, layout if complete is index else entries)
+    layout = stored_entry_layout(collection, index)
+    entries = layout if complete is index else stored_entry_layout(collection, complete)
+    return IncomingReference(collection.name, layout, stored_record_layout(collection), entries)
 
 
 def unenforced_references(schema: ModelSchema, stored: StoredCollection) -> list[str]:
     """Return the indexes of declared foreign keys that the store does not enforce yet, or for another target."""
-    enforced = {(one.name, one.reference) for one in stored.indexes if one.state.maintained}
+    enforced = {(one.name, one.reference) for one in stored.maintained}
     return [
         name
         for name, definition in schema.indexes.items()
@@ -165,9 +165,7 @@ def unenforced_references(schema: ModelSchema, stored: StoredCollection) -> list
 def given_up_reference(schema: ModelSchema, stored: StoredCollection, name: str) -> StoredIndex | None:
     """Return the maintained index of a foreign key whose declared index has no foreign key, or another target."""
     kept = (None, schema.indexes[name].reference)
-    return next(
-        (one for one in stored.indexes if one.name == name and one.state.maintained and one.reference not in kept), None
-    )
+    return next((one for one in stored.maintained if one.name == name and one.reference not in kept), None)
 
 
 def changed_effects(schema: ModelSchema, stored: StoredCollection) -> list[StoredIndex]:
@@ -175,9 +173,8 @@ def changed_effects(schema: ModelSchema, stored: StoredCollection) -> list[Store
     declared = schema.indexes
     return [
         index
-        for index in stored.indexes
-        if index.state.maintained
-        and index.name in declared
+        for index in stored.maintained
+        if index.name in declared
         and index.hash == declared[index.name].hash()
         and index.on_delete != declared[index.name].on_delete
     ]

@@ -212,11 +212,10 @@ def read_header(context: Context) -> Flow[HeaderView]:
         known = context.view
         if known is not None and known.versionstamp == versionstamp and known.fences == fences:
             return known  # compiled for the same header and the same builds
-        layouts = context.layouts
         if wanted:
-            live = {name: join(one, header, fences, layouts.get(name)) for name, one in context.schemas.items()}
+            live = {name: join(one, header, fences) for name, one in context.schemas.items()}
         else:
-            live = {name: rejoin(one, header, layouts.get(name)) for name, one in context.schemas.items()}
+            live = {name: rejoin(one, header) for name, one in context.schemas.items()}
         return HeaderView(versionstamp, header, live, Guard(HEADER_KEY, versionstamp), fences)
 
 

@@ -15,10 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, cast
 
-from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
+from kvmodels.catalog.catalogue import (
+    IndexState,
+    StoredCollection,
+    StoredIndex,
+    stored_entry_layouts,
+    stored_record_layout,
+)
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout, reference_anchors, reference_guards, violation_prefix
-from kvmodels.catalog.stored_layouts import stored_entry_layouts, stored_record_layout
 from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, Row, after_prefix, point
 from kvmodels.errors import SchemaMismatchError

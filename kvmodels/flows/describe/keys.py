@@ -12,9 +12,8 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header, StoredCollection
+from kvmodels.catalog.catalogue import Header, StoredCollection, stored_entry_layouts, stored_record_layout
 from kvmodels.catalog.keyspace import RESERVED, EntryLayout, RecordLayout
-from kvmodels.catalog.stored_layouts import stored_entry_layouts, stored_record_layout
 from kvmodels.core.keys import Key, decode_key, encode_key
 from kvmodels.core.operations import Row
 from kvmodels.core.values import StoredAsJson

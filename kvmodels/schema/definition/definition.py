@@ -223,6 +223,13 @@ class IndexDefinition:
         return tuple(column.field for column in self.columns)
 
     @property
+    def needed_columns(self) -> tuple[Column, ...]:
+        """The columns, those of the condition, and those of the sums."""
+        alternatives = () if self.where is None else self.where.alternatives
+        sums = () if self.aggregates is None else self.aggregates.sums
+        return (*self.columns, *(test.column for tests in alternatives for test in tests), *sums)
+
+    @property
     def fans_out(self) -> bool:
         """Whether one record may have several entries."""
         return any(column.many for column in self.columns)
