@@ -313,7 +313,7 @@ class Query:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidValueError(
-                "a bound of a slice is an int",
+                "the bounds of a slice must be ints",
                 field=name,
                 type=type(value).__name__,
                 hint="Write whole numbers: query[10:20].",

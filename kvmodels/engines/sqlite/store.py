@@ -172,7 +172,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it.
         """
         try:
-            connection = self.idle.get_nowait()  # of a private database in memory nobody puts anything there
+            connection = self.idle.get_nowait()  # always empty for a private database in memory
         except Empty:
             return None
         try:
@@ -272,7 +272,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
             return transaction
 
         written = self._write(work, group.backoff, group)
-        # One call for the group: whoever is woken asks what the store holds, and finds all of it.
+        # One call for the group: each woken waiter reads the store, and finds all changes of the group.
         if written.version is not None:
             self.background.committed(written.version, written.earliest_ms)
 

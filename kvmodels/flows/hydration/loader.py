@@ -144,7 +144,7 @@ def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loade
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
-            if checks and pack(document) != key[start:]:  # a key that contains its own document's key is a record key
+            if checks and pack(document) != key[start:]:  # the key of a record ends in the primary key of its document
                 return general(row)
             same = [*document] == order
         except _UNFIT:

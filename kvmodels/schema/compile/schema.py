@@ -135,7 +135,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
             source = declared_column(model.__name__, fields.plain, index, index.key)
-            computed.setdefault(source.name, source)  # a second column of this name is refused with its index
+            computed.setdefault(source.name, source)  # the index of a second column of this name is refused below
     schema = _without_indexes(model, options, fields, computed)
     declarations = Declarations(schema, fields.plain, options.discriminator)
     indexes = [declarations.of_field(field, mark) for field, marks in fields.entries.items() for mark in marks]
