@@ -68,11 +68,12 @@ class AsyncRepositories(ABC):
 
     def __getitem__(self, model: type[M]) -> repositories.AsyncRepository[M]:
         try:
-            known: repositories.AsyncRepository[M] | None = self._repositories.get(model)
+            known: repositories.AsyncRepository[Any] | None = self._repositories.get(model)
         except TypeError:  # probably an object of a model, which has no hash
             known = None
         if known is None:
-            known = self._repositories[model] = self._new_repository(repositories.AsyncRepository, model)
+            kind: type[repositories.AsyncRepository[Any]] = repositories.AsyncRepository
+            known = self._repositories[model] = self._new_repository(kind, model)
         return known
 
     @overload

@@ -69,11 +69,12 @@ class Repositories(ABC):
 
     def __getitem__(self, model: type[M]) -> repositories.Repository[M]:
         try:
-            known: repositories.Repository[M] | None = self._repositories.get(model)
+            known: repositories.Repository[Any] | None = self._repositories.get(model)
         except TypeError:  # probably an object of a model, which has no hash
             known = None
         if known is None:
-            known = self._repositories[model] = self._new_repository(repositories.Repository, model)
+            kind: type[repositories.Repository[Any]] = repositories.Repository
+            known = self._repositories[model] = self._new_repository(kind, model)
         return known
 
     @overload
