@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import kvmodels
+from kvmodels.errors import ERRORS
 from tests.source_tree import PACKAGE, REPOSITORY, parse
 from tests.test_layering import imports_for_checkers
 
@@ -48,6 +49,7 @@ def shown_names() -> set[str]:
 def imported_names() -> dict[str, str]:
     """Each public name with the module that defines it, from the imports of the package."""
     read = imports_for_checkers(parse(PACKAGE / "__init__.py"))
+    read["kvmodels.errors"] = [error.__name__ for error in ERRORS]
     return {name: f"{module}.{name}" for module, names in read.items() for name in names}
 
 

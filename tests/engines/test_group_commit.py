@@ -491,7 +491,7 @@ def waits_for_its_own_thread(patch: pytest.MonkeyPatch) -> None:
     def wait(_: object) -> None:
         raise AssertionError("it would wait forever")
 
-    patch.setattr(GroupCommitter, "_leader", property(lambda _: None, lambda _, thread: None), raising=False)
+    patch.setattr(GroupCommitter, "_leader", property(lambda _: None, lambda _, thread: None))
     patch.setattr(group_commit._ThreadWaiter, "wait", wait)
 
 

@@ -283,6 +283,8 @@ class GroupCommitter:
         fatal: what the engine's library raises; see ``GroupTransaction.evaluate``.
     """
 
+    __slots__ = ("_carry_out", "_crowded", "_fatal", "_leader", "_queue", "_turn")
+
     def __init__(self, carry_out: Callable[[Group], None], fatal: type[Exception]) -> None:
         self._carry_out = carry_out
         self._fatal = fatal
