@@ -107,12 +107,15 @@ if TYPE_CHECKING:
     from kvmodels.runtime.observing.operation import FinishedOperation, Observer
     from kvmodels.schema.compile.model import KvModel
     from kvmodels.schema.compile.request_bodies import Creation, Partial
-    from kvmodels.schema.declare.automatic_key import AUTO
     from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef, Q, col
-    from kvmodels.schema.declare.foreign_keys import CASCADE, PROTECT, SET_NULL, ForeignKey
     from kvmodels.schema.declare.markers import (
+        AUTO,
+        CASCADE,
+        PROTECT,
+        SET_NULL,
         AggregateIndex,
         Field,
+        ForeignKey,
         Index,
         Indexed,
         MultiIndexed,
@@ -319,11 +322,10 @@ _NAMES_OF = {
     "runtime.observing.operation": "FinishedOperation Observer",
     "schema.compile.model": "KvModel",
     "schema.compile.request_bodies": "Creation Partial",
-    "schema.declare.automatic_key": "AUTO",
     "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
-    "schema.declare.foreign_keys": "CASCADE ForeignKey PROTECT SET_NULL",
     "schema.declare.markers": (
-        "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint"
+        "AUTO AggregateIndex CASCADE Field ForeignKey Index Indexed MultiIndexed PROTECT PrimaryKey SET_NULL Stored "
+        "Unique UniqueConstraint"
     ),
     "schema.declare.on_write": "AutoNow AutoNowAdd Version",
     "schema.definition.upgrades": "Upgrade upgrade",

@@ -31,7 +31,7 @@ from kvmodels.indexing.entries import NOTHING_HELD
 from kvmodels.indexing.references import Entries, MissingTarget, RemainingReferrers
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
-from kvmodels.schema.definition.targets import collection_of
+from kvmodels.schema.definition.variants import collection_of
 from kvmodels.schema.instances import PendingStamp, state_of
 
 EXPIRES: Final = "expires"

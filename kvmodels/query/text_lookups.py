@@ -23,11 +23,12 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.ulid import ULID
 from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidValueError, QueryError
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
-from kvmodels.schema.declare.expressions import Q, container_kinds
+from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
     Keyword,
+    container_kinds,
     known_field,
     lookups_of,
     split_keyword,

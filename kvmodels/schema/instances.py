@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from gc import get_referents
 from itertools import count
 from types import MappingProxyType
@@ -69,55 +68,38 @@ class ObjectState:
         return ObjectState, fields
 
 
-class _PendingStatus(Enum):
-    OPEN = "open"
-    SUPERSEDED = "superseded"
-    FAILED = "failed"
-
-
 class PendingStamp(bytes):
     """The future versionstamp of a row written in a transaction; before the commit, bytes that no row ever has.
 
-    It is open until the transaction ends. Then it is resolved, with the versionstamp of the commit; or superseded,
-    because the transaction wrote the record again, so that no row has this version; or failed, because nothing was
-    written.
+    Attributes:
+        ended: whether the transaction has ended.
+        failed: whether nothing was written.
+        resolved: the versionstamp of the commit; None before it, and for a write that the transaction replaced by a
+            later one, so that no row has this version.
     """
 
-    _fate: bytes | _PendingStatus
+    ended = False
+    failed = False
+    resolved: bytes | None = None
 
     def __new__(cls) -> Self:
         """Return a unique stamp."""
         # The versionstamps of engines begin with a count of microseconds, whose first byte will stay 0 for long.
-        stamp = super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
-        stamp._fate = _PendingStatus.OPEN
-        return stamp
-
-    @property
-    def ended(self) -> bool:
-        """Whether the transaction has ended."""
-        return self._fate is not _PendingStatus.OPEN
-
-    @property
-    def failed(self) -> bool:
-        """Whether nothing was written."""
-        return self._fate is _PendingStatus.FAILED
-
-    @property
-    def resolved(self) -> bytes | None:
-        """The versionstamp of the commit; None if the stamp is not resolved."""
-        return None if isinstance(self._fate, _PendingStatus) else self._fate
+        return super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
 
     def resolve(self, versionstamp: bytes) -> None:
         """Mark the row as committed."""
-        self._fate = versionstamp
+        self.resolved = versionstamp
+        self.ended = True
 
     def supersede(self) -> None:
         """Mark this write as replaced by a later write of the same committed transaction."""
-        self._fate = _PendingStatus.SUPERSEDED
+        self.ended = True
 
     def fail(self) -> None:
         """Mark the transaction as not committed."""
-        self._fate = _PendingStatus.FAILED
+        self.failed = True
+        self.ended = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process cannot learn the outcome of a transaction; objects unpickled there are stale.
@@ -144,9 +126,6 @@ class PendingState(ObjectState):
 
     previous: ObjectState | None
     removed: bool
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectState, ObjectState.__reduce__(self)[1]
 
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -205,7 +184,8 @@ def _settled(instance: object, state: ObjectState) -> ObjectState | None:
             return _replaced(instance, None) if stamp.ended else None
     if stamp.resolved is None:
         return state
-    return _replaced(instance, _of_version(state, stamp.resolved))
+    values = (stamp.resolved, state.value, state.encoding, state.expire_at, state.key, state.unknown)
+    return _replaced(instance, ObjectState(*values))
 
 
 def _replaced(instance: object, state: ObjectState | None) -> ObjectState | None:
@@ -214,10 +194,6 @@ def _replaced(instance: object, state: ObjectState | None) -> ObjectState | None
         return None
     _set(instance, STATE_SLOT, state)
     return state_of(instance)
-
-
-def _of_version(state: ObjectState, versionstamp: bytes) -> ObjectState:
-    return ObjectState(versionstamp, state.value, state.encoding, state.expire_at, state.key, state.unknown)
 
 
 def pending_state(instance: object, stamp: PendingStamp, state: ObjectState | None) -> None:
@@ -252,18 +228,9 @@ def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
 
     ``unpack_key`` returns the values of the primary key for the key of the row.
     """
-    model = type(instance)
-    if _UNPACKER not in model.__dict__:
-        set_unpacker(model, unpack_key)
+    if _UNPACKER not in type(instance).__dict__:
+        set_unpacker(type(instance), unpack_key)
     _set(instance, STATE_SLOT, row)
-
-
-def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loaded], None]:
-    """Return ``set_stored`` for the objects of a class as a single call: the slot's setter for plain tuples."""
-    if _UNPACKER not in model.__dict__:
-        set_unpacker(model, unpack_key)
-    put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
-    return put
 
 
 def set_unpacker(model: type[Any], unpack: Unpack) -> None:
@@ -273,8 +240,10 @@ def set_unpacker(model: type[Any], unpack: Unpack) -> None:
 
 def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack, rows: Iterable[Loaded]) -> None:
     """Set the rows, plain tuples, of many objects of one class without unknown fields; see ``set_stored``."""
-    # A loop without Python code; the slot is looked up once.
-    deque(map(slot_for_rows(model, unpack), instances, rows), maxlen=0)
+    if _UNPACKER not in model.__dict__:
+        set_unpacker(model, unpack)
+    put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
+    deque(map(put, instances, rows), maxlen=0)  # a loop without Python code
 
 
 def all_are_new(instances: Iterable[object]) -> bool:
@@ -314,9 +283,9 @@ def is_every_field(model: type[Any], names: Iterable[str], late: object) -> bool
     ``__getattr__`` that creates the set.
     """
     given: object = model.__dict__.get("__pydantic_core_schema__")
-    if not isinstance(given, dict) or _in_class(model, "__getattribute__") is not object.__getattribute__:
+    if not isinstance(given, dict) or getattr(model, "__getattribute__", None) is not object.__getattribute__:
         return False
-    if _in_class(model, "__getattr__") is not late or set(names) != model.__pydantic_fields__.keys():
+    if getattr(model, "__getattr__", None) is not late or set(names) != model.__pydantic_fields__.keys():
         return False
     schema = cast("dict[str, Any]", given)
     if schema["type"] == "definitions":
@@ -325,10 +294,6 @@ def is_every_field(model: type[Any], names: Iterable[str], late: object) -> bool
     if schema["type"] != "model" or schema["cls"] is not model or schema["schema"]["type"] != "model-fields":
         return False
     return not any(schema.get(name) for name in ("custom_init", "post_init", "root_model", "generic_origin"))
-
-
-def _in_class(model: type[Any], name: str) -> object:
-    return getattr(model, name, None)
 
 
 def leave_out_fields_sets(model: type[Any], instances: Iterable[object]) -> None:
@@ -340,10 +305,9 @@ def leave_out_fields_sets(model: type[Any], instances: Iterable[object]) -> None
 def late_fields_set(instance: object) -> set[str] | None:
     """Create the set of an object without one; return None for an object that was never validated."""
     try:
-        object.__getattribute__(instance, _EXTRA)
+        _get(instance, _EXTRA)
     except AttributeError:
         return None
-    model: Any = type(instance)
-    fields = set(model.__pydantic_fields__)
-    object.__setattr__(instance, FIELDS_SET, fields)
+    fields = set(cast("Any", type(instance)).__pydantic_fields__)
+    _set(instance, FIELDS_SET, fields)
     return fields

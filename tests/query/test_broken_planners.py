@@ -36,11 +36,11 @@ def a_condition_answers_whatever_is_about_its_field(patch: pytest.MonkeyPatch) -
 def excluded_bounds_are_included(patch: pytest.MonkeyPatch) -> None:
     ordered = predicate._ordered
 
-    def careless(condition: Any, column: Any, pack: Any) -> Any:
+    def careless(condition: Any, column: Any) -> Any:
         lookup, operand = condition.lookup, condition.operand
         if lookup == "range":
-            return ordered(condition._replace(operand=(*operand[:2], "[]")), column, pack)
-        return ordered(condition._replace(lookup=f"{lookup[:2]}e"), column, pack)
+            return ordered(condition._replace(operand=(*operand[:2], "[]")), column)
+        return ordered(condition._replace(lookup=f"{lookup[:2]}e"), column)
 
     patch.setattr(predicate, "_ordered", careless)
 

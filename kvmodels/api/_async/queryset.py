@@ -23,8 +23,7 @@ from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.query import OrderColumn, Page, Query
 from kvmodels.runtime.observing import observation as observing
-from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef
-from kvmodels.schema.declare.subqueries import Subquery, SubqueryOperand
+from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Subquery, SubqueryOperand
 from kvmodels.schema.definition.definition import ModelSchema
 
 R = TypeVar("R")

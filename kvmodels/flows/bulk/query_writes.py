@@ -46,7 +46,7 @@ from kvmodels.query.plans import digest
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
-from kvmodels.schema.definition.targets import with_keys
+from kvmodels.schema.definition.variants import with_keys
 from kvmodels.schema.filters.changes import Term, require_changes
 
 MOST_COLLECTED: Final = 1_000_000

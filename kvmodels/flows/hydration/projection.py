@@ -20,9 +20,10 @@ from pydantic.fields import FieldInfo
 
 from kvmodels._support.naming import key_argument
 from kvmodels.errors import DecodeError, KvModelsError
-from kvmodels.schema.declare.annotations import has_validators, plain
+from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.markers import FieldMarker
 from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema
+from kvmodels.schema.definition.fields import has_validators
 from kvmodels.schema.definition.forms import must_be_stored
 from kvmodels.schema.definition.values import reader
 

@@ -19,7 +19,7 @@ from kvmodels.flows.effects import AnyFlow, Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.reading.scan import fetch
 from kvmodels.query.query import Query
-from kvmodels.schema.declare.subqueries import Subquery
+from kvmodels.schema.declare.expressions import Subquery
 from kvmodels.schema.filters.predicate import Condition, Predicate, conditions_of, conjunction, with_values
 
 T = TypeVar("T")

@@ -44,8 +44,7 @@ from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
-from kvmodels.schema.definition.targets import with_keys
-from kvmodels.schema.definition.variants import mark_body_error
+from kvmodels.schema.definition.variants import mark_body_error, with_keys
 from kvmodels.schema.instances import ObjectState, set_stored, state_of, with_state_of
 
 R = TypeVar("R")

@@ -12,23 +12,28 @@ written. It never receives None, nor a reference through which it could change t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache, partial, wraps
 from inspect import signature
-from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel
+from typing import Any, Final, cast, get_type_hints
 
 from kvmodels._support import suggest as spelling
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
-from kvmodels.codecs.columns.registry import column_codec, column_codec_named
 from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
-from kvmodels.schema.declare.annotations import Plain, is_union, plain, type_name
+from kvmodels.schema.declare.annotations import (
+    Leaf,
+    Plain,
+    element_of,
+    fields_named,
+    leaf_of,
+    models_of,
+    plain,
+    type_name,
+)
 from kvmodels.schema.declare.declarations import Index, KeyFunction, fold_of
-from kvmodels.schema.declare.expressions import is_root
-from kvmodels.schema.declare.markers import EntryMarker, Stored
+from kvmodels.schema.declare.markers import EntryMarker
 from kvmodels.schema.definition.definition import Column, ColumnSource, Computed
 from kvmodels.schema.definition.values import computed_path
 
@@ -37,14 +42,6 @@ MOST_REMEMBERED: Final = 1_000
 
 DEEPEST_PATH: Final = 32
 """The maximum number of names in a path; longer paths are unknown."""
-
-
-class Leaf(NamedTuple):
-    """The value at the end of a path: its codec, whether it may be None, and whether there may be several."""
-
-    codec: ColumnCodec
-    nullable: bool
-    many: bool
 
 
 def column_sources(
@@ -70,63 +67,6 @@ def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnS
     if leaf is None:
         return None
     return ColumnSource(name, names, naming(leaf.codec, model, name), leaf.nullable, leaf.many)
-
-
-def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
-    """Return the value at the end of a path below an annotation; None if there is none, or it cannot be a column."""
-    if any(isinstance(mark, Stored) for mark in inner.metadata):
-        return None
-    element = element_of(inner)
-    if element is not None:
-        leaf = None if element_of(element) is not None else leaf_of(element, names)
-        return None if leaf is None else Leaf(leaf.codec, inner.nullable, True)
-    if not names:
-        codec = _codec_of(inner)
-        return None if codec is None else Leaf(codec, inner.nullable, False)
-    leaves = [leaf_of(below, names[1:]) if below is not None else None for below in fields_named(inner, names[0])]
-    found = [leaf for leaf in leaves if leaf is not None]
-    if not found or len(found) < len(leaves) or len({(leaf.codec.name, leaf.many) for leaf in found}) > 1:
-        return None
-    codec = found[0].codec
-    if any(leaf.codec is not codec for leaf in found):
-        # For example, two Enums of str have only str in common.
-        codec = column_codec_named(codec.name) or codec
-    return Leaf(codec, inner.nullable or any(leaf.nullable for leaf in found), found[0].many)
-
-
-def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
-    """Yield the field of a name in each nested model of an annotation; None for a model without it."""
-    for model in models_of(inner.annotation):
-        info = model.model_fields.get(name)
-        yield None if info is None else plain(info.annotation, info.metadata)
-
-
-def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return the nested models whose objects are the values of an annotation; empty if it allows other values."""
-    members = get_args(annotation) if is_union(annotation) else (annotation,)
-    classes = [plain(member).annotation for member in members]
-    if all(isinstance(cls, type) and issubclass(cls, BaseModel) and not is_root(cls) for cls in classes):
-        return tuple(classes)
-    return ()
-
-
-def element_of(inner: Plain) -> Plain | None:
-    """Return the annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for other types.
-
-    Examples:
-        >>> element_of(plain(list[int])), element_of(plain(tuple[int, int])), element_of(plain(str))
-        (Plain(annotation=<class 'int'>, metadata=(), nullable=False), None, None)
-    """
-    kind, arguments = get_origin(inner.annotation), get_args(inner.annotation)
-    variadic = kind is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
-    return plain(arguments[0]) if (kind in (list, set, frozenset) and arguments) or variadic else None
-
-
-def _codec_of(inner: Plain) -> ColumnCodec | None:
-    try:
-        return column_codec(inner.annotation, inner.metadata)
-    except ModelDefinitionError:
-        return None  # not a column: values of several types, or KeyNumber on a str
 
 
 def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | None:

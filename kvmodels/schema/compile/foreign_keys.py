@@ -13,8 +13,7 @@ from typing import Any
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.indexes import Declarations
 from kvmodels.schema.declare.declarations import OnDeleteAction
-from kvmodels.schema.declare.foreign_keys import ForeignKey, OnDelete
-from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, Indexed, Unique
+from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, ForeignKey, Indexed, OnDelete, Unique
 from kvmodels.schema.definition.definition import UNRESOLVED, IndexDefinition, ModelSchema, Reference
 
 Refusal = Callable[[str, str], ModelDefinitionError]

@@ -34,9 +34,9 @@ from kvmodels.schema.definition.forms import (
     refused_time_path,
     require_no_fields,
 )
-from kvmodels.schema.definition.targets import with_keys
 from kvmodels.schema.definition.upgrades import Upgrades, version_of
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
+from kvmodels.schema.definition.variants import with_keys
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
 from kvmodels.schema.instances import all_are_new, unknown_of
 

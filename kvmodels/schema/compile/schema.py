@@ -29,13 +29,12 @@ from kvmodels.schema.compile.foreign_keys import foreign_keys
 from kvmodels.schema.compile.indexes import Declarations
 from kvmodels.schema.compile.options import ModelOptions, options_of
 from kvmodels.schema.compile.record_codec import RecordCodec
-from kvmodels.schema.declare.annotations import Plain, has_validators, literal_values, plain, type_name
-from kvmodels.schema.declare.automatic_key import automatic_key
+from kvmodels.schema.declare.annotations import Plain, Stored, literal_values, plain, type_name
 from kvmodels.schema.declare.declarations import Index
-from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
-from kvmodels.schema.declare.on_write import model_hooks, time_fields
+from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey
+from kvmodels.schema.declare.on_write import automatic_key, model_hooks, time_fields
 from kvmodels.schema.definition.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
-from kvmodels.schema.definition.fields import FormBuilder
+from kvmodels.schema.definition.fields import FormBuilder, has_validators
 from kvmodels.schema.definition.forms import Form, must_be_stored
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD

@@ -1,21 +1,22 @@
-"""Analysis of type annotations (Annotated, aliases, NewType, type variables, Optional) and of validator functions.
+"""Analysis of type annotations: Annotated, aliases, NewType, type variables, Optional, and paths into nested models.
 
-Rules of this module: it only reads annotations and decides nothing about storage or columns; all spellings of one type
-give the same result.
+Rules of this module: it only reads annotations; all spellings of one type give the same result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin
 
-import annotated_types
-import pydantic
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from typing_extensions import TypeAliasType
 
-from kvmodels.schema.declare.markers import FieldMarker, KeyNumber, Stored
-from kvmodels.schema.declare.on_write import Automatic
+from kvmodels._support.naming import show_public_path
+from kvmodels.codecs.columns import registry as columns
+from kvmodels.codecs.columns.base import ColumnCodec
+from kvmodels.errors import ModelDefinitionError
 
 
 class Plain(NamedTuple):
@@ -109,42 +110,118 @@ def type_name(annotation: Any) -> str:
     return str(annotation).replace("typing.", "")
 
 
-# Metadata with a pydantic hook that only constrains or describes a value: applying it to its own result changes
-# nothing.
-_HARMLESS = (
-    Automatic,
-    FieldMarker,
-    KeyNumber,
-    Stored,
-    annotated_types.BaseMetadata,
-    annotated_types.GroupedMetadata,
-    pydantic.AllowInfNan,
-    pydantic.Discriminator,
-    pydantic.Strict,
-    pydantic.StringConstraints,
-    pydantic.Tag,
-    pydantic.WithJsonSchema,
-    pydantic.types.UuidVersion,
-)
+class Stored:
+    """Defines how a custom type is stored, as in ``Annotated[Money, Stored(encode, decode)]``.
+
+    Args:
+        encode: converts a Python value to a storable one: None, bool, int, float, str, bytes, datetime, a compiled
+            pattern, or lists, dicts and sets of them. It is not called for None if the field is optional.
+        decode: the inverse; pydantic validates the result. ``decode(encode(value)) == value`` must hold.
+
+    Raises:
+        ModelDefinitionError: one of them is not callable.
+    """
+
+    __slots__ = ("decode", "encode")
+
+    def __init__(self, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
+        for name, function in (("encode", encode), ("decode", decode)):
+            if not callable(function):
+                raise ModelDefinitionError(
+                    "a storage function cannot be called", option=name, hint="Write Stored(encode, decode)."
+                )
+        self.encode = encode
+        self.decode = decode
 
 
-def is_validator(metadata: Any) -> bool:
-    """Return whether this metadata may run a user function on the value."""
-    if isinstance(metadata, _HARMLESS) or not hasattr(metadata, "__get_pydantic_core_schema__"):
-        return False
-    return not isinstance(metadata, pydantic.UrlConstraints)  # checked last, because its module loads slowly
+class Leaf(NamedTuple):
+    """The value at the end of a path: its codec, whether it may be None, and whether there may be several."""
+
+    codec: ColumnCodec
+    nullable: bool
+    many: bool
 
 
-def has_validators(model: type[Any]) -> bool:
-    """Return whether a model or pydantic dataclass itself, without its field types, has validator functions."""
-    decorators = getattr(model, "__pydantic_decorators__", None)
-    if decorators is not None and any(
-        getattr(decorators, kind) for kind in ("validators", "field_validators", "root_validators", "model_validators")
-    ):
-        return True
-    if not issubclass(model, pydantic.BaseModel):
-        return hasattr(model, "__post_init__")
-    own_post_init = model.model_post_init is not pydantic.BaseModel.model_post_init and not (
-        model.__private_attributes__ and model.model_post_init.__name__ == "init_private_attributes"
-    )
-    return own_post_init or bool(model.__pydantic_custom_init__)
+def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
+    """Return the value at the end of a path below an annotation; None if there is none, or it cannot be a column."""
+    if any(isinstance(mark, Stored) for mark in inner.metadata):
+        return None
+    element = element_of(inner)
+    if element is not None:
+        leaf = None if element_of(element) is not None else leaf_of(element, names)
+        return None if leaf is None else Leaf(leaf.codec, inner.nullable, True)
+    if not names:
+        codec = _codec_of(inner)
+        return None if codec is None else Leaf(codec, inner.nullable, False)
+    leaves = [leaf_of(below, names[1:]) if below is not None else None for below in fields_named(inner, names[0])]
+    found = [leaf for leaf in leaves if leaf is not None]
+    if not found or len(found) < len(leaves) or len({(leaf.codec.name, leaf.many) for leaf in found}) > 1:
+        return None
+    codec = found[0].codec
+    if any(leaf.codec is not codec for leaf in found):
+        # For example, two Enums of str have only str in common.
+        codec = columns.column_codec_named(codec.name) or codec
+    return Leaf(codec, inner.nullable or any(leaf.nullable for leaf in found), found[0].many)
+
+
+def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
+    """Yield the field of a name in each nested model of an annotation; None for a model without it."""
+    for model in models_of(inner.annotation):
+        info = model.model_fields.get(name)
+        yield None if info is None else plain(info.annotation, info.metadata)
+
+
+def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """Return the nested models whose objects are the values of an annotation; empty if it allows other values."""
+    members = get_args(annotation) if is_union(annotation) else (annotation,)
+    classes = [plain(member).annotation for member in members]
+    if all(isinstance(cls, type) and issubclass(cls, BaseModel) and not is_root(cls) for cls in classes):
+        return tuple(classes)
+    return ()
+
+
+def element_of(inner: Plain) -> Plain | None:
+    """Return the annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for other types.
+
+    Examples:
+        >>> element_of(plain(list[int])), element_of(plain(tuple[int, int])), element_of(plain(str))
+        (Plain(annotation=<class 'int'>, metadata=(), nullable=False), None, None)
+    """
+    kind, arguments = get_origin(inner.annotation), get_args(inner.annotation)
+    variadic = kind is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
+    return plain(arguments[0]) if (kind in (list, set, frozenset) and arguments) or variadic else None
+
+
+def _codec_of(inner: Plain) -> ColumnCodec | None:
+    try:
+        return columns.column_codec(inner.annotation, inner.metadata)
+    except ModelDefinitionError:
+        return None  # not a column: values of several types, or KeyNumber on a str
+
+
+def is_root(model: type[Any]) -> bool:
+    """Return whether it is a ``RootModel``, without loading that class, which pydantic creates at its first use."""
+    return bool(getattr(model, "__pydantic_root_model__", False))
+
+
+def nested_fields(model: type[Any], path: str) -> Mapping[str, FieldInfo]:
+    """Return the fields, by name, of the nested model at a path with dots; empty if there is no model."""
+    fields: Mapping[str, FieldInfo] = model.__pydantic_fields__
+    for name in path.split("."):
+        if name not in fields:
+            return {}
+        inner = plain(fields[name].annotation)
+        models = models_of((element_of(inner) or inner).annotation)
+        fields = models[0].__pydantic_fields__ if len(models) == 1 else {}
+    return fields
+
+
+def has_several_values(model: type[Any], path: str) -> bool:
+    """Return whether a field, or a path with dots, leads to several values of a type that can be a column."""
+    first, *names = path.split(".")
+    info: FieldInfo | None = model.__pydantic_fields__.get(first)
+    leaf = None if info is None else leaf_of(plain(info.annotation, info.metadata), tuple(names))
+    return leaf is not None and leaf.many
+
+
+show_public_path(Stored)

@@ -6,7 +6,7 @@ itself is refused here; ``schema/compile/indexes.py`` checks it against the fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from typing import Any, ClassVar, Final, Literal, Never, cast, get_args
 
@@ -27,22 +27,19 @@ FOLDS: Final[dict[Any, str]] = {str.casefold: "casefold", str.lower: "lower", st
 """Functions that never change, so they need no version, with the text that replaces it."""
 
 
-class DeclaredIndex:
-    """Base of the declarations in ``Meta.indexes``."""
+class Declaration:
+    """Base class of markers and of the indexes in ``Meta``, which are compared by their options."""
 
-    __slots__ = ("fields", "max_fan_out", "name", "where")
-
-    _shown: ClassVar[tuple[str, ...]] = ("name",)
+    _shown: ClassVar[tuple[str, ...]] = ()
     """Options that ``repr`` always shows; it shows the others only if they were given."""
 
-    fields: tuple[str, ...]
-    name: str | None
-    where: Expression | None
-    max_fan_out: int | None
-
     def __repr__(self) -> str:
-        options = [f"{name}={value!r}" for name, value in described(self, self._shown)]
-        return f"{type(self).__name__}({', '.join([*map(repr, self.fields), *options])})"
+        options = dict(vars(self))
+        fields = map(repr, options.pop("fields", ()))
+        shown = {name: options.pop(name) for name in self._shown}
+        shown |= {name: value for name, value in options.items() if value not in (None, False, ())}
+        given = (f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({', '.join([*fields, *given])})"
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and repr(self) == repr(other)
@@ -50,8 +47,140 @@ class DeclaredIndex:
     def __hash__(self) -> int:
         return hash(repr(self))
 
+    def _refuse_unknown(self, unknown: Iterable[str]) -> None:
+        kind = type(self)
+        for name in unknown:
+            known = [one for one in signature(kind.__init__).parameters if one not in ("self", "fields", "unknown")]
+            close = spelling.closest(name, known)
+            raise ModelDefinitionError(
+                "an index option does not exist",
+                option=f"{kind.__name__}({name}=)",
+                suggestion=close,
+                hint=f"Its options are {', '.join(known)}." if known else "It takes no options.",
+            )
 
-class Index(DeclaredIndex):
+    def _names(self, option: str, names: Any) -> tuple[str, ...]:
+        """Return the names in an option as a tuple; refuse other items, and a repeated name."""
+        listed: list[Any] = list(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else [None]
+        if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
+            raise self._error(
+                "an index option is not a tuple of distinct field names",
+                f"{option}={short_repr(cast('object', names))}",
+                f'Write {option}=("name",), with the comma.',
+            )
+        return tuple(listed)
+
+    def _condition(self, where: Any) -> Expression | None:
+        if where is None or isinstance(where, Expression):
+            return where
+        raise self._error(
+            "the condition of an index is not an expression",
+            f"where={short_repr(where)}",
+            'Write where=Q(plan="pro").',
+        )
+
+    def _fan_out(self, most: Any) -> int | None:
+        if most is None or (type(most) is int and most >= 1):
+            return most
+        hint = f"max_fan_out is a whole number from 1 on; {MAX_FAN_OUT} unless given."
+        raise self._invalid("max_fan_out", most, hint)
+
+    def _invalid(self, option: str, value: object, hint: str) -> ModelDefinitionError:
+        message = "an index option has a value that it does not take"
+        return self._error(message, f"{option}={short_repr(value)}", hint)
+
+    def _useless(self, option: str, hint: str) -> ModelDefinitionError:
+        return self._error("an index option has no effect here", f"{option}=", hint)
+
+    def _error(self, message: str, options: str, hint: str) -> ModelDefinitionError:
+        return ModelDefinitionError(message, option=f"{type(self).__name__}({options})", hint=hint)
+
+
+class EntryDeclaration(Declaration):
+    """Base class of the declarations of an index with entries, with their common options."""
+
+    _shown = ("name", "nulls", "store")
+    _nulls: ClassVar[tuple[str, ...]] = ("distinct", "skip")
+    """The possible values of ``nulls``."""
+
+    name: str | None
+    nulls: Nulls
+    store: Store | None
+    key: KeyFunction | None
+    version: int | None
+    where: Expression | None
+    include: tuple[str, ...]
+
+    def _keep(self, name: str | None, nulls: Nulls, store: Store | None, include: Sequence[str]) -> None:
+        if nulls not in self._nulls:
+            raise self._invalid("nulls", nulls, f"nulls is one of {', '.join(self._nulls)}.")
+        if store not in (None, *get_args(Store)):
+            raise self._invalid("store", store, 'store is "record" or None.')
+        self.include = self._names("include", include)
+        if self.include and store is not None:
+            raise self._error(
+                "an index includes fields and stores the whole record",
+                f"include={short_repr(self.include)}",
+                "Leave out include= or store=: a copy of the record holds every field.",
+            )
+        self.name = name
+        self.nulls = nulls
+        self.store = store
+
+    def _choose(self, key: KeyFunction | None, version: int | None, where: Expression | None) -> None:
+        if key is None:
+            if version is not None:
+                raise self._useless("version", "It counts the changes of key=: give key= as well.")
+        elif not callable(key):
+            raise self._error(
+                "the key of an index cannot be called",
+                f"key={short_repr(key)}",
+                "Give a function: key=str.casefold, or key=initial, version=1.",
+            )
+        elif fold_of(key) is not None:
+            if version is not None:
+                raise self._useless("version", "This function never changes, so it has no version: leave it out.")
+        elif version is None:
+            raise self._error(
+                "the key of an index has no version",
+                f"key={getattr(key, '__name__', None) or short_repr(key)}",
+                "Write version=1, and increase it whenever the function gives other results: then stored values are "
+                "computed again.",
+            )
+        elif type(version) is not int or version < 1:
+            raise self._invalid("version", version, "version is a whole number from 1 on.")
+        self.key = key
+        self.version = version
+        self.where = self._condition(where)
+
+
+class DeclaredIndex(Declaration):
+    """Base class of the declarations in ``Meta.indexes``."""
+
+    fields: tuple[str, ...]
+    name: str | None
+    where: Expression | None
+    max_fan_out: int | None
+
+    def _declare(self, fields: tuple[Any, ...], max_fan_out: int | None, *, least: int = 1) -> None:
+        kind = type(self).__name__
+        if len(fields) < least or not all(isinstance(field, str) for field in fields):
+            raise ModelDefinitionError(
+                "an index needs the names of one or more fields",
+                option=kind,
+                hint=f'Write {kind}("country", "elevation").',
+            )
+        names = [field.removeprefix("-") for field in fields]
+        for field in names:
+            if names.count(field) > 1:
+                raise ModelDefinitionError(
+                    "an index names a field twice", option=kind, field=field, hint="Name each field once."
+                )
+        self.fields = fields
+        self.max_fan_out = self._fan_out(max_fan_out)
+
+
+class Index(EntryDeclaration, DeclaredIndex):
     """An index over one or more columns, for ``class Meta: indexes = (Index("country", "-elevation"),)``.
 
     Args:
@@ -81,10 +210,6 @@ class Index(DeclaredIndex):
         'strasse'
     """
 
-    __slots__ = ("include", "key", "nulls", "returns", "store", "version")
-
-    _shown = ("name", "nulls", "store")
-
     unique: ClassVar[bool] = False
 
     def __init__(
@@ -101,36 +226,15 @@ class Index(DeclaredIndex):
         max_fan_out: int | None = None,
         **unknown: Never,
     ) -> None:
-        refuse_unknown(Index, unknown)
-        self._declare(fields, name, where, max_fan_out)
-        self._keep(nulls, store, include)
-        self._compute(key, version, returns)
+        self._refuse_unknown(unknown)
+        self._declare(fields, max_fan_out)
+        self._keep(name, nulls, store, include)
+        self._compute(key, version, where, returns)
 
-    def _declare(
-        self, fields: tuple[str, ...], name: str | None, where: Expression | None, max_fan_out: int | None
-    ) -> None:
-        kind = type(self).__name__
-        check_columns(kind, fields)
-        check_condition(kind, where)
-        check_fan_out(kind, max_fan_out)
-        self.fields = fields
-        self.name = name
-        self.where = where
-        self.max_fan_out = max_fan_out
-
-    def _keep(self, nulls: Nulls, store: Store | None, include: Sequence[str]) -> None:
-        allowed = get_args(Nulls) if self.unique else ("distinct", "skip")
-        self.include = check_entries(type(self).__name__, nulls, store, include, allowed)
-        self.nulls: Nulls = nulls
-        self.store: Store | None = store
-
-    def _compute(self, key: KeyFunction | None, version: int | None, returns: Any) -> None:
-        kind = type(self).__name__
-        check_function(kind, key, version)
+    def _compute(self, key: KeyFunction | None, version: int | None, where: Expression | None, returns: Any) -> None:
+        self._choose(key, version, where)
         if returns is not None and key is None:
-            raise _useless(kind, "returns", "It says what key= returns: give key= as well.")
-        self.key = key
-        self.version = version
+            raise self._useless("returns", "It says what key= returns: give key= as well.")
         self.returns = returns
 
 
@@ -145,9 +249,8 @@ class UniqueConstraint(Index):
         True
     """
 
-    __slots__ = ()
-
     unique = True
+    _nulls = get_args(Nulls)
 
     def __init__(
         self,
@@ -163,10 +266,10 @@ class UniqueConstraint(Index):
         max_fan_out: int | None = None,
         **unknown: Never,
     ) -> None:
-        refuse_unknown(UniqueConstraint, unknown)
-        self._declare(fields, name, where, max_fan_out)
-        self._keep(nulls, store, include)
-        self._compute(key, version, returns)
+        self._refuse_unknown(unknown)
+        self._declare(fields, max_fan_out)
+        self._keep(name, nulls, store, include)
+        self._compute(key, version, where, returns)
 
 
 class AggregateIndex(DeclaredIndex):
@@ -191,8 +294,6 @@ class AggregateIndex(DeclaredIndex):
         AggregateIndex('country', name=None, sums=('population',))
     """
 
-    __slots__ = ("sums",)
-
     _shown = ("name", "sums")
 
     def __init__(
@@ -204,154 +305,21 @@ class AggregateIndex(DeclaredIndex):
         max_fan_out: int | None = None,
         **unknown: Never,
     ) -> None:
-        refuse_unknown(AggregateIndex, unknown)
-        kind = AggregateIndex.__name__
-        check_columns(kind, fields or ("group",))
+        self._refuse_unknown(unknown)
+        self._declare(fields, max_fan_out, least=0)
         for field in fields:
             if field.startswith("-"):
                 raise ModelDefinitionError(
                     "the columns of an aggregate index have no direction",
-                    option=kind,
+                    option=AggregateIndex.__name__,
                     field=field,
                     hint="Leave out the leading -.",
                 )
-        check_condition(kind, where)
-        check_fan_out(kind, max_fan_out)
-        self.fields = fields
-        self.sums = check_names(kind, "sums", sums)
+        self.sums = self._names("sums", sums)
         self.name = name
-        self.where = where
-        self.max_fan_out = max_fan_out
-
-
-def described(declaration: Any, always: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Return options of a declaration for ``repr``: those in ``always``, then the others that were given."""
-    slots = [name for cls in reversed(type(declaration).__mro__) for name in getattr(cls, "__slots__", ())]
-    others = [name for name in slots if name not in always and name != "fields"]
-    given = [name for name in others if not any(getattr(declaration, name) is nothing for nothing in (None, False, ()))]
-    return [(name, getattr(declaration, name)) for name in (*always, *given)]
-
-
-def refuse_unknown(kind: type[Any], unknown: dict[str, Any]) -> None:
-    """Raise ModelDefinitionError for unknown options of a declaration; the error suggests a similar name."""
-    for name in unknown:
-        known = [
-            option for option in signature(kind.__init__).parameters if option not in ("self", "fields", "unknown")
-        ]
-        close = spelling.get_close_matches(name, known, 1)
-        raise ModelDefinitionError(
-            "an index option does not exist",
-            option=f"{kind.__name__}({name}=)",
-            suggestion=close[0] if close else None,
-            hint=f"Its options are {', '.join(known)}." if known else "It takes no options.",
-        )
-
-
-def check_columns(kind: str, fields: tuple[Any, ...]) -> None:
-    """Refuse columns that are not names, and repeated columns."""
-    if not fields or not all(isinstance(field, str) for field in fields):
-        raise ModelDefinitionError(
-            "an index needs the names of one or more fields",
-            option=kind,
-            hint=f'Write {kind}("country", "elevation").',
-        )
-    names = [field.removeprefix("-") for field in fields]
-    for field in names:
-        if names.count(field) > 1:
-            raise ModelDefinitionError(
-                "an index names a field twice", option=kind, field=field, hint="Name each field once."
-            )
-
-
-def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
-    """Return the names in an option as a tuple. Raises ModelDefinitionError for other items, or a repeated name."""
-    listed: list[Any] = list(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else [None]
-    if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
-        raise ModelDefinitionError(
-            "an index option is not a tuple of distinct field names",
-            option=f"{kind}({option}={short_repr(cast('object', names))})",
-            hint=f'Write {option}=("name",), with the comma.',
-        )
-    return tuple(listed)
-
-
-def check_condition(kind: str, where: Any) -> None:
-    """Refuse a condition that is not an expression."""
-    if where is not None and not isinstance(where, Expression):
-        raise ModelDefinitionError(
-            "the condition of an index is not an expression",
-            option=f"{kind}(where={short_repr(where)})",
-            hint='Write where=Q(plan="pro").',
-        )
-
-
-def check_fan_out(kind: str, max_fan_out: Any) -> None:
-    """Refuse a maximum number of entries that is not a whole number from 1 on."""
-    if max_fan_out is not None and (type(max_fan_out) is not int or max_fan_out < 1):
-        raise _invalid(
-            kind, "max_fan_out", max_fan_out, f"max_fan_out is a whole number from 1 on; {MAX_FAN_OUT} unless given."
-        )
-
-
-def check_flag(kind: str, option: str, value: Any) -> bool:
-    """Return an option that is True or False. Raises ModelDefinitionError for other values."""
-    if value is not True and value is not False:
-        raise _invalid(kind, option, value, f"{option} is True or False.")
-    return value
-
-
-def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse invalid entry options, or two that exclude each other; return the included fields."""
-    if nulls not in allowed:
-        raise _invalid(kind, "nulls", nulls, f"nulls is one of {', '.join(allowed)}.")
-    if store not in (None, *get_args(Store)):
-        raise _invalid(kind, "store", store, 'store is "record" or None.')
-    names = check_names(kind, "include", include)
-    if names and store is not None:
-        raise ModelDefinitionError(
-            "an index includes fields and stores the whole record",
-            option=f"{kind}(include={short_repr(names)})",
-            hint="Leave out include= or store=: a copy of the record holds every field.",
-        )
-    return names
-
-
-def check_function(kind: str, key: Any, version: Any) -> None:
-    """Refuse a function without a version, a version without a function, and values of other types."""
-    if key is None:
-        if version is not None:
-            raise _useless(kind, "version", "It counts the changes of key=: give key= as well.")
-        return
-    if not callable(key):
-        raise ModelDefinitionError(
-            "the key of an index cannot be called",
-            option=f"{kind}(key={short_repr(key)})",
-            hint="Give a function: key=str.casefold, or key=initial, version=1.",
-        )
-    if fold_of(key) is not None:
-        if version is not None:
-            raise _useless(kind, "version", "This function never changes, so it has no version: leave it out.")
-    elif version is None:
-        raise ModelDefinitionError(
-            "the key of an index has no version",
-            option=f"{kind}(key={getattr(key, '__name__', None) or short_repr(key)})",
-            hint="Write version=1, and increase it whenever the function gives other results: then stored values are "
-            "computed again.",
-        )
-    elif type(version) is not int or version < 1:
-        raise _invalid(kind, "version", version, "version is a whole number from 1 on.")
+        self.where = self._condition(where)
 
 
 def fold_of(key: Any) -> str | None:
     """Return the text that replaces the version of a function that never changes; None for any other function."""
     return next((name for function, name in FOLDS.items() if function is key), None)
-
-
-def _invalid(kind: str, option: str, value: object, hint: str) -> ModelDefinitionError:
-    return ModelDefinitionError(
-        "an index option has a value that it does not take", option=f"{kind}({option}={short_repr(value)})", hint=hint
-    )
-
-
-def _useless(kind: str, option: str, hint: str) -> ModelDefinitionError:
-    return ModelDefinitionError("an index option has no effect here", option=f"{kind}({option}=)", hint=hint)

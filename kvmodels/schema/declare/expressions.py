@@ -1,4 +1,4 @@
-"""Query expressions, such as ``User.age >= 18`` and ``User.age.desc()``, and the annotations of their fields.
+"""Query expressions, such as ``User.age >= 18`` and ``User.age.desc()``, and queries as their operands.
 
 Rules of this module: pure data, without evaluation and without validation against a schema (``schema/filters/parse.py``
 does both). Expressions store the name and model of a field, never a ``FieldRef``: expressions must be comparable and
@@ -8,129 +8,29 @@ libraries that probe an object for attributes must not find others.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import field as attribute
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, cast, get_args, overload
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.codecs.columns import registry as columns
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, ModelDefinitionError
-from kvmodels.schema.declare.subqueries import SubqueryOperand, subquery_of
-
-
-def has_several_values(model: type[Any], path: str) -> bool:
-    """Return whether a field, or a path with dots, leads to several values of a type that can be a column.
-
-    A list, set, frozenset or ``tuple[T, ...]`` at the end of the path or along it has several values.
-    """
-    annotation: Any = None
-    several = False
-    if "." not in path and path in getattr(model, "__pydantic_fields__", {}):
-        annotation = model.__pydantic_fields__[path].annotation
-        if isinstance(annotation, type) and get_origin(annotation) is None:
-            return False  # the usual case
-    fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
-    for name in path.split("."):
-        annotation = fields[name].annotation if name in fields else None
-        several = several or _is_several(annotation)
-        fields = _fields_inside(annotation)
-    return several and not fields and _is_column(annotation)
-
-
-def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
-    """Return the fields, by name, of the nested model at a path with dots; empty if there is no model."""
-    fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
-    for name in path.split("."):
-        fields = _fields_inside(fields[name].annotation) if name in fields else {}
-    return fields
-
-
-def is_root(model: type[Any]) -> bool:
-    """Return whether it is a ``RootModel``, without loading that class, which pydantic creates at its first use."""
-    return bool(getattr(model, "__pydantic_root_model__", False))
-
-
-def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
-    """Return the types whose objects can equal a field with several values, starting with the field's own type."""
-    annotation = _unwrapped(model.__pydantic_fields__[name].annotation)
-    kind = get_origin(annotation)
-    if kind not in (list, set, frozenset, tuple):  # optional
-        members = [_unwrapped(member) for member in get_args(annotation) if member is not NoneType]
-        kind = get_origin(members[0])
-    kinds: Mapping[Any, tuple[type, ...]] = {set: (set, frozenset), frozenset: (frozenset, set)}
-    return kinds.get(kind, (kind,))
-
-
-def _fields_inside(annotation: Any) -> Mapping[str, Any]:
-    """Return the fields of the model class in an annotation, optional or in a list; not of ``dict`` values."""
-    annotation = _unwrapped(annotation)
-    found: Mapping[str, Any] = getattr(annotation, "__pydantic_fields__", {})
-    if found or get_origin(annotation) is dict:
-        return found
-    inner = [fields for argument in get_args(annotation) if (fields := _fields_inside(argument))]
-    return inner[0] if len(inner) == 1 else {}
-
-
-def _is_several(annotation: Any) -> bool:
-    annotation = _unwrapped(annotation)
-    if get_origin(annotation) in (list, set, frozenset):
-        return True
-    if get_origin(annotation) is tuple:
-        return get_args(annotation)[1:] == (Ellipsis,)
-    members = [member for member in get_args(annotation) if member is not NoneType]
-    return len(members) == 1 and len(get_args(annotation)) == 2 and _is_several(members[0])
-
-
-def _is_column(annotation: Any) -> bool:
-    """Return whether a type, or the element type of a container, can be a column."""
-    annotation = _unwrapped(annotation)
-    members = [member for member in get_args(annotation) if member not in (NoneType, Ellipsis)]
-    if get_origin(annotation) in (list, set, frozenset, tuple) or len(members) < len(get_args(annotation)):
-        return len(members) == 1 and _is_column(members[0])
-    try:
-        return columns.column_codec(annotation) is not None
-    except ModelDefinitionError:
-        return False
-
-
-def _unwrapped(annotation: Any) -> Any:
-    """Return the annotation without ``Annotated``, aliases and ``NewType``."""
-    while True:
-        inner = getattr(annotation, "__value__", None) or getattr(annotation, "__supertype__", None)
-        if inner is None and hasattr(annotation, "__metadata__"):
-            inner = annotation.__origin__
-        if inner is None:
-            return annotation
-        annotation = inner
-
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.schema.declare.annotations import has_several_values, nested_fields
 
 T = TypeVar("T")
 E = TypeVar("E")
+R_co = TypeVar("R_co", covariant=True)
+Owner_co = TypeVar("Owner_co", covariant=True)
+Target_co = TypeVar("Target_co", covariant=True)
 
 Bounds = Literal["[]", "[)", "(]", "()"]
 """The ends that belong to a range, in the notation of PostgreSQL and mathematics."""
 
-Lookup = Literal[
-    "exact",
-    "ne",
-    "gt",
-    "gte",
-    "lt",
-    "lte",
-    "in",
-    "not_in",
-    "range",
-    "startswith",
-    "isnull",
-    "contains",
-    "icontains",
-    "endswith",
-    "iexact",
-    "contains_any",
-    "contains_all",
-]
+_ValueLookup = Literal["exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range", "isnull"]
+_TextLookup = Literal["startswith", "endswith", "contains", "icontains", "iexact"]
+_SeveralLookup = Literal["contains_any", "contains_all"]
+Lookup = Literal[_ValueLookup, _TextLookup, _SeveralLookup]
 """The supported comparisons; the names are Django's keyword lookups where Django has one.
 
 ``contains`` on a str matches a part of it. On a field with several values it matches one of the values,
@@ -245,9 +145,6 @@ class Q(Expression):
 
     __slots__ = ("expressions", "lookups")
 
-    expressions: tuple[Expression, ...]
-    lookups: tuple[tuple[str, Any], ...]
-
     def __init__(self, /, *expressions: Expression, **lookups: Any) -> None:
         self.expressions = expressions
         self.lookups = tuple(lookups.items())
@@ -263,6 +160,36 @@ class Q(Expression):
         return hash((self.expressions, repr(self.lookups)))
 
 
+class Subquery:
+    """A query for the records of another model, with the models of its database, by collection, to identify that."""
+
+    __slots__ = ("query", "schemas")
+
+    def __init__(self, query: Any, schemas: Any) -> None:
+        self.query = query
+        self.schemas = schemas
+
+    def __repr__(self) -> str:
+        return str(self.query.summary("Query"))
+
+
+class SubqueryOperand(ABC, Generic[R_co]):
+    """Base class of query sets, which ``in_`` of a foreign key accepts as operands."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __subquery__(self) -> Subquery | None:
+        """Return the query as an operand; None if its results are not records."""
+
+
+def subquery_of(operand: object) -> Subquery | None:
+    """Return the query of an operand; None for values."""
+    if isinstance(operand, Subquery):
+        return operand
+    return operand.__subquery__() if isinstance(operand, SubqueryOperand) else None
+
+
 def is_bounds(value: object) -> bool:
     """Return whether this is one of ``Bounds``."""
     return isinstance(value, str) and value in get_args(Bounds)
@@ -274,14 +201,8 @@ def is_list_of_values(value: object) -> TypeGuard[Iterable[Any]]:
 
 
 def _several(values: object) -> Any:
-    """Return values as a tuple, because an expression never changes.
-
-    An invalid value is returned as it is, for ``filter`` to name the field in its error.
-    """
-    subquery = subquery_of(values)
-    if subquery is not None:
-        return subquery
-    return tuple(values) if is_list_of_values(values) else values
+    """Return values as a tuple; a query and an invalid value, which ``filter`` refuses, are returned as they are."""
+    return subquery_of(values) or (tuple(values) if is_list_of_values(values) else values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,26 +220,34 @@ class Order:
     model: type[Any] | None = None
 
 
-class Comparable(Generic[T]):
-    """The comparisons of a field, or of an element of a field with several values."""
+class _NamedField:
+    """A field of a model, by its name."""
 
     __slots__ = ("_model", "_name")
 
     _any = False
 
     # Private, because the fields of nested models are attributes too, and many are named "name".
-    _name: str
-    _model: type[Any] | None
-
     def __init__(self, name: str, model: type[Any] | None = None) -> None:
         self._name = name
         self._model = model
+
+    def __repr__(self) -> str:
+        return f"{self._model.__name__}.{self._name}" if self._model else f"{type(self).__name__}({self._name!r})"
 
     def __hash__(self) -> int:
         return hash((type(self), self._model, self._name))
 
     def _compared(self, lookup: Lookup, operand: Any) -> Comparison:
         return Comparison(self._name, lookup, operand, self._model, self._any)
+
+
+class Comparable(_NamedField, Generic[T]):
+    """The comparisons of a field, or of an element of a field with several values."""
+
+    __slots__ = ()
+
+    __hash__ = _NamedField.__hash__  # Python removes it from a class with an own __eq__
 
     def __eq__(self, other: T) -> Comparison:  # type: ignore[override]
         return self._compared("exact", other)
@@ -375,10 +304,7 @@ class Comparable(Generic[T]):
             )
         return self._compared("range", (low, high, bounds))
 
-    def startswith(
-        self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
-        prefix: str | bytes,
-    ) -> Comparison:
+    def startswith(self: _TextOrBytes, prefix: str | bytes) -> Comparison:
         """Match records whose str or bytes begin with this prefix.
 
         Args:
@@ -386,10 +312,7 @@ class Comparable(Generic[T]):
         """
         return self._compared("startswith", prefix)
 
-    def endswith(
-        self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
-        suffix: str | bytes,
-    ) -> Comparison:
+    def endswith(self: _TextOrBytes, suffix: str | bytes) -> Comparison:
         """Match records whose str or bytes end with this suffix; no index serves it, so each record read is tested.
 
         Args:
@@ -416,6 +339,9 @@ class Comparable(Generic[T]):
         return self._compared("iexact", text)
 
 
+_TextOrBytes = Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None]
+
+
 class FieldRef(Comparable[T]):
     """A field of a model in a query, such as ``User.age``.
 
@@ -435,9 +361,6 @@ class FieldRef(Comparable[T]):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return f"{self._model.__name__}.{self._name}" if self._model else f"{type(self).__name__}({self._name!r})"
-
     if not TYPE_CHECKING:  # otherwise type checkers accept misspelt methods as fields; see col()
 
         def __getattr__(self, name: str) -> Any:
@@ -447,9 +370,7 @@ class FieldRef(Comparable[T]):
                 raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
             return reference(self._model, f"{self._name}.{name}")
 
-    def contains(
-        self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
-    ) -> Comparison:
+    def contains(self: _TextOrBytes, part: str | bytes) -> Comparison:
         """Match records whose str or bytes contain this part; no index serves it, so each record read is tested.
 
         Args:
@@ -497,15 +418,11 @@ class ElementRef(Comparable[E]):
     _any = True
 
     def __repr__(self) -> str:
-        return f"{self._model.__name__ if self._model else 'MultiFieldRef'}.{self._name}.any()"
+        return f"{super().__repr__()}.any()"
 
 
 _Whole = list[E] | set[E] | frozenset[E] | tuple[E, ...]
 """The whole value of a field with several values; ``Iterable[str]`` would accept a str as its characters."""
-
-
-Owner_co = TypeVar("Owner_co", covariant=True)
-Target_co = TypeVar("Target_co", covariant=True)
 
 
 class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
@@ -535,7 +452,7 @@ class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
         return self._compared("not_in", _several(values))
 
 
-class MultiFieldRef(Generic[E]):
+class MultiFieldRef(_NamedField, Generic[E]):
     """A field with several values (list, set, frozenset, ``tuple[T, ...]``) in a query, such as ``Place.names``.
 
     Args:
@@ -550,23 +467,15 @@ class MultiFieldRef(Generic[E]):
         ('red', 'blue')
     """
 
-    __slots__ = ("_model", "_name")
+    __slots__ = ()
 
-    def __init__(self, name: str, model: type[Any] | None = None) -> None:
-        self._name = name
-        self._model = model
-
-    def __repr__(self) -> str:
-        return f"{self._model.__name__}.{self._name}" if self._model else f"MultiFieldRef({self._name!r})"
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._model, self._name))
+    __hash__ = _NamedField.__hash__
 
     def __eq__(self, other: _Whole[E] | None) -> Comparison:  # type: ignore[override]
-        return Comparison(self._name, "exact", other, self._model)
+        return self._compared("exact", other)
 
     def __ne__(self, other: _Whole[E] | None) -> Comparison:  # type: ignore[override]
-        return Comparison(self._name, "ne", other, self._model)
+        return self._compared("ne", other)
 
     def contains(self, value: E) -> Comparison:
         """Match records with an element that equals this value.
@@ -574,7 +483,7 @@ class MultiFieldRef(Generic[E]):
         Args:
             value: a value of the element type; folded if the field is folded.
         """
-        return Comparison(self._name, "contains", value, self._model)
+        return self._compared("contains", value)
 
     def contains_any(self, values: Iterable[E]) -> Comparison:
         """Match records with at least one of these values among the elements; never true without values.
@@ -582,7 +491,7 @@ class MultiFieldRef(Generic[E]):
         Args:
             values: a list, set or other iterable, but not a str.
         """
-        return Comparison(self._name, "contains_any", _several(values), self._model)
+        return self._compared("contains_any", _several(values))
 
     def contains_all(self, values: Iterable[E]) -> Comparison:
         """Match records with all of these values among the elements; always true without values.
@@ -590,7 +499,7 @@ class MultiFieldRef(Generic[E]):
         Args:
             values: as for ``contains_any``.
         """
-        return Comparison(self._name, "contains_all", _several(values), self._model)
+        return self._compared("contains_all", _several(values))
 
     def any(self) -> ElementRef[E]:
         """Return a reference to one of the elements, for other comparisons: ``Place.names.any().startswith("Par")``."""
@@ -602,7 +511,7 @@ class MultiFieldRef(Generic[E]):
         Args:
             value: False to match fields that are not None.
         """
-        return Comparison(self._name, "isnull", value, self._model)
+        return self._compared("isnull", value)
 
 
 @overload
@@ -651,11 +560,7 @@ def origin(attribute: FieldRef[Any] | MultiFieldRef[Any]) -> tuple[str, type[Any
 
 
 def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]:
-    """Return the query attribute of a field, or of a path with dots through nested models.
-
-    If the path leads to several values (a list, set or ``tuple[T, ...]`` of a type that can be a column, along it or at
-    its end), the result is a ``MultiFieldRef``. Nothing is checked: an unknown name fails where the expression is used.
-    """
+    """Return the query attribute of a field, or of a path with dots; an unknown name fails where it is used."""
     return (MultiFieldRef if has_several_values(model, path) else FieldRef)(path, model)
 
 

@@ -1,9 +1,11 @@
-"""The field markers PrimaryKey, Unique, Indexed, MultiIndexed and Stored; and Field.
+"""The field markers PrimaryKey, Unique, Indexed, MultiIndexed and ForeignKey; Field; and AUTO, for its default.
 
 Rules of this module: declarations are immutable metadata in ``Annotated`` and never change pydantic's ``FieldInfo``,
 which is final. At run time, ``Unique[str]`` is ``Annotated[str, Unique()]``. To type checkers it is a descriptor, so
-that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. Only a declaration that is invalid by itself is
-refused here; ``schema/compile/schema.py`` interprets the valid ones.
+that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``; ``Book.author_id`` is a
+``ForeignKeyRef[Book, ULID, Author]`` and ``book.author_id`` a ``ULID``. Only a declaration that is invalid by itself is
+refused here; ``schema/compile/schema.py`` interprets the valid ones. A key that was not given yet is 0, so that it
+survives validation, copies and JSON; the store never gives out 0.
 """
 
 from __future__ import annotations
@@ -11,40 +13,38 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import signature
-from typing import Annotated, Any, ClassVar, Generic, Literal, Never, TypeVar, cast, get_args, overload
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Never, TypeVar, cast, get_args, overload
 
 import pydantic
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, PydanticUndefined
+from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 
 from kvmodels._support import suggest as spelling
-from kvmodels._support.naming import show_public_path
+from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.declare.automatic_key import AutomaticKey, without_default
+from kvmodels.schema.declare.annotations import Stored
 from kvmodels.schema.declare.declarations import (
     AggregateIndex,
+    Declaration,
     DeclaredIndex,
+    EntryDeclaration,
     Index,
     KeyFunction,
     Nulls,
+    OnDeleteAction,
     Store,
     UniqueConstraint,
-    check_condition,
-    check_entries,
-    check_fan_out,
-    check_flag,
-    check_function,
-    described,
-    refuse_unknown,
 )
-from kvmodels.schema.declare.expressions import Expression, FieldRef, MultiFieldRef
+from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef
 
 __all__ = [
+    "AUTO",
     "AggregateIndex",
     "EntryMarker",
     "Field",
     "FieldMarker",
+    "ForeignKey",
     "Index",
     "Indexed",
     "KeyNumber",
@@ -59,12 +59,13 @@ __all__ = [
 T = TypeVar("T")
 C = TypeVar("C")
 E = TypeVar("E")
+M = TypeVar("M")
+P = TypeVar("P")
+Target = TypeVar("Target")
 
 
-class FieldMarker(Generic[T]):
+class FieldMarker(Declaration, Generic[T]):
     """Base class of the markers of one field; a descriptor to type checkers, metadata at run time."""
-
-    __slots__ = ()
 
     _is_base: ClassVar[bool] = True
 
@@ -93,24 +94,9 @@ class FieldMarker(Generic[T]):
             hint=f"Write the type in brackets: {cls.__name__}[int], or Annotated[int, {cls.__name__}()].",
         )
 
-    _shown: ClassVar[tuple[str, ...]] = ()
-    """Options that ``repr`` always shows; it shows the others only if they were given."""
-
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in described(self, self._shown))
-        return f"{type(self).__name__}({options})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
 
 class _ValueMarker(FieldMarker[T]):
     """Base class of the markers of a field that is compared as one value."""
-
-    __slots__ = ()
 
     _is_base = True
 
@@ -133,42 +119,14 @@ class PrimaryKey(_ValueMarker[T]):
         True
     """
 
-    __slots__ = ()
-
     def __init__(self, **unknown: Never) -> None:
-        refuse_unknown(PrimaryKey, unknown)
+        self._refuse_unknown(unknown)
 
 
-class EntryMarker(FieldMarker[T]):
-    """Base class of the markers that declare an index on their field, with their common options."""
-
-    __slots__ = ("include", "key", "name", "nulls", "store", "version", "where")
+class EntryMarker(EntryDeclaration, FieldMarker[T]):
+    """Base class of the markers that declare an index on their field."""
 
     _is_base = True
-    _shown: ClassVar[tuple[str, ...]] = ("name", "nulls", "store")
-
-    name: str | None
-    nulls: Nulls
-    store: Store | None
-    key: KeyFunction | None
-    version: int | None
-    where: Expression | None
-    include: tuple[str, ...]
-
-    def _keep(
-        self, name: str | None, nulls: Nulls, store: Store | None, include: Sequence[str], allowed: tuple[str, ...]
-    ) -> None:
-        self.include = check_entries(type(self).__name__, nulls, store, include, allowed)
-        self.name = name
-        self.nulls = nulls
-        self.store = store
-
-    def _choose(self, key: KeyFunction | None, version: int | None, where: Expression | None) -> None:
-        check_function(type(self).__name__, key, version)
-        check_condition(type(self).__name__, where)
-        self.key = key
-        self.version = version
-        self.where = where
 
 
 class Indexed(EntryMarker[T], _ValueMarker[T]):
@@ -192,8 +150,6 @@ class Indexed(EntryMarker[T], _ValueMarker[T]):
         ModelDefinitionError: an option is invalid.
     """
 
-    __slots__ = ("descending",)
-
     def __init__(
         self,
         *,
@@ -207,10 +163,12 @@ class Indexed(EntryMarker[T], _ValueMarker[T]):
         include: Sequence[str] = (),
         **unknown: Never,
     ) -> None:
-        refuse_unknown(Indexed, unknown)
-        self._keep(name, nulls, store, include, ("distinct", "skip"))
+        self._refuse_unknown(unknown)
+        self._keep(name, nulls, store, include)
         self._choose(key, version, where)
-        self.descending = check_flag(Indexed.__name__, "descending", descending)
+        if not isinstance(cast("object", descending), bool):
+            raise self._invalid("descending", descending, "descending is True or False.")
+        self.descending = descending
 
 
 class Unique(EntryMarker[T], _ValueMarker[T]):
@@ -230,7 +188,7 @@ class Unique(EntryMarker[T], _ValueMarker[T]):
         ModelDefinitionError: an option is invalid.
     """
 
-    __slots__ = ()
+    _nulls = get_args(Nulls)
 
     def __init__(
         self,
@@ -244,8 +202,8 @@ class Unique(EntryMarker[T], _ValueMarker[T]):
         include: Sequence[str] = (),
         **unknown: Never,
     ) -> None:
-        refuse_unknown(Unique, unknown)
-        self._keep(name, nulls, store, include, get_args(Nulls))
+        self._refuse_unknown(unknown)
+        self._keep(name, nulls, store, include)
         self._choose(key, version, where)
 
 
@@ -271,8 +229,6 @@ class MultiIndexed(EntryMarker[C]):
         True
     """
 
-    __slots__ = ("max_fan_out",)
-
     def __init__(
         self,
         *,
@@ -286,11 +242,10 @@ class MultiIndexed(EntryMarker[C]):
         max_fan_out: int | None = None,
         **unknown: Never,
     ) -> None:
-        refuse_unknown(MultiIndexed, unknown)
-        self._keep(name, nulls, store, include, ("distinct", "skip"))
+        self._refuse_unknown(unknown)
+        self._keep(name, nulls, store, include)
         self._choose(key, version, where)
-        check_fan_out(MultiIndexed.__name__, max_fan_out)
-        self.max_fan_out = max_fan_out
+        self.max_fan_out = self._fan_out(max_fan_out)
 
     @overload
     def __get__(self: MultiIndexed[list[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
@@ -314,35 +269,91 @@ class MultiIndexed(EntryMarker[C]):
         return self  # as for the other markers
 
 
-class Stored:
-    """Defines how a custom type is stored, as in ``Annotated[Money, Stored(encode, decode)]``.
+class ForeignKey(FieldMarker[T], Generic[T, Target]):
+    """Marks a field with the primary key of a record of another model, which exists as long as it is referred to.
+
+    The field has an index. ``ForeignKey[ULID | None, Author]`` may be None, and then refers to no record. A target that
+    is declared later, or the class itself, is given by its name: ``ForeignKey[int, "Author"]``. A removal of the target
+    is refused, unless ``CASCADE`` or ``SET_NULL`` follows: ``Annotated[ForeignKey[int, Author], CASCADE]``.
 
     Args:
-        encode: converts a Python value to a storable one: None, bool, int, float, str, bytes, datetime, a compiled
-            pattern, or lists, dicts and sets of them. It is not called for None if the field is optional.
-        decode: the inverse; pydantic validates the result. ``decode(encode(value)) == value`` must hold.
+        target: the model class, or its name.
 
     Raises:
-        ModelDefinitionError: one of them is not callable.
+        ModelDefinitionError: the target is neither a class nor a name, or the type of the key is not given.
+
+    Examples:
+        >>> from typing import Annotated
+        >>> ForeignKey[int, "Author"] == Annotated[int, ForeignKey("Author")]
+        True
     """
 
-    __slots__ = ("decode", "encode")
+    target: type[Any] | str
 
-    def __init__(self, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
-        for name, function in (("encode", encode), ("decode", decode)):
-            if not callable(function):
-                raise ModelDefinitionError(
-                    "a storage function cannot be called", option=name, hint="Write Stored(encode, decode)."
-                )
-        self.encode = encode
-        self.decode = decode
+    def __init__(self, target: type[Any] | str) -> None:
+        given: object = getattr(target, "__forward_arg__", target)
+        if not isinstance(given, (type, str)):
+            raise ModelDefinitionError(
+                "the target of a foreign key is neither a model class nor the name of one",
+                option=f"ForeignKey({short_repr(given)})",
+                hint='Write ForeignKey[int, Author], or ForeignKey[int, "Author"] for a class that is declared later.',
+            )
+        self.target = given
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        if item.__class__ is not tuple or len(item) != 2:
+            raise ModelDefinitionError(
+                "a foreign key stands without its target",
+                option=f"ForeignKey[{short_repr(item)}]",
+                hint="Write the type of the key and the model: ForeignKey[int, Author].",
+            )
+        key, target = item
+        return Annotated[key, cls(target)]
+
+    @overload
+    def __get__(
+        self: ForeignKey[P | None, Target], instance: None, owner: type[M]
+    ) -> ForeignKeyRef[M, P | None, Target | None]: ...
+    @overload
+    def __get__(self, instance: None, owner: type[M]) -> ForeignKeyRef[M, T, Target]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> T: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
+        return self  # as for the other markers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ForeignKey) and self.target == other.target
+
+    def __hash__(self) -> int:
+        # Not by the name of the target: Python keeps Annotated types, and may return the one of a class of that name.
+        return hash((ForeignKey, self.target))
+
+    def __repr__(self) -> str:
+        return f"ForeignKey({self.target if isinstance(self.target, str) else self.target.__name__!r})"
+
+
+class OnDelete(FieldMarker[Any]):
+    """The effect on a record of the removal of the record that its foreign key refers to."""
+
+    def __init__(self, action: OnDeleteAction) -> None:
+        self.action: OnDeleteAction = action
+
+    def __repr__(self) -> str:
+        return self.action.upper()
+
+
+PROTECT: Final = OnDelete("protect")
+"""A record that is referred to cannot be removed; the default of a foreign key."""
+
+CASCADE: Final = OnDelete("cascade")
+"""A record is removed together with the record that its foreign key refers to."""
+
+SET_NULL: Final = OnDelete("set_null")
+"""The foreign key becomes None when the record that it refers to is removed."""
 
 
 def refuse_marker_default(model: str, field: str, info: FieldInfo) -> None:
-    """Refuse a field whose default is a marker or an index, as in ``age: int = Indexed()``.
-
-    ``field`` contains dots if it is a field of a nested model.
-    """
+    """Refuse a field, or a path with dots, whose default is a marker or an index, as in ``age: int = Indexed()``."""
     for value in (info.default, info.default_factory):
         kind = _declaring_class(value)
         if kind is not None:
@@ -377,6 +388,26 @@ def _remedy(kind: type[Any], field: str) -> str:
     return f"Write it in the annotation: {field}: {kind.__name__}[type]."
 
 
+class AutomaticKey(int):
+    """The value of a key that was not given yet; it equals 0."""
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
+        """Give a JSON schema the default 0, which ``Field`` removes; pydantic warns of one that it cannot encode."""
+        return core_schema.int_schema()
+
+
+AUTO: Final = AutomaticKey()
+"""``id: PrimaryKey[int] = Field(default=AUTO)``: the store gives each new record the next unused number, from 1 on.
+
+Numbers increase in each process, are never given out twice, and may have gaps: a process reserves a range of them, and
+what it has not used when it ends is lost.
+"""
+
+
 @cache
 def _field_keywords() -> tuple[str, ...]:
     return tuple(name for name in signature(pydantic.Field).parameters if name != "extra")
@@ -408,18 +439,22 @@ def Field(  # noqa: N802 - pydantic's name, which users know
     """
     for name in pydantic_options:
         if name not in _field_keywords():
-            close = spelling.get_close_matches(name, _field_keywords(), 1)
+            close = spelling.closest(name, _field_keywords())
             raise ModelDefinitionError(
                 "an option of Field does not exist",
                 option=name,
-                suggestion=close[0] if close else None,
+                suggestion=close,
                 hint="Options are those of pydantic.Field; indexes are declared in the annotation.",
             )
     if default_factory is not None:
         pydantic_options["default_factory"] = default_factory
     if isinstance(default, AutomaticKey):
-        pydantic_options.setdefault("json_schema_extra", without_default)
+        pydantic_options.setdefault("json_schema_extra", _without_default)
     return pydantic.Field(default, **pydantic_options)
 
 
-show_public_path(AggregateIndex, Field, Index, Indexed, MultiIndexed, PrimaryKey, Stored, Unique, UniqueConstraint)
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)  # a stored record never has it
+
+
+show_public_path(AggregateIndex, Field, ForeignKey, Index, Indexed, MultiIndexed, PrimaryKey, Unique, UniqueConstraint)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, signature, unwrap
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
@@ -26,7 +27,7 @@ from pydantic.fields import FieldInfo
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.declare.markers import Field
+from kvmodels.schema.declare.markers import AutomaticKey, Field
 
 HookName = Literal["before_insert", "before_update", "before_remove", "after_insert", "after_update", "after_remove"]
 HOOK_NAMES: Final[tuple[HookName, ...]] = get_args(HookName)
@@ -68,32 +69,24 @@ def is_asynchronous(function: Any) -> bool:
 
 
 def check_hooks(model: type[Any]) -> None:
-    """Refuse hooks that could not run or would never be called.
-
-    Raises ModelDefinitionError for a hook that is asynchronous, takes other arguments, or is hidden by the base class.
-    """
+    """Refuse a hook that is asynchronous, takes other arguments, or is hidden by the base class."""
     for name in HOOK_NAMES:
+        refused = partial(ModelDefinitionError, model=model.__name__, option=name)
         method = getattr(model, name)
         if getattr(method, _DOES_NOTHING, False):
             _check_hidden(model, name)
             continue
         if is_asynchronous(method):
-            raise ModelDefinitionError(
+            raise refused(
                 "a hook is asynchronous",
-                model=model.__name__,
-                option=name,
                 hint="Hooks run inside of a write and cannot wait: write def. Start a task in after_* for the rest.",
             )
         takes = ("self", "old") if name.endswith("_update") else ("self",)
         try:
             signature(method).bind(*takes)
         except TypeError:
-            raise ModelDefinitionError(
-                "a hook takes other arguments",
-                model=model.__name__,
-                option=name,
-                hint=f"Write def {name}({', '.join(takes)}) -> None.",
-            ) from None
+            hint = f"Write def {name}({', '.join(takes)}) -> None."
+            raise refused("a hook takes other arguments", hint=hint) from None
 
 
 def _check_hidden(model: type[Any], name: str) -> None:
@@ -149,8 +142,6 @@ Kind = Literal["AutoNow", "AutoNowAdd", "Version"]
 
 class Automatic:
     """The default factory of a field that the library sets, and the kind of this field."""
-
-    __slots__ = ("_unset", "kind")
 
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
@@ -219,23 +210,36 @@ def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...
         if automatic is None:
             continue
         allowed = (int,) if automatic.kind == "Version" else (datetime, date, _AWARE)
+        refused = partial(ModelDefinitionError, model=model.__name__, field=name, option=automatic.kind)
         if types[name] not in allowed:
-            raise ModelDefinitionError(
+            raise refused(
                 "a field has a type that the library cannot set",
-                model=model.__name__,
-                field=name,
-                option=automatic.kind,
                 hint="Version() is for int." if automatic.kind == "Version" else "It is for datetime and date.",
             )
         if name in keys:
-            raise ModelDefinitionError(
+            raise refused(
                 "a field of the primary key changes by itself",
-                model=model.__name__,
-                field=name,
-                option=automatic.kind,
                 hint="A primary key never changes: use Field(default_factory=ULID), which holds the time too.",
             )
         yield TimeField(name, automatic, types[name] is date)
+
+
+def automatic_key(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    """Return the field whose values the store gives out; None if there is none. Arguments as for ``time_fields``."""
+    fields: Mapping[str, FieldInfo] = model.model_fields
+    for name, info in fields.items():
+        if not isinstance(info.default, AutomaticKey):
+            continue
+        if keys != (name,) or types[name] is not int:
+            raise ModelDefinitionError(
+                "a field with AUTO is not an integer primary key",
+                model=model.__name__,
+                field=name,
+                option="AUTO",
+                hint=f"Write {name}: PrimaryKey[int] = Field(default=AUTO), without other fields in the primary key.",
+            )
+        return name
+    return None
 
 
 def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - it stands for the value of a field
@@ -303,25 +307,20 @@ def Version(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N8
 
 
 def _field(kind: Kind, init: object, options: dict[str, Any]) -> Any:
-    for name in ("default", "default_factory", "validate_default"):
-        if name in options:
-            raise _useless(kind, name)
-    if init is not False:
-        raise _useless(kind, "init")
+    given = options.keys() if init is False else {*options, "init"}
+    for name in ("default", "default_factory", "validate_default", "init"):
+        if name in given:
+            raise ModelDefinitionError(
+                "an option of a field that the library sets has no effect",
+                option=f"{kind}({name}=)",
+                hint="Leave it out: every write sets the value.",
+            )
     automatic = Automatic(kind)
     # In interface documents this states that clients do not supply the value.
     options.setdefault("json_schema_extra", {"readOnly": True})
     info: FieldInfo = Field(default_factory=automatic, **options)
     info.metadata.append(automatic)
     return info
-
-
-def _useless(kind: Kind, option: str) -> ModelDefinitionError:
-    return ModelDefinitionError(
-        "an option of a field that the library sets has no effect",
-        option=f"{kind}({option}=)",
-        hint="Leave it out: every write sets the value.",
-    )
 
 
 show_public_path(AutoNow, AutoNowAdd, Version)

@@ -110,10 +110,7 @@ class Column:
     path: tuple[str, ...] = ()
 
     def signature(self) -> list[Any]:
-        """Return the description for the catalogue.
-
-        The fifth item is present only for a column that is not a plain field.
-        """
+        """Return the description for the catalogue; only a column that is not a plain field has the fifth item."""
         plain = [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
         if self.path in ((), (self.field,)) and not self.many:
             return plain

@@ -22,6 +22,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 from uuid import UUID
 
+import annotated_types
 import pydantic
 from pydantic import BaseModel
 from pydantic_core import MultiHostUrl, Url
@@ -32,21 +33,16 @@ from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.codecs.columns.scalars import DATETIME
 from kvmodels.core.ulid import ULID
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.declare.annotations import has_validators, is_union, is_validator, plain, type_name
-from kvmodels.schema.declare.expressions import is_root
-from kvmodels.schema.declare.markers import FieldMarker, Stored, refuse_marker_default
+from kvmodels.schema.declare.annotations import Stored, is_root, is_union, plain, type_name
+from kvmodels.schema.declare.markers import FieldMarker, KeyNumber, refuse_marker_default
+from kvmodels.schema.declare.on_write import Automatic
 from kvmodels.schema.definition.forms import (
     ANYTHING,
     Form,
     Function,
     NestedFields,
     array_form,
-    dataclass_fields,
-    dataclass_finish,
-    dataclass_form,
     dict_form,
-    model_fields,
-    model_form,
     named_tuple_form,
     optional,
     tuple_form,
@@ -84,6 +80,46 @@ def _url_types() -> tuple[Any, ...]:
     return pydantic.AnyUrl.__base__, pydantic.PostgresDsn.__base__, Url, MultiHostUrl
 
 
+# Metadata with a pydantic hook that only constrains or describes a value: applying it to its own result changes
+# nothing.
+_HARMLESS = (
+    Automatic,
+    FieldMarker,
+    KeyNumber,
+    Stored,
+    annotated_types.BaseMetadata,
+    annotated_types.GroupedMetadata,
+    pydantic.AllowInfNan,
+    pydantic.Discriminator,
+    pydantic.Strict,
+    pydantic.StringConstraints,
+    pydantic.Tag,
+    pydantic.WithJsonSchema,
+    pydantic.types.UuidVersion,
+)
+
+
+def _is_validator(metadata: Any) -> bool:
+    if isinstance(metadata, _HARMLESS) or not hasattr(metadata, "__get_pydantic_core_schema__"):
+        return False
+    return not isinstance(metadata, pydantic.UrlConstraints)  # checked last, because its module loads slowly
+
+
+def has_validators(model: type[Any]) -> bool:
+    """Return whether a model or pydantic dataclass itself, without its field types, has validator functions."""
+    decorators = getattr(model, "__pydantic_decorators__", None)
+    if decorators is not None and any(
+        getattr(decorators, kind) for kind in ("validators", "field_validators", "root_validators", "model_validators")
+    ):
+        return True
+    if not issubclass(model, pydantic.BaseModel):
+        return hasattr(model, "__post_init__")
+    own_post_init = model.model_post_init is not pydantic.BaseModel.model_post_init and not (
+        model.__private_attributes__ and model.model_post_init.__name__ == "init_private_attributes"
+    )
+    return own_post_init or bool(model.__pydantic_custom_init__)
+
+
 class FormBuilder:
     """Chooses the forms of one model's fields.
 
@@ -103,7 +139,7 @@ class FormBuilder:
     def form(self, annotation: Any, metadata: Iterable[Any] = ()) -> Form:
         """Return the form of an annotation."""
         inner = plain(annotation, metadata)
-        self.validators = self.validators or any(map(is_validator, inner.metadata))
+        self.validators = self.validators or any(map(_is_validator, inner.metadata))
         stored = [mark for mark in inner.metadata if isinstance(mark, Stored)]
         if stored:
             self.conversions = True
@@ -116,8 +152,6 @@ class FormBuilder:
     def _plain_form(self, annotation: Any) -> Form:
         if annotation is Any or annotation is object:
             return ANYTHING
-        if is_union(annotation):
-            return self._union(annotation)
         if get_origin(annotation) is Literal:
             return self._literal(annotation)
         if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -125,14 +159,14 @@ class FormBuilder:
         codec = column_codec(annotation)
         if codec is not None:
             return _codec_form(codec)
+        if is_union(annotation):
+            return self._union(annotation)
         form = self._container(annotation)
         if form is None and isinstance(annotation, type):
             form = self._class(annotation)
         if form is None:
-            raise self._error(
-                "the library does not know how to store this type",
-                annotation,
-                "Declare Annotated[type, Stored(encode, decode)], or use a type of the documented table.",
+            raise self._unknown(
+                annotation, "Declare Annotated[type, Stored(encode, decode)], or use a type of the documented table."
             )
         return form
 
@@ -165,11 +199,10 @@ class FormBuilder:
         return form
 
     def _class(self, cls: type[Any]) -> Form | None:
-        if issubclass(cls, BaseModel):
-            # BaseModel itself has no instances, so the field is for objects of unknown classes.
-            return None if "__pydantic_root_model__" in vars(cls) else self._model_form(cls)
-        if is_dataclass(cls):
-            return self._dataclass_form(cls)
+        if issubclass(cls, BaseModel) and "__pydantic_root_model__" in vars(cls):
+            return None  # BaseModel itself has no instances, so the field is for objects of unknown classes
+        if issubclass(cls, BaseModel) or is_dataclass(cls):
+            return self._object_form(cls)
         if tuple in cls.__mro__ and hasattr(cls, "_fields"):
             return named_tuple_form(cls, self._nested)
         if cls is NoneType:
@@ -191,21 +224,21 @@ class FormBuilder:
     def _nested(self, annotation: Any, metadata: Iterable[Any]) -> Form:
         return self.form(annotation, [mark for mark in metadata if not isinstance(mark, FieldMarker)])
 
-    def _model_form(self, model: type[BaseModel]) -> Form:
-        known = self._objects.get(model)
-        if known is not None:
-            return known
-        self.validators = self.validators or has_validators(model)
-        if not model.__pydantic_complete__:
-            model.model_rebuild()
-        for name, info in model.model_fields.items():
-            refuse_marker_default(self._model, f"{self.field}.{name}", info)
-        if is_root(model):
-            return self._root_model_form(model)
-        fields = NestedFields(model, keeps_extra=model.model_config.get("extra") == "allow")
-        form = self._objects[model] = model_form(model, fields)
-        fields.forms, fields.required = model_fields(model, self._nested)
-        return form
+    def _object_form(self, cls: type[Any]) -> Form:
+        if cls in self._objects:
+            return self._objects[cls]
+        self.validators = self.validators or has_validators(cls)
+        if issubclass(cls, BaseModel):
+            if not cls.__pydantic_complete__:
+                cls.model_rebuild()
+            for name, info in cls.model_fields.items():
+                refuse_marker_default(self._model, f"{self.field}.{name}", info)
+            if is_root(cls):
+                return self._root_model_form(cls)
+        fields = NestedFields(cls)
+        self._objects[cls] = fields.form()
+        fields.fill(self._nested)
+        return self._objects[cls]
 
     def _root_model_form(self, model: type[BaseModel]) -> Form:
         info = model.model_fields["root"]
@@ -229,21 +262,7 @@ class FormBuilder:
             mutable=True,
         )
 
-    def _dataclass_form(self, cls: type[Any]) -> Form:
-        known = self._objects.get(cls)
-        if known is not None:
-            return known
-        self.validators = self.validators or has_validators(cls)
-        keeps_extra = getattr(cls, "__pydantic_config__", {}).get("extra") == "allow"
-        fields = NestedFields(cls, keeps_extra=keeps_extra, finish=dataclass_finish(cls))
-        form = self._objects[cls] = dataclass_form(cls, fields)
-        fields.forms, fields.required = dataclass_fields(cls, self._nested)
-        return form
-
     def _union(self, annotation: Any) -> Form:
-        codec = column_codec(annotation)
-        if codec is not None:
-            return _codec_form(codec)
         form = union_form([self.form(member) for member in get_args(annotation)])
         if form is None:
             raise self._error(
@@ -260,10 +279,8 @@ class FormBuilder:
             return Form("literal", kinds, frozenset(kinds))
         codec = column_codec(annotation) if len(kinds) == 1 else None
         if codec is None:
-            raise self._error(
-                "the library does not know how to store this type",
-                annotation,
-                "Use Literal values of one type, or declare Annotated[..., Stored(encode, decode)].",
+            raise self._unknown(
+                annotation, "Use Literal values of one type, or declare Annotated[..., Stored(encode, decode)]."
             )
         return _codec_form(codec, *kinds)
 
@@ -274,14 +291,15 @@ class FormBuilder:
         if codec is not None:
             return _codec_form(codec, enum, *kinds)
         if not values or not all(kind in _SCALARS for kind in kinds):
-            raise self._error(
-                "the library does not know how to store this type",
-                enum,
-                "Use plain values in the Enum, or declare Annotated[..., Stored(encode, decode)].",
+            raise self._unknown(
+                enum, "Use plain values in the Enum, or declare Annotated[..., Stored(encode, decode)]."
             )
         return Form(
             enum.__name__, (enum, *kinds), frozenset(kinds), encode=lambda member: enum(member).value, decode=enum
         )
+
+    def _unknown(self, annotation: Any, hint: str) -> ModelDefinitionError:
+        return self._error("the library does not know how to store this type", annotation, hint)
 
     def _error(self, message: str, annotation: Any, hint: str) -> ModelDefinitionError:
         return ModelDefinitionError(

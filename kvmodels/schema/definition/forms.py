@@ -23,8 +23,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import field, is_dataclass, replace
 from datetime import datetime, time
 from enum import Enum
+from itertools import combinations
 from types import NoneType
-from typing import Any, NotRequired, Required, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, NotRequired, Required, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -128,11 +129,6 @@ class Form:
     mutable: bool = False
     tags: dict[str, frozenset[Any]] = field(default_factory=dict[str, frozenset[Any]])
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether values are stored unchanged and validated only by pydantic."""
-        return self.encode is None and self.decode is None and self.revalidate is None
-
 
 ANYTHING = Form("any", (object,), frozenset({object}), mutable=True)
 """Values of ``Any`` and ``object``: all values that the codec can store."""
@@ -158,29 +154,35 @@ def _or_none(function: Function | None) -> Function | None:
     return lambda value: None if value is None else function(value)
 
 
+def _guarded(kind: type[Any], function: Function, *, refuses: bool) -> Function:
+    """Return the function for values of one type; others are refused, or returned for pydantic to convert or refuse."""
+
+    def guarded(value: Any) -> Any:
+        if value.__class__ is kind:
+            return function(value)
+        if refuses:
+            raise TypeError(f"expected {kind.__name__}")
+        return value
+
+    return guarded
+
+
 def array_form(kind: type[Any], item: Form) -> Form:
     """Return the form of a list, set or frozenset, which are stored as the same type."""
+
+    def each(function: Function | None, collect: Function, *, refuses: bool = True) -> Function | None:
+        return function and _guarded(kind, lambda values: collect(map(function, values)), refuses=refuses)
+
     return Form(
         type_name=f"{kind.__name__}[{item.type_name}]",
         accepts=(kind,),
         stored=frozenset({kind}),
-        encode=_without_loss(kind, _over_items(kind, item.encode)),
-        decode=_over_items(kind, item.decode),
-        revalidate=_revalidated(kind, item.revalidate),
+        encode=_without_loss(kind, each(item.encode, kind)),
+        decode=each(item.decode, kind),
+        # A list also for a set of models, because the dicts that pydantic validates instead of them cannot be in a set.
+        revalidate=each(item.revalidate, list, refuses=False),
         mutable=True,
     )
-
-
-def _over_items(kind: type[Any], function: Function | None) -> Function | None:
-    if function is None:
-        return None
-
-    def mapped(values: Any) -> Any:
-        if values.__class__ is not kind:
-            raise TypeError(f"expected {kind.__name__}")
-        return kind([function(value) for value in values])
-
-    return mapped
 
 
 def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
@@ -201,12 +203,8 @@ def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
     return encoded
 
 
-def _revalidated(kind: type[Any], function: Function | None) -> Function | None:
-    if function is None:
-        return None
-    # Any other value is passed on unchanged, for pydantic to convert or refuse. A set of models is converted to a list,
-    # because the dicts that pydantic validates instead of them cannot be in a set.
-    return lambda values: [function(value) for value in values] if values.__class__ is kind else values
+def _by_position(functions: Iterable[Function | None], values: Iterable[Any]) -> list[Any]:
+    return [item if apply is None else apply(item) for apply, item in zip(functions, values, strict=False)]
 
 
 def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
@@ -216,10 +214,7 @@ def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
         if values.__class__ not in {tuple, list} or not (variadic or len(values) == len(items)):
             raise TypeError("expected a tuple of the declared length")
         forms = items * len(values) if variadic else items
-        functions: list[Function | None] = [getattr(form, name) for form in forms]
-        return [
-            value if function is None else function(value) for function, value in zip(functions, values, strict=True)
-        ]
+        return _by_position([getattr(form, name) for form in forms], values)
 
     def revalidate(values: Any) -> Any:
         fits = values.__class__ is tuple and (variadic or len(values) == len(items))
@@ -239,33 +234,25 @@ def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
 
 def dict_form(key: Form, value: Form) -> Form:
     """Return the form of a dict, which is stored as a dict with its keys and values in their forms."""
+
+    def over(key: Function | None, value: Function | None, *, refuses: bool = True) -> Function | None:
+        if key is None and value is None:
+            return None
+
+        def mapped(pairs: Any) -> dict[Any, Any]:
+            return {(k if key is None else key(k)): (v if value is None else value(v)) for k, v in pairs.items()}
+
+        return _guarded(dict, mapped, refuses=refuses)
+
     return Form(
         type_name=f"dict[{key.type_name}, {value.type_name}]",
         accepts=(dict,),
         stored=frozenset({dict}),
-        encode=_without_loss(dict, _over_pairs(key.encode, value.encode)),
-        decode=_over_pairs(key.decode, value.decode),
-        revalidate=_over_values(value.revalidate),
+        encode=_without_loss(dict, over(key.encode, value.encode)),
+        decode=over(key.decode, value.decode),
+        revalidate=over(None, value.revalidate, refuses=False),
         mutable=True,
     )
-
-
-def _over_pairs(key: Function | None, value: Function | None) -> Function | None:
-    if key is None and value is None:
-        return None
-
-    def mapped(pairs: Any) -> dict[Any, Any]:
-        if pairs.__class__ is not dict:
-            raise TypeError("expected dict")
-        return {(k if key is None else key(k)): (v if value is None else value(v)) for k, v in pairs.items()}
-
-    return mapped
-
-
-def _over_values(function: Function | None) -> Function | None:
-    if function is None:
-        return None
-    return lambda pairs: {k: function(v) for k, v in pairs.items()} if pairs.__class__ is dict else pairs
 
 
 def union_form(members: Sequence[Form]) -> Form | None:
@@ -283,13 +270,13 @@ def union_form(members: Sequence[Form]) -> Form | None:
     accepts = tuple(kind for form in members for kind in form.accepts)
     stored = frozenset[type[Any]]().union(*(form.stored for form in members))
     mutable = any(form.mutable for form in members)
-    if all(form.is_identity for form in members):
+    if not any(form.encode or form.decode or form.revalidate for form in members):
         return Form(name, accepts, stored, mutable=mutable)
     tag = _common_tag([form for form in members if form.tags])
-    for position, first in enumerate(members):
-        for second in members[position + 1 :]:
-            if _overlap(first.stored, second.stored) and not (tag and first.tags and second.tags):
-                return None
+    for first, second in combinations(members, 2):
+        overlap = object in first.stored | second.stored or not first.stored.isdisjoint(second.stored)
+        if overlap and not (tag and first.tags and second.tags):
+            return None
     return Form(
         name,
         accepts,
@@ -299,10 +286,6 @@ def union_form(members: Sequence[Form]) -> Form | None:
         revalidate=_by_type_of_value(members, "revalidate", strict=False),
         mutable=mutable,
     )
-
-
-def _overlap(first: frozenset[type[Any]], second: frozenset[type[Any]]) -> bool:
-    return object in first or object in second or not first.isdisjoint(second)
 
 
 def _common_tag(objects: list[Form]) -> str | None:
@@ -325,15 +308,12 @@ def _by_type_of_value(members: Sequence[Form], function: str, *, strict: bool) -
             exact.setdefault(kind, getattr(form, function))
 
     def dispatched(value: Any) -> Any:
-        kind: type[Any] = value.__class__
+        kind: type[Any] | None = value.__class__
         if kind not in exact:
-            base = next((base for base in exact if isinstance(value, base)), None)
-            if base is None:
-                if strict:
-                    raise TypeError("the value has the type of no member of the union")
-                return value
-            kind = base
-        apply = exact[kind]
+            kind = next((base for base in exact if isinstance(value, base)), None)
+            if kind is None and strict:
+                raise TypeError("the value has the type of no member of the union")
+        apply = None if kind is None else exact[kind]
         return value if apply is None else apply(value)
 
     return dispatched
@@ -362,31 +342,61 @@ def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) ->
     return dict if issubclass(kind, dict) else list if issubclass(kind, list) else kind
 
 
-CONTAINER_FACTORIES: frozenset[Any] = frozenset({list, dict, set, frozenset, tuple})
+_CONTAINER_FACTORIES: Final[frozenset[Any]] = frozenset({list, dict, set, frozenset, tuple})
 """Default factories with a constant result, so that they may fill in missing stored values."""
 
 BuildForm = Callable[[Any, Iterable[Any]], Form]
 
 
+class _NestedField(NamedTuple):
+    """A field of a nested class: its annotation, the metadata around it, and whether a stored object must have it."""
+
+    annotation: Any
+    metadata: Iterable[Any]
+    required: bool
+
+
 class NestedFields:
-    """The fields of one nested class; filled in after its form is created, because a class may contain itself.
+    """The fields of one nested model or dataclass; ``fill`` completes them, because a class may contain itself."""
 
-    With ``keeps_extra``, undeclared attributes are kept (``extra="allow"``). ``finish`` converts decoded fields to
-    input for pydantic; None: the input is the dict of them.
-    """
+    def __init__(self, cls: type[Any]) -> None:
+        self._cls = cls
+        self._forms: dict[str, Form] = {}
+        self._finish: Function | None = None
+        if issubclass(cls, BaseModel):
+            self._declared = _model_fields(cls)
+            config: Mapping[str, Any] = cls.model_config
+        else:
+            self._declared = _dataclass_fields(cls)
+            self._finish = _dataclass_finish(cls)
+            config = getattr(cls, "__pydantic_config__", {})
+        self._keeps_extra = config.get("extra") == "allow"
 
-    __slots__ = ("_finish", "_keeps_extra", "cls", "forms", "required")
+    def form(self) -> Form:
+        """Return the form of the class."""
+        literals = {name: literal_values(field.annotation) for name, field in self._declared.items()}
+        return Form(
+            type_name=self._cls.__name__,
+            accepts=(self._cls,),
+            stored=frozenset({dict}),
+            encode=self.encode,
+            decode=self.decode,
+            revalidate=self.revalidate,
+            mutable=True,
+            tags={
+                name: frozenset(value.value if isinstance(value, Enum) else value for value in values)
+                for name, values in literals.items()
+                if values
+            },
+        )
 
-    def __init__(self, cls: type[Any], *, keeps_extra: bool = False, finish: Function | None = None) -> None:
-        self.cls = cls
-        self.forms: dict[str, Form] = {}
-        self.required: frozenset[str] = frozenset()
-        self._keeps_extra = keeps_extra
-        self._finish = finish
+    def fill(self, build: BuildForm) -> None:
+        """Build the forms of the fields, which may refer to the form of the class."""
+        self._forms |= {name: build(field.annotation, field.metadata) for name, field in self._declared.items()}
 
     def encode(self, value: Any) -> dict[str, Any]:
         """Return the stored dict of an instance."""
-        if type(value) is not self.cls:
+        if type(value) is not self._cls:
             raise InvalidValueError(
                 "an object of another class than the declared one would lose its own fields",
                 type=type(value).__name__,
@@ -395,7 +405,7 @@ class NestedFields:
         present = value.__dict__
         document = {
             name: present[name] if form.encode is None else form.encode(present[name])
-            for name, form in self.forms.items()
+            for name, form in self._forms.items()
         }
         if self._keeps_extra:
             document.update(self._extra(value))
@@ -406,25 +416,25 @@ class NestedFields:
         if stored.__class__ is not dict:
             raise TypeError("expected a stored object")
         values: dict[str, Any] = {}
-        for name, form in self.forms.items():
+        for name, form in self._forms.items():
             if name in stored:
                 values[name] = stored[name] if form.decode is None else form.decode(stored[name])
-            elif name in self.required:
+            elif self._declared[name].required:
                 raise DecodeError(
-                    "a nested object lacks a field that has no plain default", reason=f"{self.cls.__name__}.{name}"
+                    "a nested object lacks a field that has no plain default", reason=f"{self._cls.__name__}.{name}"
                 )
         if self._keeps_extra:
-            values.update((name, stored[name]) for name in stored.keys() - self.forms.keys())
+            values.update((name, stored[name]) for name in stored.keys() - self._forms.keys())
         return values if self._finish is None else self._finish(values)
 
     def revalidate(self, value: Any) -> Any:
         """Return input for pydantic to validate the current values of an instance."""
-        if type(value) is not self.cls:
+        if type(value) is not self._cls:
             return value
         present = value.__dict__
         values = {
             name: present[name] if form.revalidate is None else form.revalidate(present[name])
-            for name, form in self.forms.items()
+            for name, form in self._forms.items()
             if name in present
         }
         if self._keeps_extra:
@@ -435,61 +445,25 @@ class NestedFields:
         present: dict[str, Any] = value.__dict__
         if not isinstance(value, BaseModel):
             # A dataclass keeps extra fields next to its fields, like values of a cached_property.
-            return {n: item for n, item in present.items() if n not in self.forms and not hasattr(self.cls, n)}
+            return {n: item for n, item in present.items() if n not in self._forms and not hasattr(self._cls, n)}
         extra: dict[str, Any] = value.__pydantic_extra__ or {}
-        require_no_fields(self.cls.__name__, extra, self.forms)
+        require_no_fields(self._cls.__name__, extra, self._forms)
         return extra
 
 
-def model_form(model: type[BaseModel], fields: NestedFields) -> Form:
-    """Return the form of a nested pydantic model; its field forms are added to ``fields`` later."""
-    hints = {name: info.annotation for name, info in model.model_fields.items()}
-    return _object_form(model, fields, hints)
-
-
-def dataclass_form(cls: type[Any], fields: NestedFields) -> Form:
-    """Return the form of a nested standard or pydantic dataclass."""
-    return _object_form(cls, fields, get_type_hints(cls))
-
-
-def _object_form(cls: type[Any], fields: NestedFields, hints: Mapping[str, Any]) -> Form:
-    return Form(
-        type_name=cls.__name__,
-        accepts=(cls,),
-        stored=frozenset({dict}),
-        encode=fields.encode,
-        decode=fields.decode,
-        revalidate=fields.revalidate,
-        mutable=True,
-        tags=_tags(hints),
-    )
-
-
-def _tags(hints: Mapping[str, Any]) -> dict[str, frozenset[Any]]:
-    found = {name: literal_values(hint) for name, hint in hints.items()}
-    return {
-        name: frozenset(value.value if isinstance(value, Enum) else value for value in values)
-        for name, values in found.items()
-        if values
-    }
-
-
-def model_fields(model: type[BaseModel], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Return the forms of the fields of a model, and the names that a stored object must contain."""
+def _model_fields(model: type[BaseModel]) -> dict[str, _NestedField]:
     infos: Mapping[str, FieldInfo] = model.model_fields
-    forms = {name: build(info.annotation, info.metadata) for name, info in infos.items()}
-    return forms, frozenset(name for name, info in infos.items() if must_be_stored(info))
+    return {name: _NestedField(info.annotation, info.metadata, must_be_stored(info)) for name, info in infos.items()}
 
 
 def must_be_stored(info: FieldInfo) -> bool:
     """Return whether a stored value is required: there is no default, or a factory that may vary between reads."""
     if info.default_factory is not None:
-        return info.default_factory not in CONTAINER_FACTORIES and not isinstance(info.default_factory, Automatic)
+        return info.default_factory not in _CONTAINER_FACTORIES and not isinstance(info.default_factory, Automatic)
     return info.default is PydanticUndefined
 
 
-def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Return the forms of the fields of a dataclass, and the names that a stored object must contain."""
+def _dataclass_fields(cls: type[Any]) -> dict[str, _NestedField]:
     hints = get_type_hints(cls, include_extras=True)
     fields = dataclasses.fields(cls)
     lost = [item.name for item in fields if not item.init]
@@ -500,17 +474,16 @@ def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form],
             option=f"{cls.__name__}.{lost[0]}",
             hint="It has an InitVar or a field with init=False; declare Annotated[..., Stored(encode, decode)].",
         )
-    missing = dataclasses.MISSING
-    required = frozenset(
-        item.name
-        for item in fields
-        if (item.default is missing and item.default_factory is missing)
-        or (item.default_factory is not missing and item.default_factory not in CONTAINER_FACTORIES)
-    )
-    return {item.name: build(hints[item.name], ()) for item in fields}, required
+    return {item.name: _NestedField(hints[item.name], (), _is_required(item)) for item in fields}
 
 
-def dataclass_finish(cls: type[Any]) -> Function:
+def _is_required(item: dataclasses.Field[Any]) -> bool:
+    if item.default_factory is dataclasses.MISSING:
+        return item.default is dataclasses.MISSING
+    return item.default_factory not in _CONTAINER_FACTORIES
+
+
+def _dataclass_finish(cls: type[Any]) -> Function:
     """Return a function from a dict to a validated instance; strict models accept only instances of dataclasses."""
     validate = TypeAdapter(cls).validate_python
     return lambda values: validate(values, by_alias=False, by_name=True)
@@ -526,11 +499,11 @@ def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
     def encode(value: Any) -> list[Any]:
         if type(value) is not cls:
             raise TypeError(f"expected {cls.__name__}")
-        return [item if f is None else f(item) for f, item in zip(encoders, value, strict=True)]
+        return _by_position(encoders, value)
 
     def decode(stored: Any) -> Any:
         # Items with defaults may have been added since, so the constructor decides about a shorter list.
-        return cls(*[item if f is None else f(item) for f, item in zip(decoders, stored, strict=False)])
+        return cls(*_by_position(decoders, stored))
 
     return Form(
         type_name=cls.__name__,
@@ -546,27 +519,22 @@ def typed_dict_form(cls: Any, build: BuildForm) -> Form:
     """Return the form of a typed dict, which is stored as a dict; undeclared keys are stored unchanged."""
     forms = {name: build(_item_type(hint), ()) for name, hint in get_type_hints(cls, include_extras=True).items()}
 
-    def over(functions: dict[str, Function]) -> Function | None:
-        if not functions:
-            return None
+    def over(name: str, *, refuses: bool = True) -> Function | None:
+        found: dict[str, Function | None] = {key: getattr(form, name) for key, form in forms.items()}
+        functions = {key: function for key, function in found.items() if function is not None}
 
-        def mapped(values: Any) -> Any:
-            if values.__class__ is not dict:
-                raise TypeError("expected dict")
+        def mapped(values: Any) -> dict[Any, Any]:
             return {k: functions[k](v) if k in functions else v for k, v in values.items()}
 
-        return mapped
+        return _guarded(dict, mapped, refuses=refuses) if functions else None
 
-    revalidate = over({name: form.revalidate for name, form in forms.items() if form.revalidate})
     return Form(
         type_name=cls.__name__,
         accepts=(dict,),
         stored=frozenset({dict}),
-        encode=over({name: form.encode for name, form in forms.items() if form.encode}),
-        decode=over({name: form.decode for name, form in forms.items() if form.decode}),
-        revalidate=None
-        if revalidate is None
-        else lambda value: revalidate(value) if value.__class__ is dict else value,
+        encode=over("encode"),
+        decode=over("decode"),
+        revalidate=over("revalidate", refuses=False),
         mutable=True,
     )
 

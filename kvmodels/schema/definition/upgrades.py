@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -154,8 +154,8 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
         raise refused(
             "an upgrade has no function", option=f"to={to}", hint="Give a function from document to document."
         )
-    touches = _texts(one.touches)
-    if not touches or not all(map(_is_field_name, touches)):
+    touches = _field_names(one.touches)
+    if not touches:
         raise refused(
             "an upgrade does not say which fields it touches",
             option=f"touches={short_repr(one.touches)}",
@@ -165,16 +165,16 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
     return Upgrade(to, one.function, touches)
 
 
-def _texts(names: object) -> tuple[str, ...]:
-    """Return the items of an iterable if all of them are str; a single str does not count."""
+def _field_names(names: object) -> tuple[str, ...]:
+    """Return the items of an iterable if all of them are names of fields; a single str does not count."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         return ()
-    items = tuple(cast("Iterable[object]", names))
-    return cast("tuple[str, ...]", items) if all(isinstance(item, str) for item in items) else ()
+    found = tuple(cast("Iterable[object]", names))
+    return cast("tuple[str, ...]", found) if all(map(_is_field_name, found)) else ()
 
 
-def _is_field_name(name: str) -> bool:
-    return bool(name) and "." not in name and not name.startswith(RESERVED_FIELD)
+def _is_field_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name) and "." not in name and not name.startswith(RESERVED_FIELD)
 
 
 def version_of(document: Mapping[str, Any]) -> int:
@@ -198,11 +198,9 @@ def _is_document(value: object) -> bool:
 class Upgrades:
     """The upgrades of one model, at least one, applied in the order of their versions."""
 
-    __slots__ = ("_latest", "_model", "_steps", "touched", "versions")
-
     def __init__(self, model: str, steps: tuple[Upgrade, ...]) -> None:
         self._model = model
-        self._steps = tuple((step, frozenset(step.touches)) for step in steps)
+        self._steps = steps
         self._latest = steps[-1].to
         self.touched: Mapping[str, int] = {name: step.to for step in steps for name in step.touches}
         """By field, the highest version whose upgrade touches it."""
@@ -219,40 +217,32 @@ class Upgrades:
             return document
         reserved: Any = document.get(RESERVED_FIELD)
         fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
-        for step, touches in self._steps:
+        for step in self._steps:
             if step.to > version:
-                fields = self._stepped(step, touches, fields, key)
+                fields = self._stepped(step, fields, key)
         kept = dict[str, Any](reserved or {})
         kept.pop(COMPUTED, None)
         return {**fields, RESERVED_FIELD: {**kept, "v": self._latest}}
 
-    def _stepped(self, step: Upgrade, touches: frozenset[str], before: Document, key: tuple[Any, ...]) -> Document:
+    def _stepped(self, step: Upgrade, before: Document, key: tuple[Any, ...]) -> Document:
         try:
             # A copy, so that a change in place is detected and does not affect the entries of the record.
             after = step.function(deepcopy(before))
-        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything
+        except Exception as error:
             missing = error.args[0] if isinstance(error, KeyError) and error.args else None
-            field = missing if isinstance(missing, str) and missing in touches else None
-            self._failed(step, key, type(error).__name__, field=field, error=error)
+            field = missing if isinstance(missing, str) and missing in step.touches else None
+            raise self._failed(step, key, type(error).__name__, field) from error
         if not _is_document(after):
-            self._failed(step, key, f"it gave {type(after).__name__}")
+            raise self._failed(step, key, f"it gave {type(after).__name__}")
         for name in before | after:  # in field order, so that the error always names the same field
-            if name in touches:
+            if name in step.touches:
                 continue
             if name not in after or name not in before or not same_stored(before[name], after[name]):
-                self._failed(step, key, f"it changed {name!r}, which it does not declare to touch", field=name)
+                raise self._failed(step, key, f"it changed {name!r}, which it does not declare to touch", name)
         return after
 
-    def _failed(
-        self,
-        step: Upgrade,
-        key: tuple[Any, ...],
-        reason: str,
-        *,
-        field: str | None = None,
-        error: Exception | None = None,
-    ) -> NoReturn:
-        raise DecodeError(
+    def _failed(self, step: Upgrade, key: tuple[Any, ...], reason: str, field: str | None = None) -> DecodeError:
+        return DecodeError(
             "an upgrade of a stored record failed",
             key=key,
             model=self._model,
@@ -260,7 +250,7 @@ class Upgrades:
             reason=f"upgrade to {step.to}: {reason}",
             hint="The record is unchanged. Correct the function, or the record with kv.unsafe(): an upgrade must "
             "accept every record of the versions below its own.",
-        ) from error
+        )
 
 
 show_public_path(Upgrade, upgrade)

@@ -170,8 +170,6 @@ def same_stored(first: Any, second: Any) -> bool:
     kind: type[Any] = first.__class__
     if kind is not second.__class__:
         return False
-    if kind is float:
-        return pack(">d", first) == pack(">d", second)
     if kind is list:
         return len(first) == len(second) and all(map(same_stored, first, second))
     if kind is dict:
@@ -181,7 +179,7 @@ def same_stored(first: Any, second: Any) -> bool:
         )
     if kind is set or kind is frozenset:
         return set(map(_exact, first)) == set(map(_exact, second))
-    if kind is datetime:
+    if kind is float or kind is datetime:
         return bool(_exact(first) == _exact(second))
     return first is second or bool(first == second)
 

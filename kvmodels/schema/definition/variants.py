@@ -1,8 +1,8 @@
-"""Construction of objects from named values, and the class of an object in a shared collection.
+"""Construction of objects from named values, the class of an object in a shared collection, and objects as keys.
 
 Pydantic ignores names that its constructor does not accept, so a misspelt field would silently keep its default. The
 write methods refuse such a name. A class that keeps extra fields, or whose own code sees the input first, may accept
-any name.
+any name. An object that is given for a foreign key stands for its primary key.
 
 Rules of this module: pure; pydantic's constructor is not changed. A record of a class that only another program knows
 is never overwritten.
@@ -10,7 +10,7 @@ is never overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
@@ -20,10 +20,11 @@ from kvmodels._support import suggest as spelling
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.properties import hint_to_write
-from kvmodels.schema.definition.targets import with_keys
 
 _CONSTRUCTOR: Final = "__kv_constructor__"
 _BODY: Final = "__kv_body__"
+_OPTIONS: Final = "__kv_options__"
+_NO_ALIASES: Final[Mapping[str, str]] = {}
 
 
 def constructor_of(model: type[BaseModel]) -> Constructor:
@@ -44,8 +45,6 @@ class Constructor:
         takes_any: whether it may accept other names too.
     """
 
-    __slots__ = ("_field_of", "_fields", "_has_choice", "_model", "_names", "aliases", "takes", "takes_any")
-
     def __init__(self, model: type[BaseModel]) -> None:
         config = model.model_config
         by_alias = config.get("validate_by_alias", True)
@@ -65,7 +64,8 @@ class Constructor:
         self.takes = paths.union(*self._names.values())
         self.takes_any = config.get("extra") == "allow" or _has_own_code(model)
         self._field_of = {name: field for field, names in self._names.items() for name in names}
-        self._has_choice = any(len(set(names)) > 1 for names in self._names.values())
+        # Without other names: an extra field has its own rules, and so has a class with its own code.
+        self._has_choice = not self.takes_any and any(len(set(names)) > 1 for names in self._names.values())
 
     def require_names(self, names: Iterable[str]) -> None:
         """Raise UnknownFieldError for a name that the constructor would ignore."""
@@ -77,7 +77,7 @@ class Constructor:
         """Return a new object with values by the names that the constructor accepts."""
         if not values.keys() <= self.takes:
             self.require_names(values)
-        if self._has_choice and len(set(map(self._field_of.get, values, values))) < len(values):
+        if self._has_choice:
             self._refuse_second_name(values)
         return self._model(**values)
 
@@ -104,8 +104,6 @@ class Constructor:
         return name in self.takes or name in self._fields or self.takes_any
 
     def _refuse_second_name(self, values: Mapping[str, Any]) -> None:
-        if self.takes_any:
-            return  # an extra field with its own rules, or the class has its own code
         first: dict[str, str] = {}
         for name in values:
             given = first.setdefault(self._field_of.get(name, name), name)
@@ -123,12 +121,12 @@ class Constructor:
     def unknown(self, name: str) -> UnknownFieldError:
         """Return the error for a name that the constructor would ignore, with the nearest known name."""
         known = [names[0] if names else field for field, names in self._names.items()]
-        near = self._names.get(name) or spelling.get_close_matches(name, [*known, *self.takes], n=1)
+        near = next(iter(self._names.get(name, ())), None) or spelling.closest(name, [*known, *self.takes])
         return UnknownFieldError(
             "a name for a new object is not a field of its model",
             model=self._model.__name__,
             field=name,
-            suggestion=near[0] if near else None,
+            suggestion=near,
             hint=hint_to_write(self._model, name) or f"The model takes: {', '.join(known)}.",
         )
 
@@ -140,29 +138,62 @@ def _aliases(info: FieldInfo) -> tuple[list[str], list[str]]:
     names: list[str] = []
     heads: list[str] = []
     for choice in choices:
-        if isinstance(choice, AliasPath):
-            steps = choice.path
-            (names if len(steps) == 1 else heads).append(str(steps[0]))
-        else:
-            names.append(choice)
+        steps = choice.path if isinstance(choice, AliasPath) else [choice]
+        (names if len(steps) == 1 else heads).append(str(steps[0]))
     return names, heads
 
 
 def _has_own_code(model: type[BaseModel]) -> bool:
     """Return whether code of the class sees the input before pydantic, so that it may accept other names."""
-    return any(_own_code(model))
-
-
-def _own_code(model: type[BaseModel]) -> Iterator[bool]:
     decorators = model.__pydantic_decorators__
-    yield model.__pydantic_custom_init__
-    yield bool(decorators.root_validators)
-    yield any(one.info.mode in ("before", "wrap") for one in decorators.model_validators.values())
-    yield _schema_function(model) is not _schema_function(BaseModel)
+    return (
+        model.__pydantic_custom_init__
+        or bool(decorators.root_validators)
+        or any(one.info.mode in ("before", "wrap") for one in decorators.model_validators.values())
+        or _schema_function(model) is not _schema_function(BaseModel)
+    )
 
 
 def _schema_function(model: type[BaseModel]) -> Any:
     return getattr(model.__get_pydantic_core_schema__, "__func__", None)
+
+
+def key_given(schema: ModelSchema, field: str, value: Any) -> Any:
+    """Return the primary key of an object that is passed for a foreign key; every other value unchanged."""
+    if not isinstance(value, BaseModel):
+        return value
+    reference = schema.references[field]
+    if collection_of(type(value)) != schema.indexes[reference.index_name].reference:
+        raise InvalidValueError(
+            "a foreign key is given an object of another model than its target",
+            model=schema.name,
+            field=field,
+            type=type(value).__name__,
+            hint=f"Give an object of {reference.target_name}, or its primary key.",
+        )
+    return getattr(value, "pk")  # noqa: B009 - every class of a target has it, which type checkers cannot see
+
+
+def collection_of(model: type[Any]) -> str | None:
+    """Return the collection that stores the objects of a class.
+
+    A class may derive from the target of a foreign key and have a collection of its own, with other records.
+    """
+    options = getattr(model, _OPTIONS, None)
+    return None if options is None else options.collection
+
+
+def with_keys(
+    schema: ModelSchema, values: Mapping[str, Any], aliases: Mapping[str, str] = _NO_ALIASES
+) -> Mapping[str, Any]:
+    """Return values by name with the keys of objects that are given for foreign keys; raises as ``key_given``."""
+    if not schema.references:
+        return values
+    fields = {name: aliases.get(name, name) for name, value in values.items() if isinstance(value, BaseModel)}
+    keys = {
+        name: key_given(schema, field, values[name]) for name, field in fields.items() if field in schema.references
+    }
+    return {**values, **keys} if keys else values
 
 
 def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool = False) -> Any:
@@ -245,14 +276,13 @@ def require_known_class(collection: ModelSchema, document: Document, key: tuple[
 def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
     """Return the error for an object of another class, or of a class without records."""
     classes = () if schema.variants is None else schema.variants.by_class
-    if not any(issubclass(one, instance.__class__) for one in classes):
+    if schema.variants is None or not any(issubclass(one, instance.__class__) for one in classes):
         return InvalidValueError(
             "this is not an object of the model",
             model=schema.name,
             type=type(instance).__name__,
             hint=f"Give an object, {schema.name}(...). An object of another class belongs to another repository.",
         )
-    assert schema.variants is not None  # it has variants
     return InvalidValueError(
         "an object of this class has no discriminator value, so it cannot be stored",
         model=schema.name,

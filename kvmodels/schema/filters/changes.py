@@ -6,9 +6,8 @@ before anything is read, so that a misspelt field fails before the first record.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -19,8 +18,6 @@ from kvmodels.schema.definition.properties import hint_to_write
 from kvmodels.schema.definition.variants import constructor_of
 from kvmodels.schema.filters.operands import nearest_field
 
-Operator = Literal["+", "-", "*", "/", "//", "%"]
-
 _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
@@ -30,8 +27,18 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "%": lambda left, right: left % right,
 }
 
+_Method = Callable[["Term", Any], "FieldArithmetic"]
 
-class Term(ABC):
+
+def _methods(symbol: str) -> tuple[_Method, _Method]:
+    """Return the methods of ``Term`` for an operator with the term on its left, and on its right."""
+    return (
+        lambda term, other: FieldArithmetic(symbol, term, other),
+        lambda term, other: FieldArithmetic(symbol, other, term),
+    )
+
+
+class Term:
     """Base class of values computed from the stored record: a field, or arithmetic with terms and values.
 
     Arithmetic is Python's, on the values of the object: ints are exact, and ``Decimal``, ``timedelta`` and str work as
@@ -40,52 +47,15 @@ class Term(ABC):
 
     __slots__ = ()
 
-    @abstractmethod
-    def of(self, instance: Any, model: str) -> Any:
-        """Return the value for one record; ``model`` is the name used in errors."""
-
-    @abstractmethod
-    def names(self) -> Iterable[str]:
-        """Yield the names of the fields that the term reads."""
-
     def __bool__(self) -> bool:
         raise TypeError("a Term has no truth value: it has no value before it meets a record")
 
-    def __add__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("+", self, other)
-
-    def __radd__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("+", other, self)
-
-    def __sub__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("-", self, other)
-
-    def __rsub__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("-", other, self)
-
-    def __mul__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("*", self, other)
-
-    def __rmul__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("*", other, self)
-
-    def __truediv__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("/", self, other)
-
-    def __rtruediv__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("/", other, self)
-
-    def __floordiv__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("//", self, other)
-
-    def __rfloordiv__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("//", other, self)
-
-    def __mod__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("%", self, other)
-
-    def __rmod__(self, other: Any) -> FieldArithmetic:
-        return FieldArithmetic("%", other, self)
+    __add__, __radd__ = _methods("+")
+    __sub__, __rsub__ = _methods("-")
+    __mul__, __rmul__ = _methods("*")
+    __truediv__, __rtruediv__ = _methods("/")
+    __floordiv__, __rfloordiv__ = _methods("//")
+    __mod__, __rmod__ = _methods("%")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -132,53 +102,54 @@ class F(Term):
     def __repr__(self) -> str:
         return f"F({self.field!r})"
 
-    def of(self, instance: Any, model: str) -> Any:
-        """Return the value of the field of one record; see ``Term.of``."""
-        value = instance
-        for name in self.field.split("."):
-            if value is None:
-                raise InvalidValueError(
-                    "a nested model of a term is None",
-                    model=model,
-                    field=self.field,
-                    hint="Filter such records out first.",
-                )
-            value = getattr(value, name)
-        return value
-
-    def names(self) -> Iterable[str]:
-        """Yield the name of the field."""
-        return (self.field,)
-
 
 @dataclass(frozen=True, slots=True)
 class FieldArithmetic(Term):
     """Two terms, or a term and a value, combined by an arithmetic operator."""
 
-    operator: Operator
+    operator: str
     left: Any
     right: Any
 
     def __repr__(self) -> str:
         return f"{_shown(self.left)} {self.operator} {_shown(self.right)}"
 
-    def of(self, instance: Any, model: str) -> Any:
-        """Return the result for one record; see ``Term.of``."""
-        left, right = (part.of(instance, model) if isinstance(part, Term) else part for part in (self.left, self.right))
-        try:
-            return _OPERATIONS[self.operator](left, right)
-        except (TypeError, ArithmeticError, ValueError) as error:
-            raise InvalidValueError(
-                "a new value cannot be computed from the stored ones",
-                model=model,
-                field=", ".join(dict.fromkeys(self.names())),
-                type=f"{type(left).__name__} {self.operator} {type(right).__name__}",
-                hint=_remedy(error, left, right),
-            ) from error
 
-    def names(self) -> Iterable[str]:
-        """Yield the names of the fields that it reads."""
-        return [name for part in (self.left, self.right) if isinstance(part, Term) for name in part.names()]
+def _value(part: Any, instance: Any, model: str) -> Any:
+    """Return the value of a term for one record; other values unchanged. ``model`` is the name used in errors."""
+    if isinstance(part, F):
+        return _field_value(part.field, instance, model)
+    if not isinstance(part, FieldArithmetic):
+        return part
+    left, right = _value(part.left, instance, model), _value(part.right, instance, model)
+    try:
+        return _OPERATIONS[part.operator](left, right)
+    except (TypeError, ArithmeticError, ValueError) as error:
+        raise InvalidValueError(
+            "a new value cannot be computed from the stored ones",
+            model=model,
+            field=", ".join(dict.fromkeys(_names(part))),
+            type=f"{type(left).__name__} {part.operator} {type(right).__name__}",
+            hint=_remedy(error, left, right),
+        ) from error
+
+
+def _field_value(field: str, instance: Any, model: str) -> Any:
+    value: Any = instance
+    for name in field.split("."):
+        if value is None:
+            raise InvalidValueError(
+                "a nested model of a term is None", model=model, field=field, hint="Filter such records out first."
+            )
+        value = getattr(value, name)
+    return value
+
+
+def _names(part: Any) -> list[str]:
+    """Return the names of the fields that a term reads; of other values none."""
+    if isinstance(part, FieldArithmetic):
+        return [*_names(part.left), *_names(part.right)]
+    return [part.field] if isinstance(part, F) else []
 
 
 def _remedy(error: Exception, left: Any, right: Any) -> str:
@@ -195,21 +166,15 @@ def _shown(part: Any) -> str:
     return f"({part!r})" if isinstance(part, FieldArithmetic) and part.operator in "+-" else repr(part)
 
 
-_PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
-"""The most frequent value types; ``isinstance`` with an abstract class costs as much as the rest."""
-
-
 def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return changes with terms replaced by their values for an object; all terms use its old values."""
     for value in changes.values():
-        if type(value) not in _PLAIN and isinstance(value, Term):
+        if isinstance(value, Term):
             break
     else:
         return changes
     require_terms(schema, changes)
-    return {
-        name: value.of(instance, schema.name) if isinstance(value, Term) else value for name, value in changes.items()
-    }
+    return {name: _value(value, instance, schema.name) for name, value in changes.items()}
 
 
 def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
@@ -253,7 +218,7 @@ def keeps_extra(schema: ModelSchema, name: str) -> bool:
 def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
     """Raise UnknownFieldError for a term with a field that the model does not have."""
     for value in changes.values():
-        for name in value.names() if isinstance(value, Term) else ():
+        for name in _names(value):
             head, _, rest = name.partition(".")
             source = schema.source(name) if rest else None
             if head not in schema.fields or (rest and (source is None or source.many)):

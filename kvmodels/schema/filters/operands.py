@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, TypeGuard, get_args
+from typing import Any, Final, NamedTuple, cast, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -21,22 +21,20 @@ from kvmodels._support import suggest as spelling
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import BYTES, DECIMAL
 from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
+from kvmodels.schema.declare.annotations import nested_fields, plain
 from kvmodels.schema.declare.expressions import (
     Comparable,
     Expression,
     Lookup,
     MultiFieldRef,
     Order,
-    container_kinds,
+    Subquery,
     is_bounds,
     is_list_of_values,
-    nested_fields,
 )
-from kvmodels.schema.declare.subqueries import Subquery
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
-from kvmodels.schema.definition.targets import key_given
-from kvmodels.schema.definition.variants import constructor_of
+from kvmodels.schema.definition.variants import constructor_of, key_given
 
 PRIMARY_KEY: Final = "pk"
 """The name of the primary key in lookups and orders, as in Django."""
@@ -104,18 +102,18 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
     """Return the error for a lookup that the field does not support."""
     names = sorted(known)
-    near = spelling.get_close_matches(lookup, names, n=1)
+    near = spelling.closest(lookup, names)
     hint = f"It has: {', '.join(names)}."
     key = schema.references.get(field)
     if key is not None and lookup in getattr(key.target, "model_fields", ()):
-        near = []
+        near = None
         hint = f"No filter follows a foreign key. {_by_query(schema, field, lookup)} {hint}"
     return UnknownLookupError(
         "this lookup does not exist for this field",
         model=schema.name,
         field=field,
         lookup=lookup,
-        suggestion=near[0] if near else None,
+        suggestion=near,
         hint=hint,
     )
 
@@ -175,8 +173,7 @@ def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = 
     for field, info in fields.items():
         if name == info.serialization_alias:
             return field
-    near = spelling.get_close_matches(name, [*(schema.fields if known is None else known)], n=1)
-    return near[0] if near else None
+    return spelling.closest(name, schema.fields if known is None else known)
 
 
 def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
@@ -190,16 +187,13 @@ def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
             suggestion=None,
             hint="Only types that an index can hold can be compared there; compare the whole nested model instead.",
         )
-    known: list[Any] = (
-        [f"{parent}.{field}" for field in nested] if nested else [*schema.fields, *schema.computed, PRIMARY_KEY]
-    )
-    shown = known if nested else [field for field in dict.fromkeys(known) if field != PRIMARY_KEY]
+    known = [f"{parent}.{field}" for field in nested] or list(dict.fromkeys([*schema.fields, *schema.computed]))
     return UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,
         field=name,
-        suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, known),
-        hint=hint_to_query(schema.model, name) or f"Its fields are: {', '.join(shown)}.",
+        suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, [*known, PRIMARY_KEY]),
+        hint=hint_to_query(schema.model, name) or f"Its fields are: {', '.join(known)}.",
     )
 
 
@@ -211,15 +205,10 @@ def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
     columns = schema.primary_key
     if len(columns) == 1:
         return (_converted(schema, columns[0].field, columns[0], key),)
-    values = key if _is_tuple(key) else ()
+    values = cast("Sequence[Any]", key) if isinstance(key, tuple) else ()
     if len(values) != len(columns):
-        raise InvalidValueError(
-            "a composite primary key is given as a tuple of all its values",
-            model=schema.name,
-            field=PRIMARY_KEY,
-            type=type(key).__name__,
-            hint=f"Give ({', '.join(column.field for column in columns)}).",
-        )
+        hint = f"Give ({', '.join(column.field for column in columns)})."
+        raise refused(schema, PRIMARY_KEY, key, "a composite primary key is given as a tuple of all its values", hint)
     return tuple(_converted(schema, column.field, column, value) for column, value in zip(columns, values, strict=True))
 
 
@@ -262,9 +251,9 @@ def comparable(value: Any) -> Any:
     if isinstance(value, datetime):
         offset = None if type(value.tzinfo) is timezone else value.utcoffset()
         return value if offset is None else value.replace(tzinfo=timezone(offset), fold=0)
-    if _is_container(value):
+    if value.__class__ in _CONTAINERS:
         return type(value)([comparable(item) for item in value])
-    return {comparable(key): comparable(item) for key, item in value.items()} if _is_dict(value) else value
+    return {comparable(key): comparable(item) for key, item in value.items()} if value.__class__ is dict else value
 
 
 def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
@@ -278,19 +267,19 @@ def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[Any, Any, str]:
     """Return the two ends of a range, and which of them are included."""
     # A keyword has (low, high), both included, like Django's range; User.age.between() adds its bounds.
-    ends = tuple(operand) if _is_sequence(operand) else ()
+    ends = tuple(cast("list[Any]", operand)) if isinstance(operand, (tuple, list)) else ()
     if len(ends) == 2:
         ends = (*ends, "[]")
     if len(ends) != 3 or not is_bounds(ends[2]):
         hint = f"Write {_keyword(source.name)}__range=(low, high)."
-        raise _wrong(schema, source.name, operand, "range takes two values", hint)
+        raise refused(schema, source.name, operand, "range takes two values", hint)
     return value_of(schema, source, ends[0]), value_of(schema, source, ends[1]), ends[2]
 
 
 def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
     """Return the operand of ``isnull``. Raises InvalidValueError if it is neither True nor False."""
     if not isinstance(operand, bool):
-        raise _wrong(
+        raise refused(
             schema, field, operand, "isnull takes True or False", f"Write {_keyword(field)}__isnull=True, or False."
         )
     return operand
@@ -300,7 +289,7 @@ def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple
     """Return the operand of ``in`` and similar lookups as a tuple; ``written`` as in ``values_of``."""
     if not is_list_of_values(operand):
         hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
-        raise _wrong(schema, field, operand, "this lookup takes a list of values", hint)
+        raise refused(schema, field, operand, "this lookup takes a list of values", hint)
     return tuple(operand)
 
 
@@ -309,10 +298,10 @@ def checked_subquery(schema: ModelSchema, field: str, lookup: str, operand: Subq
     reference, found = schema.references.get(field), operand.query.schema
     if reference is None or lookup not in ("in", "not_in"):
         hint = "Give a query only to in_ and not_in of a foreign key: Book.author_id.in_(authors.filter(...))."
-        raise _wrong(schema, field, operand, "this lookup does not take a query", hint)
+        raise refused(schema, field, operand, "this lookup does not take a query", hint)
     if found.collection != schema.indexes[reference.index_name].reference:
         hint = f"Give a query for objects of {reference.target_name}."
-        raise _wrong(schema, field, operand, "the query has records of another model than the target", hint)
+        raise refused(schema, field, operand, "the query has records of another model than the target", hint)
     return operand
 
 
@@ -321,7 +310,7 @@ def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
     for part in operand if type(operand) in _CONTAINERS else (operand,):
         if isinstance(part, (Comparable, MultiFieldRef, Expression, Order)):
             hint = "Give a value. To compare two fields with each other, declare a computed column of both."
-            raise _wrong(schema, field, part, "a field is compared with a value", hint)
+            raise refused(schema, field, part, "a field is compared with a value", hint)
 
 
 def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
@@ -330,15 +319,22 @@ def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
     if not isinstance(value, kinds):
         name = _keyword(source.name)
         hint = f"Give a {kinds[0].__name__} of them, or write {name}__contains=value to find one among them."
-        raise _wrong(schema, source.name, value, "a field with several values is compared with all of them", hint)
+        raise refused(schema, source.name, value, "a field with several values is compared with all of them", hint)
     return comparable(folded_whole(source, value))
+
+
+def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
+    """Return the types whose objects can equal a field with several values, starting with the field's own type."""
+    kind = get_origin(plain(model.__pydantic_fields__[name].annotation).annotation)
+    return {set: (set, frozenset), frozenset: (frozenset, set)}.get(kind, (kind,))
 
 
 def folded_whole(source: ColumnSource | None, value: Any) -> Any:
     """Return a list, set or tuple with each element folded by the function of its field."""
-    if source is None or source.normalise is None or not _is_container(value):
+    if source is None or source.normalise is None or value.__class__ not in _CONTAINERS:
         return value
-    fold, kind = source.normalise, type(value)
+    kind: Any = type(value)
+    fold = source.normalise
     return kind(None if element is None else fold(element) for element in value)
 
 
@@ -383,25 +379,10 @@ def _checked(schema: ModelSchema, field: str, check: Callable[[Any], object], va
         raise
 
 
-def _wrong(schema: ModelSchema, field: str, operand: Any, message: str, hint: str) -> InvalidValueError:
+def refused(schema: ModelSchema, field: str, operand: Any, message: str, hint: str) -> InvalidValueError:
+    """Return the error for an operand of a field."""
     return InvalidValueError(message, model=schema.name, field=field, type=type(operand).__name__, hint=hint)
 
 
 def _keyword(field: str) -> str:
     return field.replace(".", "__")
-
-
-def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
-    return isinstance(value, tuple)
-
-
-def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, (tuple, list))
-
-
-def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
-    return type(value) is dict
-
-
-def _is_container(value: object) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
-    return type(value) in _CONTAINERS

@@ -25,8 +25,7 @@ from inspect import unwrap
 from typing import Any, Final
 
 from kvmodels.errors import InvalidValueError, UnknownFieldError
-from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q
-from kvmodels.schema.declare.subqueries import subquery_of
+from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q, subquery_of
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
@@ -41,6 +40,7 @@ from kvmodels.schema.filters.operands import (
     lookups_of,
     prefix_of,
     refuse_reference,
+    refused,
     split_keyword,
     takes_as_given,
     unknown_lookup,
@@ -78,11 +78,7 @@ def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapp
 
 
 def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | None:
-    """Parse fields with values that their columns accept unchanged; None for anything else.
-
-    The properties of a field are looked up once. A refused operand takes the general path, whose error gives the
-    reason.
-    """
+    """Parse fields with values that their columns accept unchanged; None for anything else, and for a refused value."""
     packers, found = schema.compiled.packers, list[Condition]()
     for name, operand in keywords.items():
         if name in packers:
@@ -247,13 +243,9 @@ def _whole_operand(schema: ModelSchema, name: str, source: ColumnSource | None, 
     try:
         return comparable(value) if source is None or value is None else whole_of(schema, source, value)
     except RecursionError:
-        raise InvalidValueError(
-            "a value that contains itself or is nested too deeply cannot be compared",
-            model=schema.name,
-            field=name,
-            type=type(value).__name__,
-            hint="Compare with another value, or read the records and compare a part of the value in Python.",
-        ) from None
+        message = "a value that contains itself or is nested too deeply cannot be compared"
+        hint = "Compare with another value, or read the records and compare a part of the value in Python."
+        raise refused(schema, name, value, message, hint) from None
 
 
 def _of_composite_key(schema: ModelSchema, lookup: Lookup, operand: Any) -> Predicate:

@@ -18,14 +18,13 @@ the filter implies the index, but it is never wrong if it succeeds.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import nullable
-from kvmodels.schema.declare.expressions import Lookup
-from kvmodels.schema.declare.subqueries import Subquery
+from kvmodels.schema.declare.expressions import Lookup, Subquery
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, PartialCondition, SpanTest
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
@@ -268,7 +267,7 @@ def _parts_of(condition: Condition, column: Column) -> Spans:
         return _points((pack(None),)) if column.nullable else ()
     if lookup == "startswith":
         return _beginning(column, operand)
-    return _ordered(condition, column, pack)
+    return _ordered(condition, column)
 
 
 def intersection(left: Spans, right: Spans) -> Spans:
@@ -313,18 +312,15 @@ def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -
     return True
 
 
-def joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield sorted spans, joined if they touch."""
-    pending: tuple[bytes, bytes] | None = None
+def joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return sorted spans, joined if they touch."""
+    found: list[tuple[bytes, bytes]] = []
     for start, end in ((span[0], span[1]) for span in spans):
-        if pending is not None and start <= pending[1]:
-            pending = (pending[0], max(end, pending[1]))
-            continue
-        if pending is not None:
-            yield pending
-        pending = (start, end)
-    if pending is not None:
-        yield pending
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
 
 def _points(parts: Iterable[bytes]) -> Spans:
@@ -346,25 +342,24 @@ def _values(column: Column) -> Span:
     return Span(b"", null) if column.descending else Span(null + _END, _END)
 
 
-def _ordered(condition: Condition, column: Column, pack: Callable[[object], bytes]) -> Spans:
+def _ordered(condition: Condition, column: Column) -> Spans:
     """Return the parts between two ends; a comparison has one end, a range two."""
+    pack, lookup, operand = column.codec.pack, condition.lookup, condition.operand
     low: tuple[object, bool] | None = None
     high: tuple[object, bool] | None = None
-    if condition.lookup == "range":
-        least, greatest, bounds = condition.operand
+    if lookup == "range":
+        least, greatest, bounds = operand
         low, high = (least, bounds[0] == "["), (greatest, bounds[1] == "]")
-    elif condition.lookup in ("gt", "gte"):
-        low = (condition.operand, condition.lookup == "gte")
+    elif lookup in ("gt", "gte"):
+        low = (operand, lookup == "gte")
     else:
-        high = (condition.operand, condition.lookup == "lte")
+        high = (operand, lookup == "lte")
     first, last = (high, low) if column.descending else (low, high)
     start, end, _ = _values(column)
     if first is not None:
-        value, included = first
-        start = pack(value) if included else pack(value) + _END
+        start = pack(first[0]) + (b"" if first[1] else _END)
     if last is not None:
-        value, included = last
-        end = pack(value) + _END if included else pack(value)
+        end = pack(last[0]) + (_END if last[1] else b"")
     return (Span(start, end),) if start < end else ()
 
 
@@ -372,16 +367,10 @@ def _beginning(column: Column, prefix: str | bytes) -> Spans:
     pack_prefix = column.codec.pack_prefix
     assert pack_prefix is not None  # parse refuses the lookup for other columns
     start = pack_prefix(prefix)
-    return (Span(start, _above(start)),)
-
-
-def _above(prefix: bytes) -> bytes:
-    """Return the lowest byte string above all that begin with ``prefix``; the tag, its first byte, is never ff.
-
-    ``prefix + ff`` would be wrong: the prefix ends inside a part, where the next byte may be ff.
-    """
-    shortened = prefix.rstrip(b"\xff")
-    return shortened[:-1] + bytes((shortened[-1] + 1,))
+    # The end is the lowest byte string above all that begin with the prefix, whose first byte, the tag, is never ff.
+    # ``start + ff`` would be wrong: the prefix ends inside a part, where the next byte may be ff.
+    shortened = start.rstrip(_END)
+    return (Span(start, shortened[:-1] + bytes((shortened[-1] + 1,))),)
 
 
 MOST_BRANCHES: Final = 1_000
@@ -411,25 +400,22 @@ class _Proof:
 
     def holds(self, known: Sequence[Condition], parts: Iterable[Predicate]) -> bool:
         """Return whether the index contains every record that satisfies all these parts."""
-        conditions, choices = list(known), list[AnyOf]()
-        for part in conjunction(parts):
-            if isinstance(part, AnyOf):
-                choices.append(part)
-            else:
-                conditions.append(part)
+        together = conjunction(parts)
+        conditions = [*known, *(part for part in together if isinstance(part, Condition))]
+        choices = [part for part in together if isinstance(part, AnyOf)]
         if self._left == 0:
             return False
         self._left -= 1
-        if any(self._all_pass(conditions, tests) for tests in self._alternatives) or self._contradict(conditions):
+        for tests in self._alternatives:
+            if all(self._passes(conditions, test) for test in tests):
+                return True
+        if self._contradict(conditions):
             return True
         for number, choice in enumerate(choices):
             others = choices[number + 1 :]
             if not choice.parts or any(condition.field in self._fields for condition in conditions_of(choice)):
                 return all(self.holds(conditions, (branch, *others)) for branch in choice.parts)
         return False
-
-    def _all_pass(self, conditions: Sequence[Condition], tests: Iterable[SpanTest]) -> bool:
-        return all(self._passes(conditions, test) for test in tests)
 
     def _passes(self, conditions: Iterable[Condition], test: SpanTest) -> bool:
         theirs = test.column
