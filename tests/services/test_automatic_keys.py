@@ -206,13 +206,14 @@ def test_a_json_schema_shows_no_default_that_a_record_never_has(mode: Literal["v
 
 def test_only_the_whole_integer_primary_key_can_be_given_out():
     def declare(**annotations: Any) -> None:
-        fields = {name: Field(default=AUTO) for name in annotations if name == "number"}
+        fields = {name: Field(default=AUTO) for name in annotations if name in ("number", "count")}
         type("Wrong", (KvModel,), {"__module__": __name__, "__annotations__": annotations, **fields})
 
     for wrong in (
         {"number": int, "id": PrimaryKey[int]},
         {"number": PrimaryKey[str]},
         {"number": PrimaryKey[int], "part": PrimaryKey[int]},
+        {"number": PrimaryKey[int], "count": int},
     ):
         with pytest.raises(ModelDefinitionError, match="AUTO"):
             declare(**wrong)

@@ -227,9 +227,8 @@ def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...
 def automatic_key(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     """Return the field whose values the store gives out; None if there is none. Arguments as for ``time_fields``."""
     fields: Mapping[str, FieldInfo] = model.model_fields
-    for name, info in fields.items():
-        if not isinstance(info.default, AutomaticKey):
-            continue
+    automatic = [name for name, info in fields.items() if isinstance(info.default, AutomaticKey)]
+    for name in automatic:
         if keys != (name,) or types[name] is not int:
             raise ModelDefinitionError(
                 "a field with AUTO is not an integer primary key",
@@ -238,8 +237,7 @@ def automatic_key(model: type[Any], types: Mapping[str, Any], keys: tuple[str, .
                 option="AUTO",
                 hint=f"Write {name}: PrimaryKey[int] = Field(default=AUTO), without other fields in the primary key.",
             )
-        return name
-    return None
+    return automatic[0] if automatic else None
 
 
 def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - it stands for the value of a field
