@@ -90,6 +90,10 @@ class _Collection:
         members = list(self._by_class.values())
         schemas = [shaped, *members]
         self._check_columns(indexes.values(), schemas)
+
+        def source(name: str) -> ColumnSource | None:
+            return next(_sources(schemas, name), None)
+
         # Fields of single classes are no missing fields in records of the others.
         optional = {name: replace(one, required=False) for member in members for name, one in member.fields.items()}
         return replace(
@@ -98,7 +102,7 @@ class _Collection:
             fields={**optional, **shaped.fields},
             computed={name: one for member in members for name, one in member.computed.items()},
             column_codecs={name: one for schema in (*members, shaped) for name, one in schema.column_codecs.items()},
-            source=lambda name: next(_sources(schemas, name), None),
+            source=source,
             **_dispatched(shaped, variants, self._by_tag),
         )
 
@@ -274,12 +278,21 @@ def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, Mo
             raise unknown_class(shaped.name, readable.discriminator, tag, key)
         return schema.decode(document, key)
 
+    def primary_key_of(instance: Any) -> tuple[Any, ...]:
+        return of(instance).primary_key_of(instance)
+
+    def prepare(instance: Any) -> Any:
+        return of(instance).prepare(instance)
+
+    def accept(instance: Any, prepared: Any) -> None:
+        of(instance).accept(instance, prepared)
+
     return {
         "variants": variants,
         "decode": decode,
-        "primary_key_of": lambda instance: of(instance).primary_key_of(instance),
-        "prepare": lambda instance: of(instance).prepare(instance),
-        "accept": lambda instance, prepared: of(instance).accept(instance, prepared),
+        "primary_key_of": primary_key_of,
+        "prepare": prepare,
+        "accept": accept,
         "fast_decoding": None,
         "revise": None,
         "prepare_many": None,
