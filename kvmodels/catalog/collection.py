@@ -34,13 +34,12 @@ class Loader(Protocol):
     """Creates the object of a row whose key is a record key; raises DecodeError like ``object_of``."""
 
     def __call__(self, row: PlainRow, asked: bytes = b"", /) -> Any:
-        """Return the object; ``asked`` is the requested key, if it is known to be that of the row."""
+        """Return the object; ``asked`` is the requested key, if it is known to be that of the row.
+
+        For records of an index, ``asked`` is the entry that led to the row; None if the record lacks this entry.
+        """
         ...
 
-
-EntryLoader: TypeAlias = Callable[[PlainRow, bytes], Any]
-"""Creates the object of a record row, given the key of the index entry that led to it; None if the record lacks this
-entry."""
 
 BatchLoader: TypeAlias = Callable[[Sequence[PlainRow], bytes], "list[Any] | None"]
 """Creates the objects of record rows, given the columns that led to all of them (b"": they were read as records).
@@ -66,7 +65,7 @@ class CompiledCollection:
     """
 
     loaders: dict[tuple[type, bool], Loader] = field(default_factory=dict[tuple[type, bool], Loader])
-    entry_loaders: dict[str, EntryLoader] = field(default_factory=dict[str, EntryLoader])
+    entry_loaders: dict[str, Loader] = field(default_factory=dict[str, Loader])
     batch_loaders: dict[str | None, BatchLoader | None] = field(
         default_factory=dict["str | None", "BatchLoader | None"]
     )

@@ -29,7 +29,7 @@ from kvmodels import (
     Stored,
     UnknownFieldError,
 )
-from kvmodels.flows.hydration.projection import values_of
+from kvmodels.flows.hydration.projection import projector
 from kvmodels.schema.compile.schema import schema_of
 from tests.query.engines import watched
 from tests.query.models import Mixed, Person, people
@@ -126,10 +126,10 @@ def test_values_of_generated_objects_are_their_attributes_from_a_whole_document_
     schema = schema_of(Everything)
     instance = Everything(**values)
     document = schema.prepare(instance).document
-    whole = values_of(schema, deepcopy(document), tuple(schema.fields))
+    whole = projector(schema, tuple(schema.fields))(deepcopy(document))
     assert list(whole) == list(schema.fields)
     for name in schema.fields:
-        part = values_of(schema, {name: deepcopy(document[name])}, (name,))
+        part = projector(schema, (name,))({name: deepcopy(document[name])})
         expected = getattr(instance, name)
         assert whole[name] == part[name] == expected
         assert sets_apart(whole[name]) == sets_apart(part[name]) == sets_apart(expected)
@@ -208,17 +208,17 @@ class Newer(KvModel, collection="aged"):
 
 def test_what_a_document_lacks_is_what_a_read_of_the_object_gives():
     schema = schema_of(Newer)
-    assert values_of(schema, {"id": 1}, ("id", "plain", "items")) == {"id": 1, "plain": 7, "items": []}
+    assert projector(schema, ("id", "plain", "items"))({"id": 1}) == {"id": 1, "plain": 7, "items": []}
     for name in ("drawn", "needed"):
         with pytest.raises(DecodeError) as refused:
-            values_of(schema, {"id": 1}, (name,))
+            projector(schema, (name,))({"id": 1})
         assert (refused.value.field, refused.value.key, refused.value.reason) == (name, (1,), "missing")
 
 
 def test_defaults_are_not_shared_between_results():
     schema = schema_of(Newer)
-    values_of(schema, {"id": 1}, ("items",))["items"].append(3)
-    assert values_of(schema, {"id": 1}, ("items",)) == {"items": []}
+    projector(schema, ("items",))({"id": 1})["items"].append(3)
+    assert projector(schema, ("items",))({"id": 1}) == {"items": []}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_defaults_are_not_shared_between_results():
 )
 def test_what_cannot_be_read_is_a_decode_error_that_names_record_and_field(document, field: str, reason: str | None):
     with pytest.raises(DecodeError) as refused:
-        values_of(schema_of(Newer), document, (field,))
+        projector(schema_of(Newer), (field,))(document)
     assert refused.value.field == field.partition(".")[0]
     assert refused.value.key == (1,)
     assert reason is None or refused.value.reason == reason
@@ -262,7 +262,7 @@ def test_functions_and_settings_of_the_class_have_their_say():
     schema = schema_of(Checked)
     document = {"id": 4, "name": "WRITTEN BEFORE", "shade": "l", "doubled": 0}
     whole = schema.decode(dict(document), (4,))[0]
-    assert values_of(schema, dict(document), ("name", "shade", "doubled")) == {
+    assert projector(schema, ("name", "shade", "doubled"))(dict(document)) == {
         "name": whole.name,
         "shade": whole.shade,
         "doubled": whole.doubled,

@@ -18,11 +18,13 @@ has one value. Every scan of an intersection returns primary keys in their order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.core.keys import skip_parts, split_key
+from kvmodels.core.keys import key_successor, skip_parts, split_key
 from kvmodels.core.operations import ReadRange, Row, point
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.effects import Flow
@@ -40,17 +42,13 @@ from kvmodels.flows.execution.ranges import (
     Walk,
     bound_at,
 )
+from kvmodels.flows.hydration.loader import OwnerOf
 from kvmodels.query.plans import QueryPlan, Scan
 from kvmodels.schema.definition.definition import Column
-
-OwnerOf = Callable[[Row], bytes | None]
-"""Returns the packed primary key that a row leads to, or None for a row that is no entry of its index."""
 
 
 class SortKeys:
     """Sort keys of the rows of one scan of a merge; ``equal_nulls``: slots of a unique index may hold None."""
-
-    __slots__ = ("_columns", "_equal_nulls", "_head", "_offset", "_order", "_positions", "_scan")
 
     def __init__(self, plan: QueryPlan, scan: Scan, *, equal_nulls: bool) -> None:
         self._scan = scan
@@ -107,15 +105,11 @@ def sort_keys(plan: QueryPlan, live: LiveCollection) -> list[SortKeys]:
 
 
 class _Part(NamedTuple):
-    """The rows of one scan in one read with their sort keys, and the place after all of them.
-
-    ``ends``: the scan has no further rows.
-    """
+    """The rows of one scan in one read with their sort keys, and the place after all of them; None at the end."""
 
     walk: Walk
     rows: list[tuple[bytes, Row, Piece]]
     last: ScanPosition | None
-    ends: bool
 
 
 def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, including: bool) -> Position:
@@ -132,8 +126,6 @@ def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, i
 
 class Merge:
     """The next rows of a merge; ``owners`` has for each scan the function from a row to its owner."""
-
-    __slots__ = ("_backward", "_keys", "_limit", "_position", "_size", "_walks", "owners", "pieces")
 
     def __init__(self, position: Position, live: LiveCollection, owners: Sequence[OwnerOf], extent: ReadLimit) -> None:
         self._position = position
@@ -159,7 +151,7 @@ class Merge:
         horizon = self._horizon(parts)
         found = sorted(
             ((key, part.walk.number, row) for part in parts for key, row, _ in part.rows if self._counts(key, horizon)),
-            key=_order,
+            key=itemgetter(0),
             reverse=self._backward,
         )
         candidates: list[Candidate] = []
@@ -173,42 +165,36 @@ class Merge:
         bound = self._position.bound
         if taken:
             bound = bound_at(taken[-1].key, including=False, reverse=self._backward)
-        position = self._behind(parts, bound)
-        return Choice(taken, position, more=sum(len(part.rows) for part in parts) > _rows(taken))
+        more = sum(len(part.rows) for part in parts) > sum(1 + len(one.others) for one in taken)
+        return Choice(taken, self._behind(parts, bound), more)
 
     def _parts(self, ranges: Sequence[list[Row]]) -> list[_Part]:
-        parts: list[_Part] = []
-        at = 0
-        for walk in self._walks:
-            pieces: list[Piece] = []
-            while at + len(pieces) < len(self.pieces) and self.pieces[at + len(pieces)].number == walk.number:
-                pieces.append(self.pieces[at + len(pieces)])
-            parts.append(self._part(walk, pieces, ranges[at : at + len(pieces)]))
-            at += len(pieces)
-        return parts
+        found = zip(self.pieces, ranges, strict=True)
+        by_scan = {number: [*some] for number, some in groupby(found, key=lambda one: one[0].number)}
+        return [self._part(walk, by_scan[walk.number]) for walk in self._walks]
 
-    def _part(self, walk: Walk, pieces: Sequence[Piece], ranges: Sequence[list[Row]]) -> _Part:
+    def _part(self, walk: Walk, found: Sequence[tuple[Piece, list[Row]]]) -> _Part:
         place = self._position.places[walk.number]
         width = min(2 * place.width, MAX_WIDTH) if place else 1
         keys, owner_of = self._keys[walk.number], self.owners[walk.number]
         keyed: list[tuple[bytes, Row, Piece]] = []
         last: ScanPosition | None = place
-        for piece, rows in zip(pieces, ranges, strict=True):
+        for piece, rows in found:
             for row in rows:
                 key = keys.of(row, owner_of)
                 if key is not None and self._is_next(key, self._position.bound):
                     keyed.append((key, row, piece))
             if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit:
-                return _Part(walk, keyed, walk.behind(piece, rows[-1]), ends=False)
+                return _Part(walk, keyed, walk.behind(piece, rows[-1]))
             last = walk.after(piece, width)
-        return _Part(walk, keyed, last, ends=last is None)
+        return _Part(walk, keyed, last)
 
     def _is_next(self, key: bytes, bound: bytes | None) -> bool:
         return bound is None or (key < bound if self._backward else key >= bound)
 
     def _horizon(self, parts: Sequence[_Part]) -> bytes | None:
         """Return the sort key up to which every scan is known; None: all of them to the end, b"": not even one row."""
-        open_ends = [part.rows[-1][0] if part.rows else None for part in parts if not part.ends]
+        open_ends = [part.rows[-1][0] if part.rows else None for part in parts if part.last is not None]
         if None in open_ends:
             return b""
         ends = [key for key in open_ends if key is not None]
@@ -236,14 +222,6 @@ class Merge:
         return self._position._replace(places=tuple(places), bound=bound, fresh=False)
 
 
-def _order(found: tuple[bytes, int, Row]) -> bytes:
-    return found[0]
-
-
-def _rows(candidates: Sequence[Candidate]) -> int:
-    return sum(1 + len(candidate.others) for candidate in candidates)
-
-
 def intersection_at(position: Position, pk: bytes, *, including: bool) -> Position:
     """Return the position at a primary key, or after it. Raises InvalidKeyError: these bytes are no primary key."""
     if len(split_key(pk)) != len(position.plan.schema.primary_key):
@@ -263,8 +241,6 @@ class _ScanWindow(NamedTuple):
 class _Side:
     """One scan of an intersection."""
 
-    __slots__ = ("_reverse", "head", "number", "walk")
-
     def __init__(self, plan: QueryPlan, number: int, scan: Scan) -> None:
         start = scan.ranges[0].start
         self.number = number
@@ -282,21 +258,17 @@ class _Side:
         at = len(self.head)
         keyed = {row.key[at:]: row for row in rows}
         start, end, limit, _, _ = piece.wanted
+        edge: bytes | None = None
         if limit is not None and len(rows) >= limit:
-            return _ScanWindow(self.number, keyed, bound_at(rows[-1].key[at:], including=False, reverse=self._reverse))
-        if self.walk.after(piece) is None:
-            return _ScanWindow(self.number, keyed, None)
-        if self._reverse:
-            return _ScanWindow(self.number, keyed, start[at:])
-        return _ScanWindow(
-            self.number, keyed, bound_at(start, including=False, reverse=False)[at:] if end is None else end[at:]
-        )
+            edge = bound_at(rows[-1].key[at:], including=False, reverse=self._reverse)
+        elif self.walk.after(piece) is not None:
+            last = key_successor(start) if end is None else end
+            edge = start[at:] if self._reverse else last[at:]
+        return _ScanWindow(self.number, keyed, edge)
 
 
 class Intersection:
     """Reads the next rows of an intersection."""
-
-    __slots__ = ("_backward", "_extent", "_part", "_position", "_session", "_sides")
 
     def __init__(self, session: ScanSession, position: Position, extent: ReadLimit) -> None:
         plan = position.plan

@@ -41,7 +41,7 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
 from kvmodels.flows.effects import Flow, OneRequest, count_rows, fits_one_read, ranges_at_once, rows_at_once
-from kvmodels.flows.execution.combination import Intersection, Merge, OwnerOf, intersection_at, merge_at, sort_keys
+from kvmodels.flows.execution.combination import Intersection, Merge, intersection_at, merge_at, sort_keys
 from kvmodels.flows.execution.fast_reads import (
     RangeCount,
     RangeRead,
@@ -67,7 +67,7 @@ from kvmodels.flows.hydration.loader import owner_of
 from kvmodels.flows.hydration.rows import object_of
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
 from kvmodels.query.planning.cursor import is_same_index, require_same_index, resumed
-from kvmodels.query.planning.planner import plan_query, range_plan, range_shape
+from kvmodels.query.planning.planner import NO_RANGE, plan_query, range_plan, range_shape
 from kvmodels.query.plans import QueryPlan, Sort
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import Column, Document
@@ -75,9 +75,6 @@ from kvmodels.schema.definition.values import reader_of
 
 MAX_BATCH: Final = 500
 """The most rows of one batch, as Deno's, unless the caller gives another size; so many are in memory at once."""
-
-NOT_PREPARED: Final = object()
-"""Kept for the shapes of queries that must be planned."""
 
 Wanted = Literal["rows", "hits", "objects"]
 """The content of a batch: the number of rows; the records that match; or, wherever possible, their objects."""
@@ -121,8 +118,6 @@ def resume(context: Context, query: Query, cursor: str) -> Flow[tuple[QueryPlan,
 class Executor:
     """Reads the next rows of a plan of any kind; each method is one batch, or None when the header has changed."""
 
-    __slots__ = ("_context", "_extent", "_live", "_plan", "_position", "_view")
-
     def __init__(
         self, context: Context, view: HeaderView, live: LiveCollection, position: Position, extent: ReadLimit
     ) -> None:
@@ -146,13 +141,14 @@ class Executor:
         if plan.combine == "scan":
             return read_scan(context, view, live, plan, Concatenation(self._position, self._extent))
         indexes = [live.readable[scan.index] for scan in plan.scans if scan.index is not None]
-        merge = self._merge([owner_of(context, live, index) for index in indexes])
+        owners = [owner_of(context, live, index) for index in indexes]
+        merge = Merge(self._position, live, owners, self._extent)
         if not merge.pieces or not fits_one_read(context.limits, [one.wanted for one in merge.pieces], guarded=True):
             return self._hits()
         return read_merge(context, view, live, merge, indexes)
 
     def _hits(self) -> Flow[ResultBatch | None]:
-        session = self._session()
+        session = ScanSession(self._context, self._view, self._live, self._plan)
         if self._plan.combine == "intersect":
             joined = yield from Intersection(session, self._position, self._extent).joined()
         else:
@@ -165,7 +161,7 @@ class Executor:
         return ResultBatch(hits, found, len(candidates), position, more)
 
     def _counted(self) -> Flow[ResultBatch | None]:
-        session = self._session()
+        session = ScanSession(self._context, self._view, self._live, self._plan)
         if self._plan.combine == "intersect":
             choice = yield from Intersection(session, self._position, self._extent).chosen()
         else:
@@ -175,29 +171,21 @@ class Executor:
             choice = None if found is None else chooser.choose(found)
         return None if choice is None else ResultBatch([], (), len(choice.candidates), choice.position, choice.more)
 
-    def _session(self) -> ScanSession:
-        return ScanSession(self._context, self._view, self._live, self._plan)
-
     def _chooser(self, session: ScanSession) -> Concatenation | Merge:
         if self._plan.combine == "merge":
-            return self._merge([reader.owner for reader in session.readers])
+            return Merge(self._position, self._live, [reader.owner for reader in session.readers], self._extent)
         return Concatenation(self._position, self._extent)
-
-    def _merge(self, owners: Sequence[OwnerOf]) -> Merge:
-        return Merge(self._position, self._live, owners, self._extent)
 
 
 def read_batch(
     context: Context, query: Query, position: Position, size: int, *, peek: bool = True, wanted: Wanted = "hits"
 ) -> Flow[ResultBatch]:
-    """Read the next rows of a query.
+    """Read the next rows of a query, at most ``size``, and their records.
 
-    ``size``: how many records to pass, 1 or more; the engine may take fewer at once. Returns the batch. When the header
-    has changed before anything was read, it has no rows, and its position has the new plan: the caller decides again
-    what it needs. Cost: one engine read of ``size`` rows (one more with ``peek``) and as many records; of a merge up to
-    so many rows of each scan; of an intersection a second read, when its smallest scan does not fit into the first.
-    Raises NoUsableIndexError, IndexNotReadyError: the query was planned again, see ``plan_query``; IndexChangedError:
-    an index was rebuilt or dropped since the position was made; DecodeError: a record cannot be read.
+    When the header has changed before anything was read, the batch has no rows, and its position has the new plan: the
+    caller decides again what it needs. Cost: one read of ``size`` rows (one more with ``peek``) and as many records; of
+    a merge up to so many rows of each scan; of an intersection a second read, if its smallest scan does not fit into
+    the first. Raises IndexChangedError if an index was rebuilt or dropped since the position was made.
     """
     if query.fields is not None and wanted == "objects":
         wanted = "hits"
@@ -286,7 +274,7 @@ def _prepared(context: Context, query: Query, kind: str) -> tuple[object, Sequen
     known = live.compiled.plans.get(key)
     if known is None:
         try:
-            known = _compiled(context, view, query, kind) or NOT_PREPARED
+            known = _compiled(context, view, query, kind) or NO_RANGE
         except (NoUsableIndexError, IndexNotReadyError):
             return None  # planning raises it, and may read the header again before
         live.compiled.keep_plan(key, known)
@@ -322,15 +310,11 @@ def mark_of(plan: QueryPlan, found: Candidate, *, behind: bool) -> bytes:
     key = found.key
     if plan.combine in ("scan", "concatenate"):
         key = key.removeprefix(plan.scans[found.number].prefix)
-    return _packed(found.number if plan.combine == "concatenate" else 0, key, behind)
+    return mark_of_key(key, behind=behind, number=found.number if plan.combine == "concatenate" else 0)
 
 
-def mark_of_key(sort_key: bytes, *, behind: bool) -> bytes:
-    """Return the same for a result of a sort in memory."""
-    return _packed(0, sort_key, behind)
-
-
-def _packed(number: int, key: bytes, behind: bool) -> bytes:
+def mark_of_key(key: bytes, *, behind: bool, number: int = 0) -> bytes:
+    """Return the same for a result of a sort in memory, by its sort key."""
     packed: bytes = msgpack.packb([number, key, behind])
     return packed
 
@@ -419,19 +403,18 @@ class SortWindow(NamedTuple):
 def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWindow) -> Flow[list[SortedHit]]:
     """Return records of a query in the order of its sort; ``back`` from the greatest to the least.
 
-    Cost: reads every record that matches; holds as many as are wanted, and one batch. Raises OperationTooLargeError:
-    more records would have to be held than ``sort_in_memory`` allows; InvalidValueError: values that Python cannot
-    compare with each other; the field is named.
+    It reads every record that matches, and holds as many as are wanted, and one batch. Raises OperationTooLargeError,
+    or InvalidValueError for values that Python cannot compare.
     """
     sort = plan.sort
     assert sort is not None  # callers saw to it
     _, live = yield from live_collection(context, query.schema)
-    keys = _Keys(context, live, sort)
+    key_of = _sort_key_of(context, live, sort)
     held: list[SortedHit] = []
     position: Position | None = beginning(plan)
     while position is not None:
         batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
-        held += [SortedHit(key, hit) for hit in batch.hits if wanted.has(key := keys.of(hit))]
+        held += [SortedHit(key, hit) for hit in batch.hits if wanted.has(key := key_of(hit))]
         held = _bounded(held, wanted, sort.limit)
         position = batch.position
     held.sort(key=itemgetter(0), reverse=wanted.back)
@@ -453,38 +436,30 @@ def _bounded(held: list[SortedHit], wanted: SortWindow, limit: int) -> list[Sort
     return held
 
 
-class _Keys:
-    """Sort keys of stored documents."""
+def _sort_key_of(context: Context, live: LiveCollection, sort: Sort) -> Callable[[Hit], bytes]:
+    """Return the function from a record to its packed columns, one after the other."""
+    packers = [_packer(column, live.schema.name) for column in sort.columns]
 
-    __slots__ = ("_columns", "_context", "_live")
-
-    def __init__(self, context: Context, live: LiveCollection, sort: Sort) -> None:
-        self._context = context
-        self._live = live
-        self._columns = [_packer(column, live.schema.name) for column in sort.columns]
-
-    def of(self, hit: Hit) -> bytes:
-        """Return the packed columns, one after the other."""
+    def key_of(hit: Hit) -> bytes:
         try:
-            return b"".join([pack(hit.document) for pack in self._columns])
+            return b"".join([pack(hit.document) for pack in packers])
         except KeyError:
             # Written before the column was declared: the document that would be stored now decides.
-            key = self._live.layout.key(hit.pk)
-            instance: Any = object_of(self._context, self._live, hit.row, key)
-            document: Document = self._live.schema.prepare(instance).document
-            return b"".join([pack(document) for pack in self._columns])
+            instance: Any = object_of(context, live, hit.row, live.layout.key(hit.pk))
+            document: Document = live.schema.prepare(instance).document
+            return b"".join([pack(document) for pack in packers])
+
+    return key_of
 
 
 def _packer(column: Column, model: str) -> Callable[[Document], bytes]:
     value_in = reader_of(column)
     part_of = ColumnOrder(column.codec, model=model, field=column.field).of_stored
 
-    def ascending(document: Document) -> bytes:
+    def pack(document: Document) -> bytes:
         part = part_of(value_in(document))
+        if column.descending:
+            return _BELOW if part is None else descending_part(part)
         return _ABOVE if part is None else part
 
-    def descending(document: Document) -> bytes:
-        part = part_of(value_in(document))
-        return _BELOW if part is None else descending_part(part)
-
-    return descending if column.descending else ascending
+    return pack

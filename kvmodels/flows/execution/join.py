@@ -13,32 +13,32 @@ be read is a DecodeError. Filters are tested on the stored document, before an o
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row, point
-from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, RetriesExhaustedError
+from kvmodels.errors import DecodeError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, pause_before
 from kvmodels.flows.effects import Flow, fits_one_read, read, read_all
-from kvmodels.flows.execution.ranges import Candidate, Choice, Position
+from kvmodels.flows.execution.ranges import Candidate, Choice, Position, Walk
+from kvmodels.flows.hydration.loader import OwnerOf, expected_keys, owner_of, pk_reader_of
 from kvmodels.flows.hydration.projection import projector
 from kvmodels.flows.hydration.rows import (
     Cover,
     document_of,
-    no_record_key,
     object_of,
     object_of_document,
     require_known_version,
     shown_values,
 )
-from kvmodels.indexing.entries import slot_owner
 from kvmodels.query.matching import Matcher
 from kvmodels.query.plans import QueryPlan
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
+
+T = TypeVar("T")
 
 
 class Hit(NamedTuple):
@@ -81,24 +81,29 @@ class ResultBatch(NamedTuple):
 
 
 class EntryReader:
-    """Turns the rows of one scan, by its number in the plan, into hits."""
+    """Turns the rows of one scan, by its number in the plan, into hits.
 
-    __slots__ = ("_columns", "_context", "_cover", "_dropped", "_index", "_live", "_scan", "_tests", "selective")
+    Attributes:
+        owner: returns the packed primary key that a row leads to; None for a row that is no entry of the index.
+        selective: whether a row may turn out not to count.
+    """
 
     def __init__(self, context: Context, live: LiveCollection, plan: QueryPlan, number: int) -> None:
         scan = plan.scans[number]
         self._context = context
         self._live = live
         self._scan = scan
+        self._walk = Walk(number, scan)
         self._index: LiveIndex | None = live.readable[scan.index] if scan.index is not None else None
-        self._columns = b""
         self._tests: list[Matcher] = [test for test in (scan.matches, plan.matches) if test is not None]
         self._dropped: list[Matcher] = [one.accepts for one in plan.scans[:number] if one.accepts is not None]
         self._cover = None
-        if self._index is not None and scan.covers and not scan.copies:
-            self._cover = Cover(context.codec, live, self._index)
+        self.owner: OwnerOf = lambda row: live.layout.pk_of(row.key)
+        if self._index is not None:
+            self._pk_in, self.owner = pk_reader_of(self._index), owner_of(context, live, self._index)
+            if scan.covers and not scan.copies:
+                self._cover = Cover(context.codec, live, self._index)
         self.selective = bool(self._tests or self._dropped or scan.fans_out)
-        """Whether a row may turn out not to count."""
 
     # --- to the record ----------------------------------------------------------------------------------------
 
@@ -111,26 +116,6 @@ class EntryReader:
             return None
         return self._live.layout.key(pk)
 
-    def owner(self, row: Row) -> bytes | None:
-        """Return the packed primary key that an entry leads to; None for a row that is no entry of the index."""
-        index = self._index
-        if index is None:
-            return self._live.layout.pk_of(row.key)
-        try:
-            return self._pk_in(index, row.key) or slot_owner(self._context.codec, self._live, index, row)
-        except (InvalidKeyError, DecodeError):
-            return None
-
-    def _pk_in(self, index: LiveIndex, key: bytes) -> bytes:
-        # Entries of one value lie together: a key that begins with the columns of the one before has the same
-        # columns, unless ff follows, which continues a text. Taking each key apart costs ten times as much.
-        columns = self._columns
-        if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
-            return key[len(columns) :]
-        pk = index.layout.pk_in(key)
-        self._columns = key[: len(key) - len(pk)]
-        return pk
-
     def _is_decided(self, row: Row, pk: bytes) -> bool:
         """Whether the entry alone decides if the record counts."""
         if not self.selective:
@@ -138,7 +123,7 @@ class EntryReader:
         hit = self._covered(row, pk)
         try:
             if hit is not None:
-                self._counts(hit, row)
+                self.counts(hit, row)
         except KeyError:
             return False
         return True
@@ -154,7 +139,7 @@ class EntryReader:
             document = document_of(self._context, row)
             if self._index is None:
                 return self._whole(row, document, self._live.layout.pk_of(row.key))
-            pk = self._pk_in(self._index, row.key) or self._live.layout.pack_document(document)
+            pk = self._pk_in(row.key) or self._live.layout.pack_document(document)
             return self._whole(row, document, pk)
         if self._cover is None:
             return None
@@ -180,29 +165,16 @@ class EntryReader:
 
     def reproduces(self, hit: Hit, row: Row) -> bool:
         """Whether a record calls for an entry of this scan; always, where only a part of it is known."""
-        if self._index is None or not hit.whole:
-            return True
-        return any(key == row.key for key in self._keys(hit))
-
-    def _keys(self, hit: Hit) -> Sequence[bytes]:
-        assert self._index is not None  # callers saw to it
-        try:
-            return [key for key, _ in self._index.layout.keys(hit.held, hit.pk)]
-        except (InvalidValueError, KeyError):  # a column that the index cannot hold, or none: it has no entry
-            return ()
+        return self._index is None or not hit.whole or row.key in expected_keys(self._index, hit.held, hit.pk)
 
     # --- whether it counts ------------------------------------------------------------------------------------
 
     def counts(self, hit: Hit, row: Row) -> bool:
         """Whether a record satisfies the query, and is not found by an earlier row or scan. Raises DecodeError."""
-        return not self.selective or self._counts(hit, row)
-
-    def _counts(self, hit: Hit, row: Row) -> bool:
         if self._scan.fans_out and not self._is_first(hit, row):
             return False
-        for test in self._tests:
-            if not self._holds(test, hit):
-                return False
+        if not all(self._holds(test, hit) for test in self._tests):
+            return False
         return not any(self._holds(test, hit) for test in self._dropped)
 
     def _holds(self, test: Matcher, hit: Hit) -> bool:
@@ -217,40 +189,41 @@ class EntryReader:
 
     def _is_first(self, hit: Hit, row: Row) -> bool:
         """Whether this is the lowest entry of its record in the ranges of the scan."""
-        if not hit.whole:
+        if not hit.whole or self._index is None:
             raise KeyError("an entry does not hold the other entries of its record")
-        for key in self._keys(hit):
-            if self._in_ranges(key):
-                return key == row.key
-        return False
-
-    def _in_ranges(self, key: bytes) -> bool:
-        ranges = self._scan.ranges
-        at = bisect_right(ranges, key, key=lambda key_range: key_range.start) - 1
-        if at < 0:
-            return False
-        start, end = ranges[at]
-        return key == start if end is None else key < end
+        keys = expected_keys(self._index, hit.held, hit.pk)
+        return next((key == row.key for key in keys if self._walk.holds(key)), False)
 
 
 def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
-    """Return the object of a hit, or the values of some of its fields. The result owns the document afterwards.
-
-    ``fields``: names of the fields; None: the object. Raises DecodeError: the record cannot be read as an object of the
-    model.
-    """
+    """Return the object of a hit, or the values of its ``fields``; it owns the document afterwards."""
     if not isinstance(hit, Hit):
         return hit
     if fields is not None:
         return projector(schema, fields)(hit.document)
-    try:
-        # As it is stored: then an error after an upgrade names the upgrade, as in a read by key.
-        return object_of_document(live, hit.row, hit.held, hit.pk)
-    except InvalidKeyError as error:
-        raise no_record_key(live, hit.row.key) from error
+    # As it is stored: then an error after an upgrade names the upgrade, as in a read by key.
+    return object_of_document(live, hit.row, hit.held, hit.pk)
 
 
 # --- reads ----------------------------------------------------------------------------------------------------
+
+
+class KeptFollow(Generic[T]):
+    """A ``follow`` that keeps the rows it chose in its last call, as ``kept``; they depend on the rows read alone.
+
+    ``choose``: from the rows of the ranges to the rows to keep, and the ranges to follow.
+    """
+
+    kept: T
+
+    def __init__(self, choose: Callable[[Sequence[list[Row]]], tuple[T, Sequence[ReadRange]]]) -> None:
+        self._choose = choose
+
+    def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
+        """Return the ranges to follow."""
+        self.kept, wanted = self._choose(ranges)
+        return wanted
+
 
 Chooser = Callable[[Sequence[list[Row]]], Choice]
 """A pure function from the rows of a read to those that count."""
@@ -265,8 +238,6 @@ class JoinedRows(NamedTuple):
 
 class ScanSession:
     """Reads of one plan under one header."""
-
-    __slots__ = ("_all_scans", "_context", "_guard", "_plan", "readers")
 
     def __init__(self, context: Context, view: HeaderView, live: LiveCollection, plan: QueryPlan) -> None:
         self._context = context
@@ -300,27 +271,28 @@ class ScanSession:
             return JoinedRows(choose(()), [])
         if not self._reads_once(ranges):
             return (yield from self._two_reads(ranges, choose))
-        follower = _RecordFollower(self, choose)
-        result = yield from read(ranges, self._guard, follow=follower if self._follows() else None)
+
+        def chosen(found: Sequence[list[Row]]) -> tuple[tuple[Choice, list[bytes | None]], Sequence[ReadRange]]:
+            choice = choose(found)
+            keys = self._record_keys(choice)
+            return (choice, keys), _points(keys)
+
+        follow = KeptFollow(chosen)
+        result = yield from read(ranges, self._guard, follow=None if self._plan.copies else follow)
         if isinstance(result, GuardFailed):
             return None
-        if not self._follows():
-            follower(result.ranges)
-        assert follower.choice is not None  # a read with ``follow`` calls it
-        return self._with_records(follower.choice, follower.keys, result.followed)
+        if self._plan.copies:
+            follow(result.ranges)
+        return self._with_records(*follow.kept, result.followed)
 
     def behind(self, choice: Choice) -> Flow[JoinedRows | None]:
         """Read the records of rows that were read before; those that no longer have all these entries are left out."""
-        keys = [self.record_key(candidate) for candidate in choice.candidates]
+        keys = self._record_keys(choice)
         found = yield from self.rows(_points(keys))
         return None if found is None else self._with_records(choice, keys, found)
 
-    def record_key(self, candidate: Candidate) -> bytes | None:
-        """Return the key of the record to read for a row that counts."""
-        return self.readers[candidate.number].record_key(candidate.row)
-
-    def _follows(self) -> bool:
-        return not self._plan.copies
+    def _record_keys(self, choice: Choice) -> list[bytes | None]:
+        return [self.readers[one.number].record_key(one.row) for one in choice.candidates]
 
     def _reads_once(self, ranges: Sequence[ReadRange]) -> bool:
         """Whether rows and records can be read in one snapshot."""
@@ -345,23 +317,14 @@ class ScanSession:
         )
 
     def _with_records(self, choice: Choice, keys: Sequence[bytes | None], found: Sequence[list[Row]]) -> JoinedRows:
-        if self._plan.copies and self._plan.combine in ("scan", "concatenate"):
-            return JoinedRows(choice, [self.readers[one.number].hit(one.row, None) for one in choice.candidates])
         records = {rows[0].key: rows[0] for rows in found if rows}
         hits: list[Hit | None] = []
         for candidate, key in zip(choice.candidates, keys, strict=True):
             record = None if key is None else records.get(key)
-            if candidate.others:
-                hits.append(self._hit(candidate, record, missing=key is not None and record is None))
-            elif key is None or record is not None:
-                hits.append(self.readers[candidate.number].hit(candidate.row, record))
-            else:
-                hits.append(None)
+            hits.append(self._hit(candidate, record) if key is None or record is not None else None)
         return JoinedRows(choice, hits)
 
-    def _hit(self, candidate: Candidate, record: Row | None, *, missing: bool) -> Hit | None:
-        if missing:
-            return None
+    def _hit(self, candidate: Candidate, record: Row | None) -> Hit | None:
         hit = self.readers[candidate.number].hit(candidate.row, record)
         for number, row in candidate.others:
             reader = self.readers[number]
@@ -382,27 +345,6 @@ class ScanSession:
                 candidates.append(candidate)
                 hits.append(hit)
         return candidates, hits
-
-
-class _RecordFollower:
-    """The ``follow`` of a read, from the rows that count to their records; keeps the choice of its last call.
-
-    The answer depends on the rows alone, as the engine requires.
-    """
-
-    __slots__ = ("_choose", "_session", "choice", "keys")
-
-    def __init__(self, session: ScanSession, choose: Chooser) -> None:
-        self._session = session
-        self._choose = choose
-        self.choice: Choice | None = None
-        self.keys: list[bytes | None] = []
-
-    def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
-        """Return the keys of the records."""
-        self.choice = self._choose(ranges)
-        self.keys = [self._session.record_key(candidate) for candidate in self.choice.candidates]
-        return _points(self.keys)
 
 
 def _points(keys: Sequence[bytes | None]) -> list[ReadRange]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kvmodels.core.keys import key_successor
@@ -128,8 +129,6 @@ class ReadLimit(NamedTuple):
 class Walk:
     """The ranges of one scan, by its number in the plan, in its direction."""
 
-    __slots__ = ("_ranges", "_reverse", "number", "points")
-
     def __init__(self, number: int, scan: Scan) -> None:
         self.number = number
         self.points = scan.points
@@ -170,21 +169,19 @@ class Walk:
     def at(self, bound: bytes) -> ScanPosition | None:
         """Return the place at a bound; None at the end. Logarithmic in the number of ranges."""
         if self._reverse:
-            passed = len(self._ranges) - bisect_left(self._ranges, bound, key=_start)
+            passed = len(self._ranges) - bisect_left(self._ranges, bound, key=attrgetter("start"))
         else:
             passed = bisect_right(self._ranges, bound, key=_end)
         return ScanPosition(passed, bound) if passed < len(self._ranges) else None
 
     def holds(self, key: bytes) -> bool:
         """Whether a key lies in one of the ranges, logarithmic in their number."""
-        at = bisect_right(self._ranges, key, key=_start) - 1
+        at = bisect_right(self._ranges, key, key=attrgetter("start")) - 1
         return at >= 0 and key < _end(self._ranges[at])
 
 
 class Concatenation:
     """The next rows of a plan of one scan, or of several that are read one after the other."""
-
-    __slots__ = ("_position", "_walks", "_width", "pieces", "size")
 
     def __init__(self, position: Position, extent: ReadLimit) -> None:
         plan = position.plan
@@ -218,9 +215,6 @@ class Concatenation:
     def choose(self, ranges: Sequence[list[Row]]) -> Choice:
         """Return the first rows, at most as many as were asked for, and the position after them."""
         taken, position, more = self.take(ranges)
-        if len(taken) == 1:  # by far the most frequent
-            ((number, rows),) = taken
-            return Choice([Candidate(row.key, number, row) for row in rows], position, more)
         return Choice([Candidate(row.key, number, row) for number, rows in taken for row in rows], position, more)
 
     def take(self, ranges: Sequence[list[Row]]) -> TakenRows:
@@ -262,18 +256,10 @@ def bound_at(key: bytes, *, including: bool, reverse: bool) -> bytes:
 def further(one: ScanPosition, other: ScanPosition, *, reverse: bool) -> ScanPosition:
     """Return the later one of two places of a walk."""
     if one.passed != other.passed:
-        return max(one, other, key=_passed)
+        return one if one.passed > other.passed else other
     if one.bound is None or other.bound is None:
         return other if one.bound is None else one
     return one if (one.bound < other.bound) is reverse else other
-
-
-def _passed(place: ScanPosition) -> int:
-    return place.passed
-
-
-def _start(key_range: KeyRange) -> bytes:
-    return key_range.start
 
 
 def _end(key_range: KeyRange) -> bytes:

@@ -14,25 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import unwrap
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from pydantic import TypeAdapter
 
 from kvmodels._support import switches
-from kvmodels.catalog.collection import BatchLoader, EntryLoader, LiveCollection, LiveIndex, Loader
+from kvmodels.catalog.collection import BatchLoader, LiveCollection, LiveIndex, Loader
 from kvmodels.codecs.columns.registry import Matched, column_matcher, column_packer
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import encode_part
 from kvmodels.core.operations import PlainRow, ReadResult, Row, row_of
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context
-from kvmodels.flows.hydration.rows import (
-    document_of,
-    no_record_key,
-    object_of,
-    object_of_document,
-    require_known_version,
-)
+from kvmodels.flows.hydration.rows import object_of, object_of_document, require_known_version
 from kvmodels.indexing.entries import slot_owner
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
@@ -113,119 +107,87 @@ def _is_current(reserved: Any, version: int) -> bool:
     return stored.__class__ is int and stored == version
 
 
-def loader_of(context: Context, live: LiveCollection) -> Loader:
-    """Return the loader of a collection for keys that were packed from values, or checked."""
-    return _known_loader(context, live, checks=False)
+def loader_of(context: Context, live: LiveCollection, *, checks: bool = False) -> Loader:
+    """Return the loader of a collection for keys that were packed from values.
 
-
-def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
-    """Return the loader of a collection for any rows under its prefix; DecodeError for other than record keys."""
-    return _known_loader(context, live, checks=True)
-
-
-def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
+    ``checks``: for any rows under its prefix; it raises DecodeError for keys that are not record keys.
+    """
     if not switches.fast_kinds:
         return lambda row, _=b"": object_of(context, live, row_of(row))
     # Loaders depend only on header and codec, so all stores with both share them.
     loaders, key = live.compiled.loaders, (type(context.codec), checks)
     loader = loaders.get(key)
     if loader is None:
-        loader = loaders[key] = _compiled(context.codec, live, checks=checks)
+        loader = loaders[key] = _compiled(context.codec, live, live.layout.document_packer() if checks else None)
     return loader
 
 
-def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loader:
-    decode, layout = codec.decode_unchecked, live.layout
-    order, validate, made = _maker_of(live)
-    put = getattr(live.schema.model, STATE_SLOT).__set__  # like kvmodels.schema.instances, with one call less
-    pack, start = layout.document_packer(), len(layout.prefix)
-
-    def load(row: PlainRow, _: bytes = b"", /) -> Any:
-        key, value, encoding, stamp, expire_at = row
-        try:
-            document = decode(value, encoding, key)
-            if checks and pack(document) != key[start:]:  # the key of a record ends in the primary key of its document
-                return general(row)
-            same = [*document] == order
-        except _UNFIT:
-            return general(row)
-        try:
-            instance = validate(document, by_alias=False, by_name=True) if same else made(document)
-        except Exception:
-            general(row)
-            raise
-        if instance is None:
-            return general(row)
-        put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
-        return instance
-
-    def general(row: PlainRow) -> Any:
-        key, value, encoding, *_ = row
-        return _object(live, row_of(row), codec.decode_document(value, encoding, key), layout.pk_of(key))
-
-    return load
-
-
-def entry_loader_of(context: Context, live: LiveCollection, index: LiveIndex) -> EntryLoader:
+def entry_loader_of(context: Context, live: LiveCollection, index: LiveIndex) -> Loader:
     """Return the loader of a collection for records that an entry of an index leads to."""
     loaders, name = live.compiled.entry_loaders, index.definition.name
     loader = loaders.get(name)
     if loader is None:
-        loader = loaders[name] = _compiled_for_entries(context, live, index)
+        loader = loaders[name] = _compiled(context.codec, live, _entry_packer(live, index), index)
     return loader
 
 
-def _compiled_for_entries(context: Context, live: LiveCollection, index: LiveIndex) -> EntryLoader:
-    decode, layout = context.codec.decode_unchecked, live.layout
-    order, validate, made = _maker_of(live)
-    put = getattr(live.schema.model, STATE_SLOT).__set__
-    columns_of, unique = index.layout.packed_columns(), index.definition.unique
-    pack = layout.document_packer()
+def _entry_packer(live: LiveCollection, index: LiveIndex) -> Callable[[Document], bytes]:
+    """Return the function that packs the entry that a document has in an index; it may be wrong for special values."""
+    columns_of, pack = index.layout.packed_columns(), live.layout.document_packer()
+    return columns_of if index.definition.unique else lambda document: columns_of(document) + pack(document)
 
-    def load(row: PlainRow, entry: bytes) -> Any:
+
+def _compiled(
+    codec: ValueCodec,
+    live: LiveCollection,
+    expected: Callable[[Document], bytes] | None,
+    index: LiveIndex | None = None,
+) -> Loader:
+    """Return a loader that compares the entry in an index, or the primary key, with that ``expected`` of a document."""
+    decode, layout = codec.decode_unchecked, live.layout
+    order, validate, made = _maker_of(live)
+    put = getattr(live.schema.model, STATE_SLOT).__set__  # like kvmodels.schema.instances, with one call less
+    start = len(layout.prefix)
+
+    def load(row: PlainRow, asked: bytes = b"", /) -> Any:
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
             # The record key was made from the end of the entry, so comparing the entry proves both.
-            if entry != (columns_of(document) if unique else columns_of(document) + pack(document)):
-                return general(row, entry)
+            if expected is not None and expected(document) != (key[start:] if index is None else asked):
+                return general(row, asked)
             # Comparing names in their stored order costs half of comparing sets of them.
             same = [*document] == order
         except _UNFIT:
-            return general(row, entry)
+            return general(row, asked)
         try:
             instance = validate(document, by_alias=False, by_name=True) if same else made(document)
         except Exception:
-            general(row, entry)
+            general(row, asked)
             raise
         if instance is None:
-            return general(row, entry)
+            return general(row, asked)
         put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
         return instance
 
-    def general(plain: PlainRow, entry: bytes) -> Any:
+    def general(plain: PlainRow, asked: bytes) -> Any:
         row = row_of(plain)
-        document = document_of(context, row)
-        pk = layout.pk_of(row.key)
-        require_known_version(live, document, pk)
-        return _object(live, row, document, pk) if reproduces(index, document, pk, entry) else None
+        document, pk = codec.decode_document(row.value, row.encoding, row.key), layout.pk_of(row.key)
+        if index is not None:
+            require_known_version(live, document, pk)
+            if asked not in expected_keys(index, document, pk):
+                return None
+        return object_of_document(live, row, document, pk)
 
     return load
 
 
-def _object(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
+def expected_keys(index: LiveIndex, document: Document, pk: bytes) -> list[bytes]:
+    """Return the keys of the entries that a record has in an index; empty if the index cannot hold it."""
     try:
-        return object_of_document(live, row, document, pk)
-    except InvalidKeyError as error:
-        raise no_record_key(live, row.key) from error
-
-
-def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) -> bool:
-    """Return whether a record expects an entry of an index."""
-    try:
-        return any(key == entry for key, _ in index.layout.keys(document, pk))
+        return [key for key, _ in index.layout.keys(document, pk)]
     except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or a missing one
-        return False
+        return []
 
 
 # --- keys -------------------------------------------------------------------------------------------------------
@@ -242,29 +204,42 @@ def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], b
     return lambda given: pack(value_of(schema, source, given))
 
 
-def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
-    """Return the function from an entry to the packed primary key of its record; None for other rows."""
-    slot, pk_in = slot_owner_of(context, live, index), index.layout.pk_in
+OwnerOf: TypeAlias = Callable[[Row], "bytes | None"]
+"""Returns the packed primary key that a row leads to, or None for a row that is no entry of its index."""
+
+
+def pk_reader_of(index: LiveIndex) -> Callable[[bytes], bytes]:
+    """Return ``pk_in`` of the layout of an index, faster for keys in their order; it raises InvalidKeyError."""
+    pk_in = index.layout.pk_in
     known = b""  # the columns of the previous entry: entries with one value are adjacent
 
-    def owner(row: Row) -> bytes | None:
+    def read(key: bytes) -> bytes:
         nonlocal known
-        key, columns = row[0], known
+        columns = known
+        # ff after the columns continues a str. Splitting each key into its parts costs ten times as much.
+        if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
+            return key[len(columns) :]
+        pk = pk_in(key)
+        known = key[: len(key) - len(pk)]
+        return pk
+
+    return read
+
+
+def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> OwnerOf:
+    """Return the function from an entry to the packed primary key of its record; None for other rows."""
+    slot, pk_in = slot_owner_of(context, live, index), pk_reader_of(index)
+
+    def owner(row: Row) -> bytes | None:
         try:
-            # ff after the columns continues a str. Splitting each key into its parts costs ten times as much.
-            if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
-                pk = key[len(columns) :]
-            else:
-                pk = pk_in(key)
-                known = key[: len(key) - len(pk)]
-            return pk or slot(row)
+            return pk_in(row[0]) or slot(row)
         except InvalidKeyError:
             return None
 
     return owner
 
 
-def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
+def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> OwnerOf:
     """Return ``slot_owner`` of an index as a function of a slot; None for a row that is not a slot.
 
     Every column of the primary key has accepted its part of the result.

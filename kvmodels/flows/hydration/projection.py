@@ -11,11 +11,9 @@ read; without one, a DecodeError names the field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any, Final, NoReturn, cast
 
-import pydantic
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from kvmodels._support.naming import key_argument
@@ -25,23 +23,13 @@ from kvmodels.schema.declare.markers import FieldMarker
 from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.definition.fields import has_validators
 from kvmodels.schema.definition.forms import must_be_stored
-from kvmodels.schema.definition.values import reader
+from kvmodels.schema.definition.values import field_validator, reader
 
 _PROJECTORS: Final = "__kv_projectors__"
 _PLAIN: Final = frozenset({str, int, float, bool, bytes})
 _MISSING: Final = object()
 
 Reader = Callable[[Document], Any]
-
-
-def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the values of fields by name, in the order of the names.
-
-    Returns Python values, each equal to the attribute of the object; a computed column in its stored form, a column
-    with several values without duplicates. Raises DecodeError if a field is missing and has no plain default, or a
-    stored value is invalid.
-    """
-    return projector(schema, tuple(fields))(document)
 
 
 def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
@@ -59,20 +47,26 @@ def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
 
 
 class Projector:
-    """Reads certain fields of the documents of one model, like ``values_of``."""
-
-    __slots__ = ("_readers", "_schema", "_whole")
+    """Reads certain fields of the documents of one model."""
 
     def __init__(self, schema: ModelSchema, fields: tuple[str, ...]) -> None:
         self._schema = schema
         self._whole = has_validators(schema.model)
+        self._computed = schema.computed.keys() - schema.fields.keys()
         self._readers = [(name, self._reader(name)) for name in fields]
 
     def __call__(self, document: Document) -> dict[str, Any]:
-        """Return the values of the fields of one document."""
+        """Return the values of the fields of one document by name, in the order of the names.
+
+        Each equals the attribute of the object; a computed column is in its stored form, a column with several values
+        without duplicates. Raises DecodeError if a field is missing and has no plain default, or a value is invalid.
+        """
         if self._whole and document.keys() >= self._schema.fields.keys():
             instance = _instance(self._schema, document)
-            return {name: self._of_instance(name, instance, document) for name, _ in self._readers}
+            return {
+                name: read(document) if name in self._computed else _attribute(instance, name.split("."))
+                for name, read in self._readers
+            }
         return {name: read(document) for name, read in self._readers}
 
     def _reader(self, name: str) -> Reader:
@@ -86,25 +80,15 @@ class Projector:
             return lambda document: column_values(schema, document, computed)
         return _PathReader(schema, name, source).read
 
-    def _of_instance(self, name: str, instance: Any, document: Document) -> Any:
-        if name in self._schema.computed and name not in self._schema.fields:
-            source = self._schema.source(name)
-            assert source is not None  # as above
-            return column_values(self._schema, document, source)
-        return _attribute(instance, name.split("."))
-
 
 class _FieldReader:
     """Reads one field: decodes its stored value and validates it like the class does."""
-
-    __slots__ = ("_decode", "_exact", "_info", "_name", "_nullable", "_required", "_schema", "_trusted", "_validate")
 
     def __init__(self, schema: ModelSchema, name: str) -> None:
         info = cast("FieldInfo", schema.shape.model_fields[name])
         inner = plain(info.annotation, info.metadata)
         self._schema = schema
         self._name = name
-        self._info = info
         self._decode = schema.fields[name].decode
         self._nullable = inner.nullable
         self._required = must_be_stored(info)
@@ -119,7 +103,7 @@ class _FieldReader:
         if type(stored) is self._exact or (stored is None and self._nullable and (self._exact or self._trusted)):
             return stored
         if stored is _MISSING and self._required:
-            _lacking(self._schema, document, self._name)
+            _unreadable(self._schema, document, self._name, "missing", None)
         try:
             if stored is _MISSING:
                 return self._validated({})
@@ -134,27 +118,16 @@ class _FieldReader:
 
     def _validated(self, given: dict[str, Any]) -> Any:
         if self._validate is None:
-            self._validate = _validator(self._schema, self._name, self._info)
+            self._validate = field_validator(self._schema, self._name)
         return self._validate(given, by_alias=False, by_name=True).__dict__[self._name]
-
-
-def _validator(schema: ModelSchema, name: str, info: FieldInfo) -> Callable[..., Any]:
-    """Return the validation of one field: that of a model with only this field and the same settings."""
-    # A copy, because pydantic modifies the FieldInfo that it receives.
-    fields: Any = {name: (info.annotation, copy(info))}
-    part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
-    return part.__pydantic_validator__.validate_python
 
 
 class _PathReader:
     """Reads a field of a nested object, from its stored map if that lacks other fields, as in an index entry."""
 
-    __slots__ = ("_head", "_head_name", "_names", "_path", "_schema", "_source")
-
     def __init__(self, schema: ModelSchema, name: str, source: ColumnSource | None) -> None:
         self._head_name, *self._path = name.split(".")
         self._head = _FieldReader(schema, self._head_name)
-        self._schema = schema
         self._source = source
         inner = plain(schema.shape.model_fields[self._head_name].annotation).annotation
         self._names: frozenset[str] = frozenset(getattr(inner, "model_fields", ()))
@@ -162,23 +135,14 @@ class _PathReader:
     def read(self, document: Document) -> Any:
         stored = document.get(self._head_name)
         if self._source is not None and type(stored) is dict and not self._names <= stored.keys():
-            leaf = _stored_at(document, self._source.path)
-            if leaf is not _MISSING:
-                decode = self._source.codec.from_stored
+            decode = self._source.codec.from_stored
+            try:
+                leaf = reader(self._source.path, many=False)(document)
+            except KeyError:
+                pass  # nothing is stored there
+            else:
                 return leaf if leaf is None or decode is None else decode(leaf)
         return _attribute(self._head.read(document), self._path)
-
-
-def _stored_at(document: Document, path: Sequence[str]) -> Any:
-    """Return the stored value at the end of a path without lists; ``_MISSING`` if nothing is stored."""
-    value: Any = document
-    for name in path:
-        if value is None:
-            return None
-        if not isinstance(value, dict) or name not in value:
-            return _MISSING
-        value = cast("Any", value[name])
-    return value
 
 
 def column_values(schema: ModelSchema, document: Document, source: ColumnSource) -> Any:
@@ -220,27 +184,14 @@ def _key(schema: ModelSchema, document: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(document.get(column.field) for column in schema.primary_key)
 
 
-def _lacking(schema: ModelSchema, document: Document, name: str) -> NoReturn:
+def _unreadable(schema: ModelSchema, document: Document, name: str, reason: str, error: Exception | None) -> NoReturn:
+    """Raise DecodeError for a field of a record; without an ``error``, the record lacks the field."""
     key = _key(schema, document)
-    raise DecodeError(
-        "a stored record lacks a field that has no plain default",
-        key=key,
-        model=schema.name,
-        field=name,
-        reason="missing",
-        hint="The record was written before the field existed: give the field a plain default, write an "
-        f"upgrade that fills it, or remove the record: repository.remove({key_argument(key)}).",
-    )
-
-
-def _unreadable(schema: ModelSchema, document: Document, name: str, reason: str, error: Exception) -> NoReturn:
-    key = _key(schema, document)
-    raise DecodeError(
-        "a stored record is not a valid object of its model",
-        key=key,
-        model=schema.name,
-        field=name,
-        reason=reason,
-        hint="Let the model accept what is stored (kv.get shows it), or remove the record: "
-        f"repository.remove({key_argument(key)}).",
-    ) from error
+    message = "a stored record is not a valid object of its model"
+    way = "Let the model accept what is stored (kv.get shows it), or"
+    if error is None:
+        message = "a stored record lacks a field that has no plain default"
+        way = "The record was written before the field existed: give the field a plain default, write an "
+        way += "upgrade that fills it, or"
+    hint = f"{way} remove the record: repository.remove({key_argument(key)})."
+    raise DecodeError(message, key=key, model=schema.name, field=name, reason=reason, hint=hint) from error

@@ -86,8 +86,17 @@ def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | Non
 
 
 def object_of_document(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
-    """Return the object for the document of a row. The document belongs to the object afterwards."""
-    instance, unknown = live.schema.decode(document, live.layout.unpack(pk))
+    """Return the object for the document of a row, which belongs to the object afterwards. Raises DecodeError."""
+    try:
+        key = live.layout.unpack(pk)
+    except InvalidKeyError as error:
+        raise DecodeError(
+            "a key of this collection is not the key of a record",
+            key=decode_key(row.key),
+            model=live.schema.name,
+            hint='Run db.check(repair="all"), or remove the key with kv.unsafe().',
+        ) from error
+    instance, unknown = live.schema.decode(document, key)
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return instance
 
@@ -115,16 +124,6 @@ def shown_values(live: LiveCollection, pk: bytes) -> tuple[Any, ...]:
         return live.layout.unpack(pk)
     except InvalidKeyError:
         return decode_key(pk)
-
-
-def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:
-    """Return the error for a key under the prefix of a collection that is not the key of a record."""
-    return DecodeError(
-        "a key of this collection is not the key of a record",
-        key=decode_key(key),
-        model=live.schema.name,
-        hint='Run db.check(repair="all"), or remove the key with kv.unsafe().',
-    )
 
 
 def stored_of(context: Context, live: LiveCollection, row: Row) -> StoredDocument:
@@ -190,8 +189,6 @@ def absent(schema: ModelSchema, key_values: tuple[Any, ...]) -> DoesNotExist:
 
 class Cover:
     """Reads the entries of one index as partial documents."""
-
-    __slots__ = ("_codec", "_columns", "_includes", "_index", "_live", "_primary_key")
 
     def __init__(self, codec: ValueCodec, live: LiveCollection, index: LiveIndex) -> None:
         self._codec = codec

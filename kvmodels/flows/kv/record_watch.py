@@ -15,7 +15,7 @@ from kvmodels.core.keys import key_range
 from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.hydration.loader import checked_loader_of
+from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import own_row, shown_key
 from kvmodels.flows.kv.watch import RangeWatch, position_of, timeout_of
 from kvmodels.schema.definition.definition import ModelSchema
@@ -77,7 +77,7 @@ class RecordWatch(RangeWatch[ChangedRecord[Any]]):
 
     def _loader(self) -> Flow[Loader]:
         _, live = yield from live_collection(self._context, self._schema)
-        return checked_loader_of(self._context, live)
+        return loader_of(self._context, live, checks=True)
 
 
 show_public_path(ChangedRecord)

@@ -139,12 +139,7 @@ def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
     storage = schema.fields[name]
     if storage.encode is None and storage.decode is None:
         return itemgetter(name)  # stored unchanged
-    info = cast("FieldInfo", schema.shape.model_fields[name])
-    # A model with only this field, so that it is validated with the settings of the complete model. FieldInfo is
-    # copied, because pydantic modifies the one that it receives.
-    fields: Any = {name: (info.annotation, copy(info))}
-    part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
-    validate, decode = part.__pydantic_validator__.validate_python, storage.decode
+    validate, decode = field_validator(schema, name), storage.decode
 
     def read(document: Document) -> Any:
         stored = document[name]
@@ -152,6 +147,15 @@ def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
         return validate(given, by_alias=False, by_name=True).__dict__[name]
 
     return read
+
+
+def field_validator(schema: ModelSchema, name: str) -> Callable[..., Any]:
+    """Return the validation of one field: that of a model with only this field and the same settings."""
+    info = cast("FieldInfo", schema.shape.model_fields[name])
+    # A copy, because pydantic modifies the FieldInfo that it receives.
+    fields: Any = {name: (info.annotation, copy(info))}
+    part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
+    return part.__pydantic_validator__.validate_python
 
 
 _SCALARS = frozenset({bool, int, float, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, ULID})
