@@ -38,7 +38,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("describe",)),
     "query": (
-        ("aggregates", "matching", "plans", "projection", "query", "redaction", "text_lookups"),
+        ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),
         ("planning",),
     ),
     "flows": (

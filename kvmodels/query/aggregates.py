@@ -19,16 +19,15 @@ from datetime import timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, TypeAlias
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
 from kvmodels.query.projection import FieldName, field_of
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, single_key
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
-from kvmodels.schema.filters.operands import PRIMARY_KEY
 
 _SMALLEST_FLOAT: Final = 2**1074
 """The denominator of the smallest positive float; a multiple of the denominator of every float."""
@@ -40,18 +39,6 @@ _DECIMAL_DIGITS: Final = 28
 """Digits of an average of Decimals, as in Python's default context; more if the sum has more."""
 
 
-class Accumulator(Protocol):
-    """Accepts values one by one; the result is available at any time."""
-
-    def add(self, value: Any) -> None:
-        """Add a value, which may be None."""
-        ...
-
-    def result(self) -> Any:
-        """Return the result for the values so far."""
-        ...
-
-
 class Counting:
     """The number of values that are not None."""
 
@@ -60,10 +47,9 @@ class Counting:
     def __init__(self) -> None:
         self._count = 0
 
-    def add(self, value: Any) -> None:
-        """Count a value, unless it is None."""
-        if value is not None:
-            self._count += 1
+    def add(self, _: Any) -> None:
+        """Count a value."""
+        self._count += 1
 
     def result(self) -> int:
         """Return the number of values."""
@@ -87,8 +73,6 @@ class Extreme:
 
     def add(self, value: Any) -> None:
         """Compare a value with the current extreme; of equal values the first stays."""
-        if value is None:
-            return
         part = self._part_of(value)
         if part is None:
             return
@@ -114,8 +98,6 @@ class Summing:
 
     def add(self, value: Any) -> None:
         """Add a value."""
-        if value is None:
-            return
         self._count += 1
         if self._kind == "int":
             self._total += int(value)
@@ -136,6 +118,10 @@ class Summing:
         if self._kind == "float" and (self._special or math.isnan(self._special)):
             return self._special
         return average(self._kind, self._total, self._count) if self._mean else summed(self._kind, self._total)
+
+
+Accumulator: TypeAlias = Counting | Extreme | Summing
+"""Accepts values that are not None, one by one; the result is available at any time."""
 
 
 def _exact_sum(one: Decimal, other: Decimal) -> Decimal:
@@ -203,13 +189,7 @@ def _duration(microseconds: int) -> timedelta:
 _LAST: Final = b"\xfe"
 """The first byte of the part of a value without a place in the order, such as NaN: sorts after all others."""
 
-_SUMMED: Final[Mapping[str, str]] = {
-    "int": "int",
-    "number": "int",
-    "float": "float",
-    "decimal": "decimal",
-    "timedelta": "timedelta",
-}
+_SUMMED: Final = {name: name for name in ("int", "float", "decimal", "timedelta")} | {"number": "int"}
 """The kind of sum for each column codec that supports sums, by its name."""
 
 
@@ -387,20 +367,12 @@ class Measure:
 class GroupColumn:
     """A column to group by, with the key ``label`` in the rows.
 
-    ``order`` converts a value to a key part that sorts like the values, None first.
+    ``order`` converts a value to a key part that sorts like the values, None first; see ``sort_part``.
     """
 
     label: str
     source: ColumnSource = dataclass_field(metadata=INTERNAL)
     order: ColumnOrder = dataclass_field(metadata=INTERNAL)
-
-    def part(self, value: Any, order: ColumnOrder | None = None) -> bytes:
-        """Return the key part of a value in its own order, unless another one is given.
-
-        Equal values have equal parts; NaN sorts last.
-        """
-        part = (order or self.order).of_value(value)
-        return _LAST + repr(value).encode() if part is None else part
 
     def values_of(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the values of one record: one value, or the distinct values of a column with several."""
@@ -411,7 +383,7 @@ class GroupColumn:
         for element in value:
             if element is not None:
                 folded = normalised(self.source, element)
-                distinct.setdefault(self.part(folded), folded)
+                distinct.setdefault(sort_part(self.order, folded), folded)
         return list(distinct.values())
 
 
@@ -437,15 +409,12 @@ class Grouping:
         rest = [(column, self.query.reverse) for name, column in named.items() if name not in asked]
         return (*first, *rest)
 
-    def strict_orders(self) -> list[ColumnOrder | None]:
-        """Return orders for one pass over the columns to sort by; they refuse values that Python cannot compare."""
+    def column_orders(self) -> list[ColumnOrder]:
+        """Return the order of each column for one pass; it refuses values to sort by that Python cannot compare."""
         asked = dict(self.query.directions)
-        model = self.query.schema.name
         return [
-            ColumnOrder(column.source.codec, model=model, field=column.source.name)
-            if column.source.name in asked
-            else None
-            for column in self.columns
+            ColumnOrder(source.codec, model=self.query.schema.name, field=source.name, mixes=source.name not in asked)
+            for source in [column.source for column in self.columns]
         ]
 
     def measured(self, given: Sequence[Any], named: Mapping[str, Any]) -> Grouping:
@@ -470,6 +439,12 @@ class Grouping:
         fields = ", ".join(column.label for column in self.columns)
         results = f" for {', '.join(measure.label for measure in self.measures)}" if self.measures else ""
         return f"{self.query.summary(name)[:-1]} grouped by {fields}{results}>"
+
+
+def sort_part(order: ColumnOrder, value: Any) -> bytes:
+    """Return the key part of a value in an order; equal values have equal parts, and NaN sorts last."""
+    part = order.of_value(value)
+    return _LAST + repr(value).encode() if part is None else part
 
 
 def normalised(source: ColumnSource, value: Any) -> Any:
@@ -554,7 +529,7 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
     name = function.function
     if isinstance(function, Count) and function.field is None:
         return Measure(label or name, name, None, None, nullable=False)
-    field = _single(schema, field_of(schema, function.field))
+    field = single_key(schema, field_of(schema, function.field))
     source = schema.source(field)
     _require_function(schema, name, field, source)
     nullable = field in schema.nullable_fields if source is None else source.nullable
@@ -562,18 +537,12 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
     return Measure(label or f"{written.replace('.', '__')}__{name}", name, field, source, nullable)
 
 
-def _single(schema: ModelSchema, field: str) -> str:
-    """Return the field of a single-field primary key; any other name unchanged."""
-    return schema.primary_key[0].field if field == PRIMARY_KEY and len(schema.primary_key) == 1 else field
-
-
 def _require_function(schema: ModelSchema, function: str, field: str, source: ColumnSource | None) -> None:
+    fits = source is not None and not source.many
     if function == "count":
-        fits = field in schema.fields or (source is not None and not source.many)
+        fits = fits or field in schema.fields
     elif function in ("sum", "avg"):
-        fits = source is not None and not source.many and source.codec.name in _SUMMED
-    else:
-        fits = source is not None and not source.many
+        fits = fits and source is not None and source.codec.name in _SUMMED
     if not fits:
         raise UnknownLookupError(
             "this function does not exist for this field",
@@ -586,7 +555,7 @@ def _require_function(schema: ModelSchema, function: str, field: str, source: Co
 
 
 def _group_column(schema: ModelSchema, given: FieldName) -> GroupColumn:
-    name = _single(schema, field_of(schema, given))
+    name = single_key(schema, field_of(schema, given))
     source = schema.source(name)
     if source is None:
         raise UnknownLookupError(

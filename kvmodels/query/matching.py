@@ -21,7 +21,6 @@ from kvmodels.schema.filters.operands import PRIMARY_KEY, folded_whole
 from kvmodels.schema.filters.predicate import (
     TEXT_TESTS,
     AllOf,
-    AnyOf,
     Condition,
     Predicate,
     Spans,
@@ -32,13 +31,10 @@ from kvmodels.schema.filters.predicate import (
 
 Test = Callable[[Document], bool]
 ValueTest = Callable[[Any], bool]
-_EQUAL_AS_STORED: Final = frozenset({"str", "int", "bool", "bytes"})
 
 
 class Matcher:
     """Tests whether records satisfy all predicates; created once per query."""
-
-    __slots__ = ("_exact", "_lenient", "_predicates", "_schema")
 
     def __init__(self, schema: ModelSchema, predicates: Sequence[Predicate]) -> None:
         self._schema = schema
@@ -82,38 +78,15 @@ def packed_key(schema: ModelSchema, values: Iterable[Any]) -> bytes:
 
 
 def _test(schema: ModelSchema, predicate: Predicate, *, lenient: bool) -> Test:
-    if isinstance(predicate, AllOf):
-        return _all_of([_test(schema, part, lenient=lenient) for part in predicate.parts])
-    if isinstance(predicate, AnyOf):
-        return _any_of([_test(schema, part, lenient=lenient) for part in predicate.parts])
-    test = _positive(schema, predicate._replace(negated=False), lenient=lenient)
-    return (lambda document: not test(document)) if predicate.negated else test
-
-
-# Loops, because all() and any() over a generator take twice as long for the two or three tests of a typical filter.
-
-
-def _all_of(tests: Sequence[Test]) -> Test:
+    if isinstance(predicate, Condition):
+        test = _positive(schema, predicate._replace(negated=False), lenient=lenient)
+        return (lambda document: not test(document)) if predicate.negated else test
+    tests = [_test(schema, part, lenient=lenient) for part in predicate.parts]
     if len(tests) == 1:
         return tests[0]
-
-    def holds(document: Document) -> bool:
-        for test in tests:  # noqa: SIM110 - see above
-            if not test(document):
-                return False
-        return True
-
-    return holds
-
-
-def _any_of(tests: Sequence[Test]) -> Test:
-    def holds(document: Document) -> bool:
-        for test in tests:  # noqa: SIM110 - see above
-            if test(document):
-                return True
-        return False
-
-    return holds
+    if isinstance(predicate, AllOf):
+        return lambda document: all(test(document) for test in tests)
+    return lambda document: any(test(document) for test in tests)
 
 
 def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Test:
@@ -128,16 +101,9 @@ def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Te
         wanted = condition.operand
         return lambda document: (read(document) is None) is wanted
     holds = _value_test(source, condition, lenient=lenient)
-    if not source.many:
-        return lambda document: holds(read(document))
-
-    def any_holds(document: Document) -> bool:
-        for element in read(document) or ():  # noqa: SIM110 - see above
-            if holds(element):
-                return True
-        return False
-
-    return any_holds
+    if source.many:
+        return lambda document: any(map(holds, read(document) or ()))
+    return lambda document: holds(read(document))
 
 
 def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) -> ValueTest:
@@ -146,8 +112,6 @@ def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) ->
         return _text_test(condition.lookup, condition.operand)
     column = ascending_column(source, is_nullable=not source.many)
     test = _in_spans(parts_of(condition, column), column.codec.pack_stored)
-    if condition.lookup == "exact" and source.codec.name in _EQUAL_AS_STORED:
-        test = _equal(source, condition.operand, test)
     if not lenient:
         return test
     otherwise = condition.lookup in ("ne", "not_in")
@@ -172,13 +136,6 @@ def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
         return part < ends[bisect_right(starts, part)]
 
     return within
-
-
-def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTest:
-    """Return a faster test for types whose stored values are equal if and only if their parts are."""
-    stored = operand if source.codec.to_stored is None else source.codec.to_stored(operand)
-    kind: Any = stored.__class__
-    return lambda value: value == stored if type(value) is kind else otherwise(value)
 
 
 _TEXT_TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {

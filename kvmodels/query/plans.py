@@ -23,7 +23,7 @@ in the hashed bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -214,8 +214,7 @@ class Sort:
     """A sort in memory, allowed by ``sort_in_memory(limit=…)``.
 
     Attributes:
-        columns: the columns to sort by, including the primary key. The concatenated packed parts of a stored document
-            sort in this order, because descending columns have descending codecs.
+        columns: the columns to sort by, including the primary key; their codecs are ascending.
         limit: the maximum number of records in memory.
     """
 
@@ -308,8 +307,6 @@ class QueryPlan:
     @property
     def ranges(self) -> tuple[KeyRange, ...]:
         """Return the packed key ranges of all scans; empty if no record can match."""
-        if len(self.scans) == 1:
-            return self.scans[0].ranges
         return tuple(key_range for scan in self.scans for key_range in scan.ranges)
 
     @property
@@ -345,13 +342,10 @@ class QueryPlan:
         # A merge may read rows again that do not count yet, unless they fit into one batch.
         if self.points and (self.combine != "merge" or len(self.ranges) <= _ONE_BATCH):
             known.append(sum(len(scan.ranges) * _cost(scan) for scan in self.scans))
-        if self.combine == "scan" and self.stop is not None and self.sort is None and self._counts_rows():
+        every_row_counts = self.combine == "scan" and self.matches is None and not self.scans[0].fans_out
+        if every_row_counts and self.stop is not None and self.sort is None:
             known.append(self.start + (self.stop - self.start) * _cost(self.scans[0]))
-        return min(known) if known else None
-
-    def _counts_rows(self) -> bool:
-        """Return whether every row of the only scan is a result."""
-        return self.matches is None and not self.scans[0].fans_out
+        return min(known, default=None)
 
     @property
     def hash(self) -> str:
@@ -374,7 +368,7 @@ class QueryPlan:
         """Whether all rows contain their records, so that no entry must be followed."""
         return all(scan.copies for scan in self.scans)
 
-    # # --- readable forms ---------------------------------------------------------------------------------------
+    # --- readable forms ---------------------------------------------------------------------------------------
 
     def tree(self) -> PlanNode:
         """Return the plan as a tree for ``kvmodels.ext.rich_tree``; several scans are children of how they combine."""
@@ -492,6 +486,42 @@ def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
         scan.reverse,
         [digest(schema, predicate) for predicate in scan.tested],
     ]
+
+
+class _Hidden:
+    """Stands for an operand in a text for logs."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+_HIDDEN: Final = _Hidden()
+
+
+def without_operands(plan: QueryPlan) -> QueryPlan:
+    """Return a plan whose text shows ``…`` for every operand; only the text may be used.
+
+    Queries among the operands are left out. The key ranges still have the operands.
+    """
+    scans = [replace(one, served=_hidden(one.served), tested=_hidden(one.tested), values=()) for one in plan.scans]
+    return replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=())
+
+
+def _hidden(predicates: Iterable[Predicate]) -> tuple[Any, ...]:
+    return tuple([_without_operand(one) for one in predicates])
+
+
+def _without_operand(predicate: Predicate) -> Predicate:
+    if not isinstance(predicate, Condition):
+        return replace(predicate, parts=_hidden(predicate.parts))
+    operand: Any = _HIDDEN
+    if predicate.lookup == "isnull":
+        operand = predicate.operand
+    elif predicate.lookup == "range":
+        operand = (_HIDDEN, _HIDDEN, predicate.operand[2])
+    elif predicate.lookup in ("in", "not_in"):
+        operand = (_HIDDEN,)
+    return predicate._replace(operand=operand)
 
 
 show_public_path(QueryPlan)

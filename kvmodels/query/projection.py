@@ -6,7 +6,7 @@ name, as a path into nested models (``"address.city"`` or ``address__city``), as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass, replace
 from typing import Any, Final, NamedTuple, cast, get_args
@@ -68,12 +68,7 @@ def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
 
 def distinct_query(query: Query) -> Query:
     """Return the query for distinct results; objects are always distinct, by their primary keys."""
-    if query.sliced:
-        raise InvalidArgumentError(
-            "a query cannot be changed once a slice has been taken",
-            argument="distinct",
-            hint="Call distinct() first and slice last.",
-        )
+    query.refuse_slice("distinct")
     return replace(query, distinct=True)
 
 
@@ -113,9 +108,9 @@ def _selected(schema: ModelSchema, given: FieldName) -> SelectedField:
 def _known(schema: ModelSchema, name: str) -> str:
     dotted = name.replace("__", ".")
     for known in (name, dotted):
-        if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or _is_path(schema, known):
+        if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or known in _paths(schema, known):
             return known
-    names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted.rpartition(".")[0])]
+    names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted)]
     near = spelling.get_close_matches(dotted, names, n=1)
     raise UnknownFieldError(
         "the model has no field of this name",
@@ -127,17 +122,11 @@ def _known(schema: ModelSchema, name: str) -> str:
     )
 
 
-def _is_path(schema: ModelSchema, name: str) -> bool:
-    head, _, last = name.rpartition(".")
+def _paths(schema: ModelSchema, name: str) -> list[str]:
+    """Return the fields next to a field of a nested model, also in a list; empty if the model itself has the name."""
+    head = name.rpartition(".")[0]
     nested = _model_at(schema, head) if head else None
-    return nested is not None and last in nested.model_fields
-
-
-def _paths(schema: ModelSchema, head: str) -> Iterator[str]:
-    """Return the fields of the nested model at a path, for suggestions."""
-    nested = _model_at(schema, head) if head else None
-    if nested is not None:
-        yield from (f"{head}.{name}" for name in nested.model_fields)
+    return [] if nested is None else [f"{head}.{field}" for field in nested.model_fields]
 
 
 def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
@@ -240,7 +229,7 @@ def _declared(target: Any) -> list[str] | None:
         return [item.name for item in dataclass_fields(target) if item.init]
     if is_typeddict(target):
         return list(target.__annotations__)
-    named: Iterable[str] | None = getattr(target, "_fields", None) if tuple in target.__mro__ else None
+    named: Iterable[str] | None = getattr(target, "_fields", None) if issubclass(target, tuple) else None
     return None if named is None else list(named)
 
 

@@ -118,25 +118,29 @@ class Query:
         """Return field and "descending" of every column to order by, with ``reverse`` applied."""
         return tuple((order.field, order.descending is not self.reverse) for order in self.order)
 
+    @property
+    def filter_fields(self) -> tuple[str, ...]:
+        """Return the distinct fields that the filter compares."""
+        return tuple(dict.fromkeys(condition.field for part in self.where for condition in conditions_of(part)))
+
     def filtered(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
         """Add conditions; raises like ``parse``."""
-        self._refuse_slice("filter")
+        self.refuse_slice("filter")
         return self._narrowed(parse(self.schema, expressions, keywords))
 
     def excluding(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
         """Exclude records that satisfy all these conditions together; raises like ``parse``."""
-        self._refuse_slice("exclude")
+        self.refuse_slice("exclude")
         return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
 
     def ordered(self, columns: Iterable[OrderColumn]) -> Query:
         """Replace the order. Raises UnknownFieldError."""
-        if self.start or self.stop is not None:
-            self._refuse_slice("order_by")
+        self.refuse_slice("order_by")
         return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)
 
     def reversed(self) -> Query:
         """Reverse the order."""
-        self._refuse_slice("reverse")
+        self.refuse_slice("reverse")
         return replace(self, reverse=not self.reverse)
 
     def scanning(self) -> Query:
@@ -145,43 +149,34 @@ class Query:
 
     def sorting(self, limit: Any) -> Query:
         """Allow a sort in memory. Raises InvalidValueError if the limit is not an int, InvalidArgumentError below 1."""
-        self._refuse_slice("sort_in_memory")
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise InvalidValueError(
-                "the limit of a sort in memory is an int",
-                model=self.schema.name,
-                field="limit",
-                type=type(limit).__name__,
-                hint="Give the most results to hold at once: sort_in_memory(limit=10_000).",
-            )
+        self.refuse_slice("sort_in_memory")
+        hint = "Give the most results to hold at once: sort_in_memory(limit=10_000)."
+        require_int("the limit of a sort in memory is an int", "limit", limit, hint, model=self.schema.name)
         if limit < 1:
-            raise InvalidArgumentError(
-                "the limit of a sort in memory is 1 or more",
-                argument="limit",
-                value=limit,
-                hint="Give the most results to hold at once: sort_in_memory(limit=10_000).",
-            )
+            message = "the limit of a sort in memory is 1 or more"
+            raise InvalidArgumentError(message, argument="limit", value=limit, hint=hint)
         return replace(self, sort_limit=limit)
 
     def through(self, index: Any) -> Query:
         """Read through this index only, ``"pk"`` for the primary key."""
-        self._refuse_slice("using_index")
+        self.refuse_slice("using_index")
+        known = (PRIMARY_KEY, *self.schema.indexes)
         if not isinstance(index, str):
             raise InvalidValueError(
                 "the name of an index is a text",
                 model=self.schema.name,
                 field="index",
                 type=type(index).__name__,
-                hint=f"Give one of: {', '.join((PRIMARY_KEY, *self.schema.indexes))}.",
+                hint=f"Give one of: {', '.join(known)}.",
             )
-        if index not in (PRIMARY_KEY, *self.schema.indexes):
-            near = spelling.get_close_matches(index, (PRIMARY_KEY, *self.schema.indexes), n=1)
+        if index not in known:
+            near = spelling.get_close_matches(index, known, n=1)
             raise UnknownFieldError(
                 "the model declares no index of this name",
                 model=self.schema.name,
                 field=index,
                 suggestion=near[0] if near else None,
-                hint=f'It has: {", ".join((PRIMARY_KEY, *self.schema.indexes))}; "pk" is the primary key.',
+                hint=f'It has: {", ".join(known)}; "pk" is the primary key.',
             )
         return replace(self, using=index)
 
@@ -199,21 +194,7 @@ class Query:
         last = self.stop if stop is None else self.start + stop
         if self.stop is not None and last is not None:
             first, last = min(first, self.stop), min(last, self.stop)
-        return Query(
-            self.schema,
-            self.where,
-            self.order,
-            self.reverse,
-            first,
-            None if last is None else max(first, last),
-            self.scan_allowed,
-            self.using,
-            self.sort_limit,
-            self.fields,
-            self.distinct,
-            self.related,
-            self.pending,
-        )
+        return self._as(self.where, self.order, self.reverse, first, None if last is None else max(first, last))
 
     def relating(self, keys: tuple[object, ...]) -> Query:
         """Read the targets of these foreign keys with each object; raises InvalidArgumentError."""
@@ -255,8 +236,7 @@ class Query:
 
     def summary(self, name: str) -> str:
         """Return a one-line description without operands; ``name`` is the class of the query set."""
-        fields = dict.fromkeys(condition.field for part in self.where for condition in conditions_of(part))
-        order = [("-" if descending else "") + field for field, descending in self.directions]
+        fields, order = self.filter_fields, order_names(self.directions)
         parts = [f"filtered by {', '.join(fields)}"] if fields else []
         parts += [f"ordered by {', '.join(order)}"] if order else ["reversed"] if self.reverse else []
         parts += [f"[{self.start or ''}:{'' if self.stop is None else self.stop}]"] if self.sliced else []
@@ -282,25 +262,15 @@ class Query:
         narrowed = self._as(where, self.order, self.reverse)
         return replace(narrowed, pending=True) if has_subquery(parts) else narrowed
 
-    def _as(self, where: Conjunction, order: tuple[Order, ...], reverse: bool) -> Query:
-        """Return the query with another filter and order; ``replace()`` takes three times as long."""
-        return Query(
-            self.schema,
-            where,
-            order,
-            reverse,
-            self.start,
-            self.stop,
-            self.scan_allowed,
-            self.using,
-            self.sort_limit,
-            self.fields,
-            self.distinct,
-            self.related,
-            self.pending,
-        )
+    def _as(
+        self, where: Conjunction, order: tuple[Order, ...], reverse: bool, start: int = 0, stop: int | None = None
+    ) -> Query:
+        """Return the query with another filter, order and slice; ``replace()`` takes three times as long."""
+        others = self.scan_allowed, self.using, self.sort_limit, self.fields, self.distinct, self.related, self.pending
+        return Query(self.schema, where, order, reverse, start, stop, *others)
 
-    def _refuse_slice(self, method: str) -> None:
+    def refuse_slice(self, method: str) -> None:
+        """Raise InvalidArgumentError if a slice has been taken, with the name of the method that must come first."""
         if self.sliced:
             raise InvalidArgumentError(
                 "a query cannot be changed once a slice has been taken",
@@ -311,21 +281,15 @@ class Query:
     def _bound(self, value: Any, name: str) -> int | None:
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidValueError(
-                "the bounds of a slice must be ints",
-                field=name,
-                type=type(value).__name__,
-                hint="Write whole numbers: query[10:20].",
-            )
-        if value < 0:
+        number = require_int("the bounds of a slice must be ints", name, value, "Write whole numbers: query[10:20].")
+        if number < 0:
             raise InvalidArgumentError(
                 "a query cannot be sliced from its end",
                 argument=name,
-                value=value,
+                value=number,
                 hint="Use reverse() and slice from the beginning, or last().",
             )
-        return value
+        return number
 
     def _orders(self, column: OrderColumn) -> tuple[Order, ...]:
         """Return the columns to order by; those of a str are cached."""
@@ -376,6 +340,23 @@ class Query:
                 hint=f"Take the field from the class: {self.schema.name}.{column.field}.",
             )
         return Order(known_field(self.schema, column.field), column.descending)
+
+
+def require_int(message: str, field: str, value: Any, hint: str, *, model: str | None = None) -> int:
+    """Return an argument that is an int. Raises InvalidValueError for any other, bools included."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidValueError(message, model=model, field=field, type=type(value).__name__, hint=hint)
+    return value
+
+
+def order_names(directions: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
+    """Return the columns of an order as text, ``-`` for descending."""
+    return tuple(f"-{field}" if descending else field for field, descending in directions)
+
+
+def single_key(schema: ModelSchema, field: str) -> str:
+    """Return the field for ``pk``, if the primary key is one field; any other name unchanged."""
+    return schema.primary_key[0].field if field == PRIMARY_KEY and len(schema.primary_key) == 1 else field
 
 
 def reference_of(schema: ModelSchema, key: object) -> Reference:

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin
-from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.core.ulid import ULID
 from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidValueError, QueryError
+from kvmodels.query.query import single_key
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.definition import ColumnSource
+from kvmodels.schema.definition.fields import CODEC_TYPES
 from kvmodels.schema.filters.operands import (
-    PRIMARY_KEY,
     Keyword,
     container_kinds,
     known_field,
@@ -42,24 +38,7 @@ ORDER: Final = "order_by"
 _NO_VALUE: Final = "a parameter has a value that its field cannot have"
 _LISTS: Final = frozenset({"in", "not_in", "contains_any", "contains_all", "range"})
 _WHOLE_VALUES: Final = frozenset({"exact", "ne", "in", "not_in"})
-_TYPES: Final[Mapping[str, type[Any]]] = {
-    "bool": bool,
-    "int": int,
-    "number": int,
-    "float": float,
-    "str": str,
-    "bytes": bytes,
-    "uuid": UUID,
-    "ulid": ULID,
-    "date": date,
-    "datetime": datetime,
-    "time": time,
-    "timedelta": timedelta,
-    "decimal": Decimal,
-    "ip4": IPv4Address,
-    "ip6": IPv6Address,
-    "ip": str,
-}
+_TYPES: Final[Mapping[str, type[Any]]] = {name: kinds[0] for name, kinds in CODEC_TYPES.items()} | {"ip": str}
 """The type of the values of each column codec; the filter converts them further, such as to a member of an Enum."""
 
 
@@ -118,8 +97,7 @@ def parse_lookups(
         >>> [user.age for user in users.filter(parsed.where).order_by(*parsed.order_by)]
         [36]
     """
-    collection = collection_schema(model)
-    reader = _ParameterReader(view_of(collection, model) or collection, allow)
+    reader = _ParameterReader(model, allow)
     lookups: dict[str, Any] = {}
     order: list[str] = []
     for name, texts in _grouped(parameters).items():
@@ -146,20 +124,15 @@ class LookupValues(NamedTuple):
 
 def lookup_values(model: type[Any], name: str) -> LookupValues:
     """Return the values that a lookup takes. Raises InvalidLookupError: no such lookup can be given as text."""
-    collection = collection_schema(model)
-    return _ParameterReader(view_of(collection, model) or collection, None).values_of(name)
+    return _ParameterReader(model, None).values_of(name)
 
 
-def _grouped(parameters: object) -> dict[str, list[str]]:
+def _grouped(parameters: Any) -> dict[str, list[str]]:
     """Return the texts of each parameter. Raises InvalidArgumentError."""
     found: dict[str, list[str]] = {}
+    pairs: Any = cast("Mapping[Any, Any]", parameters).items() if isinstance(parameters, Mapping) else parameters
     try:
-        pairs: object = (
-            cast("Mapping[Any, Any]", cast("object", parameters)).items()
-            if isinstance(parameters, Mapping)
-            else parameters
-        )
-        for name, given in cast("Iterable[tuple[Any, Any]]", pairs):
+        for name, given in pairs:
             texts: list[Any] = [given] if isinstance(given, str) else list(given)
             if not isinstance(name, str) or not all(isinstance(text, str) for text in texts):
                 raise TypeError
@@ -177,14 +150,10 @@ def _grouped(parameters: object) -> dict[str, list[str]]:
 class _ParameterReader:
     """Converts the parameters for one model."""
 
-    def __init__(self, schema: ModelSchema, allow: Iterable[str] | None) -> None:
-        self._schema = schema
-        self._allowed = None if allow is None else {self._own_name(known_field(schema, name)) for name in allow}
-
-    def _own_name(self, name: str) -> str:
-        """Return the field for ``pk``, if the primary key is one field."""
-        key = self._schema.primary_key
-        return key[0].field if name == PRIMARY_KEY and len(key) == 1 else name
+    def __init__(self, model: type[Any], allow: Iterable[str] | None) -> None:
+        collection = collection_schema(model)
+        self._schema = schema = view_of(collection, model) or collection
+        self._allowed = None if allow is None else {single_key(schema, known_field(schema, name)) for name in allow}
 
     def order(self, text: str) -> list[str]:
         """Return the columns of an order."""
@@ -214,8 +183,7 @@ class _ParameterReader:
         source = self._source(keyword)
         known = lookups_of(self._schema, keyword.name, source, element=keyword.any)
         if keyword.lookup not in known:
-            error = unknown_lookup(self._schema, keyword.name, keyword.lookup, known)
-            raise self._refused(parameter, error)
+            raise self._refused(parameter, unknown_lookup(self._schema, keyword.name, keyword.lookup, known))
         kind = _TYPES[self._kind(parameter, keyword, source)]
         return LookupValues(kind, _takes_several(keyword, source), self._choices(keyword))
 
@@ -226,7 +194,7 @@ class _ParameterReader:
             raise self._refused(parameter, error) from error
 
     def _source(self, keyword: Keyword) -> ColumnSource | None:
-        return self._schema.source(self._own_name(keyword.name))
+        return self._schema.source(single_key(self._schema, keyword.name))
 
     def _converted(self, parameter: str, keyword: Keyword, texts: Sequence[str]) -> Any:
         source = self._source(keyword)
@@ -271,7 +239,7 @@ class _ParameterReader:
         return source.codec.name
 
     def _require_allowed(self, parameter: str, name: str) -> None:
-        if self._allowed is not None and self._own_name(name) not in self._allowed:
+        if self._allowed is not None and single_key(self._schema, name) not in self._allowed:
             raise self._error(parameter, "this field is not allowed")
 
     def _refused(self, parameter: str, error: QueryError | InvalidValueError) -> InvalidLookupError:

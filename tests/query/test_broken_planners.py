@@ -71,7 +71,7 @@ def values_are_taken_from_keys_that_do_not_hold_them(patch: pytest.MonkeyPatch) 
 
 def a_cursor_stands_before_the_last_result(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "kvmodels.flows.reading.page.mark_of", lambda plan, found, *, behind: mark_of(plan, found, behind=False)
+        "kvmodels.flows.reading.scan.mark_of", lambda plan, found, *, behind: mark_of(plan, found, behind=False)
     )
 
 

@@ -8,6 +8,7 @@ with zero, and is skipped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -21,10 +22,10 @@ from kvmodels.flows.context import Context, HeaderView, live_collection, planned
 from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import scan
-from kvmodels.flows.reading.scan import ResultScan, fetch
+from kvmodels.flows.reading.scan import ResultScan, collected, fetch
 from kvmodels.flows.reading.semi_join import resolved
-from kvmodels.indexing.entries import from_u64
-from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, summed
+from kvmodels.indexing.entries import HALF, from_u64
+from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, sort_part, summed
 from kvmodels.query.planning.aggregation import (
     COUNT,
     EVERY_RECORD,
@@ -37,6 +38,7 @@ from kvmodels.query.planning.aggregation import (
     plan_groups,
     refuse_unready,
 )
+from kvmodels.query.planning.cursor import require_generation
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
@@ -46,15 +48,10 @@ Results = dict[str, Any]
 # --- totals -----------------------------------------------------------------------------------------------------
 
 
-def aggregate_plan_of(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[AggregatePlan]:
-    """Return the plan of an aggregate under the present header; raises like ``plan_aggregate``."""
-    return (yield from _planned_aggregate(context, query, measures))[1]
-
-
 def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[Results]:
     """Return the results of an aggregate, by name. Raises InvalidValueError."""
     while True:  # repeats only if another process changed the index in between
-        view, plan = yield from _planned_aggregate(context, query, measures)
+        view, plan = yield from planned_aggregate(context, query, measures)
         try:
             results = (yield from _totals(context, view, plan)) if plan.counters is not None else {}
         except IndexChangedError:
@@ -96,9 +93,10 @@ def _counted(context: Context, query: Query) -> Flow[int | None]:
         return max(0, stop - query.start)
 
 
-def _planned_aggregate(
+def planned_aggregate(
     context: Context, query: Query, measures: tuple[Measure, ...]
 ) -> Flow[tuple[HeaderView, AggregatePlan]]:
+    """Return the plan of an aggregate, and the header; raises like ``plan_aggregate``."""
     wanted = yield from resolved(context, query)
     return (yield from planned(context, query.schema, lambda live: plan_aggregate(wanted, live, measures)))
 
@@ -107,10 +105,10 @@ def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Res
     counters = plan.counters
     assert counters is not None  # callers have checked
     reading = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     while not reading.done:
-        batch = yield from reading.next_batch()
-        totals = total_of([Counters((), totals), *batch])
+        for counters in (yield from reading.next_batch()):
+            totals.update(counters.numbers)
     return {measure.label: counted_result(counters.index.definition, measure, totals) for measure in plan.counted}
 
 
@@ -149,7 +147,9 @@ class _RecordGroup:
 
     def add(self, item: Any) -> None:
         for measure, accumulator in self._accumulators:
-            accumulator.add(measure.value_of(item))
+            value = measure.value_of(item)
+            if value is not None:
+                accumulator.add(value)
 
     def row(self) -> Results:
         return dict(self._head) | {measure.label: sums.result() for measure, sums in self._accumulators}
@@ -164,13 +164,13 @@ class _CounterGroup:
         self._head = head
         self._measures = measures
         self._plan = plan
-        self._totals: dict[str, int] = {}
+        self._totals = Counter[str]()
 
     def add(self, item: Any) -> None:
-        self._totals = total_of([Counters((), self._totals), item])
+        self._totals.update(item.numbers)
 
     def row(self) -> Results | None:
-        if self._totals.get(COUNT, 0) <= 0:
+        if self._totals[COUNT] <= 0:
             return None
         definition = self._plan.index.definition
         results = {measure.label: counted_result(definition, measure, self._totals) for measure in self._measures}
@@ -186,7 +186,7 @@ class GroupScan:
         self._plan: GroupPlan | None = None
         self._source: ResultScan | CounterScan | None = None
         self._groups: dict[tuple[bytes, ...], _RecordGroup | _CounterGroup] = {}
-        self._orders = grouping.strict_orders()
+        self._orders = grouping.column_orders()
         self.done = False
 
     def next_batch(self) -> Flow[list[Results]]:
@@ -214,13 +214,13 @@ class GroupScan:
             yield from self._begin()
         if isinstance(self._source, CounterScan):
             batch = yield from self._source.next_batch()
-            return [item for counters in batch for item in self._of_counters(counters)]
+            return [self._of_counters(counters) for counters in batch]
         assert self._source is not None  # the first read has created it
         values = yield from steps_of(self._source.next_batch())
         return [item for record in values for item in self._of_record(record)]
 
     def _begin(self) -> Flow[None]:
-        view, plan = yield from _planned_groups(self._context, self._grouping)
+        view, plan = yield from planned_groups(self._context, self._grouping)
         self._plan = plan
         if plan.counters is not None:
             kinds = _kinds(plan.counters, self._grouping.measures)
@@ -236,7 +236,7 @@ class GroupScan:
         for group in product(*[column.values_of(values) for column in columns]):
             yield self._key(group), [(c.label, value) for c, value in zip(columns, group, strict=True)], values
 
-    def _of_counters(self, counters: Counters) -> Iterator[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]:
+    def _of_counters(self, counters: Counters) -> tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]:
         plan = self._plan.counters if self._plan else None
         assert plan is not None  # there are counters
         definition = plan.index.definition
@@ -244,16 +244,14 @@ class GroupScan:
         for (column, _), place in zip(self._grouping.order, plan.places, strict=True):
             (part,) = decode_key(counters.parts[place])
             values[column.label] = definition.columns[place].codec.unpack(part)
-        columns = self._grouping.columns
-        group = [values[column.label] for column in columns]
-        yield self._key(group), [(column.label, values[column.label]) for column in columns], counters
+        head = [(column.label, values[column.label]) for column in self._grouping.columns]
+        return self._key([value for _, value in head]), head, counters
 
     # --- groups -----------------------------------------------------------------------------------------------
 
     def _key(self, group: Sequence[Any]) -> tuple[bytes, ...]:
         """Return the key parts of the values of a group. Raises InvalidValueError."""
-        columns = zip(self._grouping.columns, self._orders, group, strict=True)
-        return tuple([column.part(value, order) for column, order, value in columns])
+        return tuple(map(sort_part, self._orders, group))
 
     def _add(self, plan: GroupPlan, key: tuple[bytes, ...], head: list[tuple[str, Any]], item: Any) -> None:
         group = self._groups.get(key)
@@ -290,19 +288,11 @@ class GroupScan:
 
 def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
     """Return all rows of a grouped query; raises like ``GroupScan``."""
-    groups = GroupScan(context, grouping)
-    rows: list[Results] = []
-    while not groups.done:
-        rows += yield from groups.next_batch()
-    return rows
+    return collected(GroupScan(context, grouping))
 
 
-def group_plan_of(context: Context, grouping: Grouping) -> Flow[GroupPlan]:
-    """Return the plan of a grouped query under the present header; raises like ``plan_groups``."""
-    return (yield from _planned_groups(context, grouping))[1]
-
-
-def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:
+def planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:
+    """Return the plan of a grouped query, and the header; raises like ``plan_groups``."""
     query = yield from resolved(context, grouping.query)
     wanted = replace(grouping, query=query)
     return (yield from planned(context, query.schema, lambda live: plan_groups(wanted, live)))
@@ -311,7 +301,6 @@ def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderVi
 # --- counters ---------------------------------------------------------------------------------------------------
 
 ROWS_AT_ONCE: Final = 500
-HALF: Final = 2**32
 
 
 class Counters(NamedTuple):
@@ -359,13 +348,7 @@ class CounterScan:
         """Continue under a new header, if the index is unchanged."""
         view = yield from reload_header(self._context)
         live = view.live[self._schema.collection]
-        index = live.readable.get(self._plan.name)
-        if index is None or index.stored.generation != self._plan.index.stored.generation:
-            raise IndexChangedError(
-                "the index was rebuilt or dropped while it was being read",
-                model=self._schema.name,
-                index=self._plan.name,
-            )
+        require_generation(live, self._plan.name, self._plan.index.stored.generation)
         self._guard = view.guard
 
     def _counters(self, rows: Sequence[Row]) -> list[Counters]:
@@ -374,11 +357,12 @@ class CounterScan:
             found = self._plan.parts_in(row.key)
             if found is None:
                 continue
-            *parts, kind = found
+            *parts, last = found
+            (kind,) = decode_key(last)
             group = tuple(parts)
             if not counters or counters[-1].parts != group:
                 counters.append(Counters(group, {}))
-            counters[-1].numbers[_text(kind)] = _number(row)
+            counters[-1].numbers[str(kind)] = _number(row)
         return counters
 
 
@@ -386,11 +370,6 @@ def _behind(wanted: ReadRange, row: Row) -> ReadRange:
     if wanted.reverse:
         return wanted._replace(end=row.key)
     return wanted._replace(start=key_successor(row.key))
-
-
-def _text(part: bytes) -> str:
-    (kind,) = decode_key(part)
-    return str(kind)
 
 
 def _number(row: Row) -> int:
@@ -402,15 +381,6 @@ def _number(row: Row) -> int:
             hint="Another program wrote it: run db.check(repair=True).",
         )
     return from_u64(int.from_bytes(row.value, "little"))
-
-
-def total_of(found: Iterable[Counters]) -> dict[str, int]:
-    """Return the sums of the counters by kind."""
-    totals: dict[str, int] = {}
-    for counters in found:
-        for kind, number in counters.numbers.items():
-            totals[kind] = totals.get(kind, 0) + number
-    return totals
 
 
 def counted_result(definition: IndexDefinition, measure: Measure, totals: Mapping[str, int]) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from inspect import unwrap
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from kvmodels._support import switches
@@ -21,7 +20,7 @@ from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, 
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context, HeaderView, live_collection
-from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneLookup, read, steps_of
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneLookup, read, read_all, steps_of
 from kvmodels.flows.hydration.loader import entry_loader_of, loader_of, packer_of, slot_owner_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, object_of_document
 from kvmodels.flows.reading.scan import fetch
@@ -30,8 +29,7 @@ from kvmodels.query.query import Query
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Comparison, Expression
 from kvmodels.schema.definition.definition import Column, ModelSchema
-from kvmodels.schema.filters.operands import PRIMARY_KEY, key_values, takes_as_given
-from kvmodels.schema.filters.predicate import conditions_of
+from kvmodels.schema.filters.operands import PRIMARY_KEY, key_values
 from kvmodels.schema.instances import drop_state, set_state, state_of
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,7 +89,7 @@ def get(
                 # Does what the constructor of the named tuple does, without the cost of calling it.
                 return _new(_ONE_LOOKUP, (lookup, key, given))
     if by_key:
-        return _by_key(context, schema, key_values(schema, given), required=required)
+        return get_by_key(context, schema, key_values(schema, given), required=required)
     return find_one(context, _query(schema, arguments, lookups), required=required)
 
 
@@ -104,8 +102,6 @@ def get_or_none(
 
 def _values(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return arguments and lookups as keywords, if they only compare fields with values; otherwise an empty mapping."""
-    if not arguments:
-        return lookups
     values: dict[str, Any] = {}
     for one in arguments:
         if not isinstance(one, Comparison) or one.lookup != "exact" or one.any or one.field in values:
@@ -144,16 +140,14 @@ class KeyLookup:
     ``missing`` creates the error if there is no record; None if a record is not required.
     """
 
-    __slots__ = ("_missing", "head", "load", "otherwise", "pack")
-
-    guard: Final = None
-    follow: Final = None
+    guard: Guard | None = None
+    follow: Follow | None = None
 
     def __init__(
         self,
         head: bytes,
         pack: Pack,
-        load: Loader,
+        load: Loader | None,
         missing: Callable[[Any], Exception] | None,
         otherwise: Callable[[Any], Flow[Any]],
     ) -> None:
@@ -166,6 +160,7 @@ class KeyLookup:
     def answer(self, found: ReadResult, _: bytes, given: Any, /) -> Any:
         """Return the object; raises DecodeError like ``object_of``, or DoesNotExist."""
         rows = found[0][0]
+        assert self.load is not None  # only a unique index has copies of records
         return self.load(rows[0]) if rows else self.absent(given)
 
     def absent(self, given: Any, /) -> None:
@@ -174,45 +169,61 @@ class KeyLookup:
             raise self._missing(given)
 
 
-class UniqueLookup:
-    """Reads the record that owns the slot of a value in a unique index.
+class UniqueLookup(KeyLookup):
+    """Reads the record that owns the slot of a value in a unique index, where ``follow`` leads from slots to records.
 
-    ``missing`` creates the error if there is no record; None if a record is not required.
+    A slot may also contain a copy of its record; then neither ``follow`` nor ``load`` is set.
     """
-
-    __slots__ = ("_missing", "_slots", "follow", "guard", "head", "load", "otherwise", "pack")
 
     def __init__(
         self,
+        context: Context,
         view: HeaderView,
-        slots: Slots,
+        live: LiveCollection,
+        index: LiveIndex,
+        *,
         pack: Pack,
         missing: Callable[[Any], Exception] | None,
         otherwise: Callable[[Any], Flow[Any]],
     ) -> None:
-        self.head = slots.prefix
-        self.guard: Guard | None = view.guard
-        self.follow: Follow | None = slots.follow
-        self.load = slots.load
-        self.pack = pack
-        self.otherwise = otherwise
-        self._slots = slots
-        self._missing = missing
+        copies = index.definition.store == "record"
+        load = None if copies else entry_loader_of(context, live, index)
+        super().__init__(index.layout.prefix, pack, load, missing, otherwise)
+        self.guard = view.guard
+        self.follow = None if copies else _follower(context, live, index)
+        self._context = context
+        self._live = live
 
     def answer(self, found: ReadResult, key: bytes, given: Any, /) -> Any:
         """Return the object; AGAIN if a predicted record was wrong; or like ``absent``."""
-        owner = self._slots.owner(found, key)
+        owner = self._owner(found, key)
         return self.absent(given) if owner is None else owner
 
-    def absent(self, _: Any, /) -> None:
-        """Return None, or raise DoesNotExist."""
-        if self._missing is not None:
-            raise self._missing(None)
+    def _owner(self, result: ReadResult, key: bytes) -> Any:
+        """Return the record that owns a slot, if it has this slot; AGAIN if a predicted record was wrong."""
+        (slots,), followed, _ = result
+        follow, load = self.follow, self.load
+        if follow is None or load is None:
+            return self._copied(slots)
+        if not followed or not followed[0]:
+            return None
+        row = followed[0][0]
+        try:
+            found = load(row, key)
+        except DecodeError:
+            if _is_another(follow, [slots], row):
+                return AGAIN
+            raise
+        return AGAIN if found is None and _is_another(follow, [slots], row) else found
+
+    def _copied(self, slots: Sequence[Row]) -> Any:
+        if not slots:
+            return None
+        document = document_of(self._context, slots[0])
+        return object_of_document(self._live, slots[0], document, self._live.layout.pack_document(document))
 
 
-def _compiled(
-    context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[Any, ...]
-) -> KeyLookup | UniqueLookup | None:
+def _compiled(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[Any, ...]) -> KeyLookup | None:
     """Return the lookup of a shape; None if the fields are not a key, or the collection has other classes."""
     live, required, fields = view.live[schema.collection], shape[1], shape[2:]
     if not switches.fast_kinds or live.refused is not None:
@@ -220,36 +231,31 @@ def _compiled(
     if schema.variants is not None and schema.variants.where:
         return None
     if not fields:
-        full = partial(_by_given_key, context, schema, required=required)
-        missing = partial(_absent_key, schema) if required else None
-        return KeyLookup(live.layout.prefix, _key_packer(live, schema), loader_of(context, live), missing, full)
-    planned = partial(_planned, context, schema, fields, required=required)
-    if set(fields) == {column.field for column in schema.primary_key}:
-        pack = _packer(schema, fields, schema.primary_key)
-        if pack is None:
-            return None
-        no_match = partial(absent_record, schema, fields) if required else None
-        return KeyLookup(live.layout.prefix, pack, loader_of(context, live), no_match, planned)
-    index = _unique_index(live, fields)
-    if index is None or not context.traits.snapshots:
+        return KeyLookup(
+            live.layout.prefix,
+            _key_packer(live, schema),
+            loader_of(context, live),
+            (lambda given: absent(schema, key_values(schema, given))) if required else None,
+            lambda given: get_by_key(context, schema, key_values(schema, given), required=required),
+        )
+    by_key = set(fields) == {column.field for column in schema.primary_key}
+    index = None if by_key else _unique_index(live, fields)
+    if not by_key and (index is None or not context.traits.snapshots):
         return None
-    pack = _packer(schema, fields, index.definition.columns)
+    pack = _packer(schema, fields, schema.primary_key if index is None else index.definition.columns)
     if pack is None:
         return None
-    no_owner = partial(absent_record, schema, fields) if required else None
-    return UniqueLookup(view, Slots(context, live, index), pack, no_owner, planned)
-
-
-def _absent_key(schema: ModelSchema, given: Any) -> Exception:
-    return absent(schema, key_values(schema, given))
+    planned = partial(_planned, context, schema, fields, required=required)
+    no_match = partial(absent_record, schema, fields) if required else None
+    if index is None:
+        return KeyLookup(live.layout.prefix, pack, loader_of(context, live), no_match, planned)
+    return UniqueLookup(context, view, live, index, pack=pack, missing=no_match, otherwise=planned)
 
 
 def _key_packer(live: LiveCollection, schema: ModelSchema) -> Pack:
     """Return the function that packs a primary key in the form that callers pass."""
-    codec = schema.primary_key[0].codec
-    if len(schema.primary_key) == 1 and takes_as_given(codec):
-        bare: Pack = unwrap(codec.pack)  # values that it refuses take the general path, whose error names the field
-        return bare
+    if live.layout.pack_given is not None:
+        return live.layout.pack_given  # values that it refuses take the general path, whose error names the field
     pack = live.layout.pack
     return lambda given: pack(key_values(schema, given))
 
@@ -281,58 +287,10 @@ def _planned(
     return find_one(context, Query(schema).filtered((), values), required=required)
 
 
-def _by_given_key(context: Context, schema: ModelSchema, given: Any, *, required: bool) -> Flow[Any]:
-    return _by_key(context, schema, key_values(schema, given), required=required)
-
-
 def absent_record(schema: ModelSchema, fields: tuple[str, ...], _: Any = None) -> Exception:
     """Return the error for a lookup without a result; it names the fields, but not the values."""
     error: Exception = schema.model.DoesNotExist("no record matches", model=schema.name, lookup=fields)
     return error
-
-
-class Slots:
-    """Finds the owners of the slots of one unique index.
-
-    Attributes:
-        prefix: the prefix of the index.
-        follow: leads from a slot to its record; None if the slot contains a copy of it.
-        load: creates the object of the record, if it has the slot; None if ``follow`` is.
-    """
-
-    __slots__ = ("_context", "_live", "_load", "follow", "load", "prefix")
-
-    def __init__(self, context: Context, live: LiveCollection, index: LiveIndex) -> None:
-        copies = index.definition.store == "record"
-        self.prefix = index.layout.prefix
-        self._context = context
-        self._live = live
-        self._load = entry_loader_of(context, live, index)
-        self.follow = None if copies else _follower(context, live, index)
-        self.load = None if copies else self._load
-
-    def owner(self, result: ReadResult, key: bytes) -> Any:
-        """Return the record that owns a slot, if it has this slot; AGAIN if a predicted record was wrong."""
-        (slots,), followed, _ = result
-        follow = self.follow
-        if follow is None:
-            return self._copied(slots)
-        if not followed or not followed[0]:
-            return None
-        row = followed[0][0]
-        try:
-            found = self._load(row, key)
-        except DecodeError:
-            if _is_another(follow, [slots], row):
-                return AGAIN
-            raise
-        return AGAIN if found is None and _is_another(follow, [slots], row) else found
-
-    def _copied(self, slots: Sequence[Row]) -> Any:
-        if not slots:
-            return None
-        document = document_of(self._context, slots[0])
-        return object_of_document(self._live, slots[0], document, self._live.layout.pack_document(document))
 
 
 def _is_another(follow: Follow, ranges: list[list[Row]], row: Row) -> bool:
@@ -405,27 +363,20 @@ def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:
 def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[Any | None]:
     """Return the only object of a query; None if there is none and none is required."""
     found = yield from steps_of(fetch(context, (yield from resolved(context, query)).limited(2)))
+    fields = query.filter_fields or (PRIMARY_KEY,)
     if len(found) > 1:
         raise query.schema.model.MultipleObjectsReturned(
-            "more than one record matches", model=query.schema.name, lookup=_lookup(query)
+            "more than one record matches", model=query.schema.name, lookup=fields
         )
     if not found and required:
-        raise absent_record(query.schema, _lookup(query))
+        raise absent_record(query.schema, fields)
     return found[0] if found else None
 
 
-def _lookup(query: Query) -> tuple[str, ...]:
-    """Return the names of the fields in a lookup."""
-    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
-    return tuple(dict.fromkeys(condition.field for condition in conditions)) or (PRIMARY_KEY,)
-
-
-def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[Any]:
-    """Return the object with a primary key. Cost: one read of one row."""
-    return (yield from _by_key(context, schema, key_values, required=True))
-
-
-def _by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...], *, required: bool) -> Flow[Any]:
+def get_by_key(
+    context: Context, schema: ModelSchema, key_values: tuple[Any, ...], *, required: bool = True
+) -> Flow[Any]:
+    """Return the object with a primary key; None if there is none and none is required. Cost: one read of one row."""
     _, live = yield from live_collection(context, schema)
     layout = live.layout
     result = yield from read((point(layout.key(layout.pack(key_values))),))
@@ -452,14 +403,10 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
     layout = live.layout
     load, variants = loader_of(context, live), schema.variants
     packed = [point(layout.key(layout.pack(values))) for values in keys]
-    objects: list[Any | None] = []
-    for start in range(0, len(packed), context.limits.max_ranges):
-        result = yield from read(packed[start : start + context.limits.max_ranges])
-        if variants is None:
-            objects += [load(rows[0]) if rows else None for rows in result.ranges]
-        else:
-            objects += [object_in(context, schema, live, rows) for rows in result.ranges]
-    return objects
+    found = (yield from read_all(context.limits, packed)) or []
+    if variants is None:
+        return [load(rows[0]) if rows else None for rows in found]
+    return [object_in(context, schema, live, rows) for rows in found]
 
 
 def in_bulk(context: Context, schema: ModelSchema, keys: Iterable[Any]) -> Flow[dict[Any, Any]]:

@@ -9,35 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from kvmodels.core.operations import ReadRange, ReadResult, Row
-from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.core.operations import ReadResult, Row
+from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import require_flag
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
-from kvmodels.flows.execution.executor import count_at_once, plan_of
+from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import page as pages
 from kvmodels.flows.reading import related, scan
-from kvmodels.flows.reading.page import PageData
 from kvmodels.flows.reading.related import RelatedScan, declared
-from kvmodels.flows.reading.scan import DistinctScan, ResultScan, distinct_plan_of
+from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
 from kvmodels.query.planning.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
-from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import ModelSchema, Reference
-
-MOST_ROWS: Final = 500
-"""The maximum number of rows per batch, the same as Deno's."""
+from kvmodels.query.query import Query, require_int
+from kvmodels.schema.definition.definition import ModelSchema
 
 T = TypeVar("T")
-
-Results: TypeAlias = "ResultScan | DistinctScan | RelatedScan | _PendingScan"
-"""An iteration over results, batch by batch."""
 
 
 class _PendingScan:
@@ -47,7 +39,7 @@ class _PendingScan:
         self._context = context
         self._query = query
         self._batch_size = batch_size
-        self._scan: Results | None = None
+        self._scan: Batches | None = None
 
     @property
     def done(self) -> bool:
@@ -63,7 +55,7 @@ class _PendingScan:
         return (yield from steps_of(self._scan.next_batch()))
 
 
-def results(context: Context, query: Query, batch_size: int | None = None) -> Results:
+def results(context: Context, query: Query, batch_size: int | None = None) -> Batches:
     """Return an iteration over the results of a query; nothing is read yet.
 
     ``batch_size``: rows per read; None: a small first batch, then larger ones.
@@ -79,21 +71,16 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
 
 def checked_batch_size(size: Any) -> int:
     """Return the batch size of a caller. Raises InvalidValueError or InvalidArgumentError."""
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise InvalidValueError(
-            "the size of a batch is an int",
-            field="batch_size",
-            type=type(size).__name__,
-            hint="Give a whole number: iterator(batch_size=100).",
-        )
-    if not 1 <= size <= MOST_ROWS:
+    hint = "Give a whole number: iterator(batch_size=100)."
+    number = require_int("the size of a batch is an int", "batch_size", size, hint)
+    if not 1 <= number <= MAX_BATCH:
         raise InvalidArgumentError(
             "a batch has between 1 and 500 rows",
             argument="batch_size",
-            value=size,
-            hint=f"Give a number from 1 to {MOST_ROWS}, or leave it out for the largest.",
+            value=number,
+            hint=f"Give a number from 1 to {MAX_BATCH}, or leave it out for the largest.",
         )
-    return size
+    return number
 
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
@@ -102,15 +89,9 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
         return run_resolved(context, query, fetch)
     if query.related:
         return related.fetch(context, query)
-    return _distinct(context, query) if query.distinct and is_distinct(query) else scan.fetch(context, query)
-
-
-def _distinct(context: Context, query: Query) -> Flow[list[Any]]:
-    distinct = DistinctScan(context, query)
-    found: list[Any] = []
-    while not distinct.done:
-        found += yield from distinct.next_batch()
-    return found
+    if query.distinct and is_distinct(query):
+        return collected(DistinctScan(context, query))
+    return scan.fetch(context, query)
 
 
 def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
@@ -136,7 +117,7 @@ def count(context: Context, query: Query) -> AnyFlow[int]:
 
 
 def _counted(context: Context, query: Query) -> Flow[int]:
-    return len((yield from _distinct(context, query)))
+    return len((yield from collected(DistinctScan(context, query))))
 
 
 def exists(context: Context, query: Query) -> AnyFlow[bool]:
@@ -149,13 +130,13 @@ def exists(context: Context, query: Query) -> AnyFlow[bool]:
 def page(
     context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
 ) -> Flow[PageData]:
-    """Read one page of a query; see ``kvmodels.flows.reading.page``. Raises InvalidArgumentError."""
+    """Return one page of a query with its targets; raises like ``scan.page``."""
     if is_distinct(query):
         raise InvalidArgumentError(
             "distinct values have no pages", argument="size", hint="Iterate over them, or take a slice."
         )
     query = yield from resolved(context, query)
-    found = yield from pages.page(context, query, size, after, before)
+    found = yield from scan.page(context, query, size, after, before)
     if not query.related:
         return found
     return found._replace(objects=(yield from related.with_targets(context, query, found.objects)))
@@ -173,15 +154,15 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
         found = yield from distinct_plan_of(context, query)
         plan, run = replace(found.plan, distinct=told_apart(found)), _counted(context, query)
     else:
-        plan, run = (yield from plan_of(context, query)), _scanned(context, asked)
-        if query.related:
-            plan = replace(plan, related=query.related)
+        plan = replace((yield from plan_of(context, query)), related=query.related)
+        run = _scanned(context, asked)
     if asked.pending:
         plan = replace(plan, semi_joins=(yield from described(context, asked)))
     if not analyze:
         return plan
     through_index = all(one.index is not None for one in plan.scans)
-    targets = tuple(context.layouts[declared(context, one).collection].prefix for one in _related(query))
+    references = [query.schema.references[field] for field in query.related]
+    targets = tuple(context.layouts[declared(context, one).collection].prefix for one in references)
     number, tally = yield from _measured(context, query.schema, run, through_index=through_index, targets=targets)
     return replace(plan, analysis=tally.analysis(number))
 
@@ -191,7 +172,7 @@ def explain_aggregate(
 ) -> Flow[AggregatePlan]:
     """Return the plan of an aggregate; with ``analyze``, also compute it and count its reads."""
     require_flag("analyze", analyze)
-    plan = yield from aggregation.aggregate_plan_of(context, query, measures)
+    _, plan = yield from aggregation.planned_aggregate(context, query, measures)
     if not analyze:
         return plan
     computed = aggregation.aggregate(context, query, measures)
@@ -202,7 +183,7 @@ def explain_aggregate(
 def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
     """Return the plan of groups; with ``analyze``, also compute them and count their reads."""
     require_flag("analyze", analyze)
-    plan = yield from aggregation.group_plan_of(context, grouping)
+    _, plan = yield from aggregation.planned_groups(context, grouping)
     if not analyze:
         return plan
     made = aggregation.fetch_groups(context, grouping)
@@ -226,21 +207,18 @@ class _ReadTally:
         self._reads += 1
         if not isinstance(result, ReadResult):
             return  # the guard failed, so nothing was read
-        self._add(request.ranges, result.ranges)
+        for wanted, rows in zip(request.ranges, result.ranges, strict=True):
+            single = wanted.end is None
+            if single and rows and rows[0][0].startswith(self._targets):
+                self._records += len(rows)
+            else:
+                self._count(rows, followed=self._through_index and single)
         for rows in result.followed:
             self._count(rows, followed=True)
 
     def analysis(self, results: int) -> Analysis:
         """Return the counts, for this number of results."""
         return Analysis(self._rows, self._records, self._reads, results)
-
-    def _add(self, ranges: Sequence[ReadRange], found: Sequence[list[Row]]) -> None:
-        for wanted, rows in zip(ranges, found, strict=True):
-            single = wanted.end is None
-            if single and rows and rows[0][0].startswith(self._targets):
-                self._records += len(rows)
-            else:
-                self._count(rows, followed=self._through_index and single)
 
     def _count(self, rows: Sequence[Row], *, followed: bool) -> None:
         behind = len(rows) if followed and rows and rows[0][0].startswith(self._prefix) else 0
@@ -277,10 +255,6 @@ def _tallied(flow: Flow[T], tally: _ReadTally) -> Flow[T]:
         else:
             if isinstance(request, Read):
                 tally.add(request, answer)
-
-
-def _related(query: Query) -> list[Reference]:
-    return [query.schema.references[field] for field in query.related]
 
 
 def _scanned(context: Context, query: Query) -> Flow[int]:

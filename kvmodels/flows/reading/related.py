@@ -16,7 +16,7 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.references import IncomingReference
 from kvmodels.core.operations import ReadRange, format_versionstamp, point
 from kvmodels.errors import DanglingReferenceError, IndexNotReadyError, InvalidArgumentError, StaleObjectError
-from kvmodels.flows.arguments import items_of, require_object
+from kvmodels.flows.arguments import items_of, require_limit, require_object
 from kvmodels.flows.context import Context, live_collection, planned, reload_header
 from kvmodels.flows.effects import ROUNDS, Flow, read, read_all, steps_of
 from kvmodels.flows.hydration.rows import absent, object_of, shown_key
@@ -87,10 +87,7 @@ def fetch_referrers(
     context: Context, schema: ModelSchema, instances: Iterable[Any], key: object, limit: int
 ) -> Flow[dict[Any, list[Any]]]:
     """Return, for each object, the first records that refer to it, in the order of their primary keys."""
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgumentError(
-            "a limit is not a number of records", argument="limit", value=limit, hint="Give 1 or more: limit=10."
-        )
+    require_limit(limit, "Give 1 or more: limit=10.")
     objects = items_of("objs", instances, "Give objects of the model in a list.")
     for instance in objects:
         require_object(schema, instance)
@@ -235,13 +232,10 @@ class _Targets:
     def load(self, rows: Iterable[_Keys]) -> Flow[dict[bytes, Any]]:
         """Return the targets with these keys, None for each missing one."""
         schemas = {key: one for keys in rows for key, one in zip(keys, self._schemas, strict=True) if key is not None}
-        wanted, size = list(schemas), self._context.limits.max_ranges
+        found = (yield from read_all(self._context.limits, [point(key) for key in schemas])) or []
         loaded: dict[bytes, Any] = {}
-        for start in range(0, len(wanted), size):
-            part = wanted[start : start + size]
-            found = (yield from read([point(key) for key in part])).ranges
-            for key, stored in zip(part, found, strict=True):
-                loaded[key] = yield from self._object(schemas[key], stored)
+        for (key, schema), stored in zip(schemas.items(), found, strict=True):
+            loaded[key] = yield from self._object(schema, stored)
         return loaded
 
     def read_again(self, instance: Any) -> Flow[list[Any]]:

@@ -1,4 +1,8 @@
-"""Read the results of a query, in batches or all at once; count them; and read distinct values.
+"""Read the results of a query, in batches, all at once or page by page; count them; and read distinct values.
+
+A page after a cursor is read forward from its position, a page before one backward and then reversed. So paging in one
+direction and back returns the same pages, as long as nothing is written. A cursor is made from the plan of the query,
+never from the reversed plan, so it works in both directions.
 
 Distinct values are read by skipping from value to value in an index, or in one pass with all of them in memory. If
 equal values are adjacent in the keys of one scan, the next read begins after all rows with the last value (a *loose
@@ -16,10 +20,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from kvmodels.core.keys import skip_parts
-from kvmodels.errors import OperationTooLargeError
+from kvmodels.errors import InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.context import Context, live_collection, planned
 from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneRequest, steps_of
 from kvmodels.flows.execution.executor import (
@@ -30,24 +34,43 @@ from kvmodels.flows.execution.executor import (
     beginning,
     count_at_once,
     counts_rows,
+    mark_of,
+    mark_of_key,
     number_of_rows,
     plan_of,
+    position_at,
     read_at_once,
     read_batch,
+    resume,
+    side_of,
     sorted_hits,
 )
 from kvmodels.flows.execution.fast_reads import RangeRows
 from kvmodels.flows.execution.join import Hit, ResultBatch, result_of
-from kvmodels.flows.execution.ranges import Position, Walk, further
+from kvmodels.flows.execution.ranges import Candidate, Position, Walk, bound_at, further
 from kvmodels.query.planning import distinct as planning
+from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, require_int
 
 FEWEST_TESTED: Final = 20
 """The minimum number of rows to read if each is tested: a match may be far, and a read costs more than a few rows."""
 
 _FIRST_BATCH: Final = 100
 """Rows of the first batch of an iteration that may end early; each further batch has twice as many."""
+
+
+class Batches(Protocol):
+    """An iteration that reads batch by batch."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there are no more items."""
+        ...
+
+    def next_batch(self) -> AnyFlow[list[Any]]:
+        """Return the flow that reads the next items."""
+        ...
 
 
 class ResultScan:
@@ -128,14 +151,7 @@ class ResultScan:
             self._left -= len(hits)
         self._position = batch.position
         self.done = batch.position is None or self._left == 0
-        return hits if batch.made else (yield from self._results(hits))
-
-    def _results(self, hits: Sequence[Hit]) -> Flow[list[Any]]:
-        if not hits:
-            return []
-        _, live = yield from live_collection(self._context, self._query.schema)
-        fields = self._query.fields
-        return [result_of(live, hit, fields, self._query.schema) for hit in hits]
+        return hits if batch.made else (yield from _results_of(self._context, self._query, hits))
 
     def _pass_over(self, position: Position) -> Flow[ResultBatch]:
         """Skip rows before the slice, without their records."""
@@ -167,7 +183,12 @@ class ResultScan:
         size = min(len(left), self._batch_size or MAX_BATCH)
         hits = [left.popleft().hit for _ in range(size)]
         self.done = not left
-        return (yield from self._results(hits))
+        return (yield from _results_of(self._context, self._query, hits))
+
+
+def _results_of(context: Context, query: Query, hits: Sequence[Hit | Any]) -> Flow[list[Any]]:
+    _, live = yield from live_collection(context, query.schema)
+    return [result_of(live, hit, query.fields, query.schema) for hit in hits]
 
 
 def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
@@ -177,27 +198,28 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
         request = read_at_once(context, query, stop, partial(planned_fetch, context, query))
         if request is not None:
             return request
-    return _fetch(ResultScan(context, query, first=MAX_BATCH))
+    return collected(ResultScan(context, query, first=MAX_BATCH))
 
 
 def planned_fetch(context: Context, query: Query) -> Flow[list[Any]]:
     """Return the same, without a prepared plan."""
-    return _fetch(ResultScan(context, query, first=MAX_BATCH, prepared=False))
+    return collected(ResultScan(context, query, first=MAX_BATCH, prepared=False))
 
 
-def _fetch(scan: ResultScan) -> Flow[list[Any]]:
-    objects: list[Any] = []
-    while not scan.done:
-        objects += yield from steps_of(scan.next_batch())
-    return objects
+def collected(batches: Batches) -> Flow[list[Any]]:
+    """Read all batches of an iteration, and return their items."""
+    found: list[Any] = []
+    while not batches.done:
+        found += yield from steps_of(batches.next_batch())
+    return found
 
 
-def planned_count(context: Context, query: Query) -> Flow[int]:
-    """Count the results of a query; of a slice, only those in it."""
+def planned_count(context: Context, query: Query, size: int = MAX_BATCH) -> Flow[int]:
+    """Count the results of a query; of a slice, only those in it. Rows to test are first read ``size`` at a time."""
     query = replace(query, fields=(), order=() if query.sort_limit is not None else query.order)
     number, plan = yield from number_of_rows(context, query, query.stop)
     if number is None:
-        number = yield from _passed(context, query, plan, query.stop, MAX_BATCH, peek=True)
+        number = yield from _passed(context, query, plan, size)
     total = number if query.stop is None else min(number, query.stop)
     return max(0, total - query.start)
 
@@ -213,29 +235,153 @@ def exists(context: Context, query: Query) -> AnyFlow[bool]:
 
 def planned_exists(context: Context, query: Query) -> Flow[bool]:
     """Return the same, without a prepared plan."""
-    one = replace(query.limited(1), fields=(), order=() if query.sort_limit is not None else query.order)
-    number, plan = yield from number_of_rows(context, one, one.start + 1)
-    if number is None:
-        number = yield from _passed(context, one, plan, one.start + 1, FEWEST_TESTED, peek=False)
-    return number > one.start
+    return (yield from planned_count(context, query.limited(1), FEWEST_TESTED)) > 0
 
 
-def _passed(context: Context, query: Query, plan: QueryPlan, limit: int | None, size: int, *, peek: bool) -> Flow[int]:
-    """Count results by reading rows, up to ``limit`` results, in batches that grow from ``size`` rows."""
+def _passed(context: Context, query: Query, plan: QueryPlan, size: int) -> Flow[int]:
+    """Count results by reading rows, up to the end of the slice, in batches that grow from ``size`` rows."""
     position: Position | None = beginning(plan)
     passed = 0
-    while position is not None and (limit is None or passed < limit):
+    while position is not None and (query.stop is None or passed < query.stop):
         plain = counts_rows(position.plan)
-        rows, ahead = size, peek
-        if plain and limit is not None:
-            rows, ahead = min(MAX_BATCH, limit - passed), False
+        rows = min(MAX_BATCH, query.stop - passed) if plain and query.stop is not None else size
         wanted: Wanted = "rows" if plain else "hits"
-        batch = yield from read_batch(context, query, position, rows, peek=ahead, wanted=wanted)
+        batch = yield from read_batch(context, query, position, rows, peek=query.stop is None, wanted=wanted)
         passed += batch.rows if plain else len(batch.hits)
         position = batch.position
         size = min(size * 2, MAX_BATCH)
     return passed
 
+
+# --- pages ------------------------------------------------------------------------------------------------------
+
+
+class PageData(NamedTuple):
+    """The results of one page, and the cursors after its last and before its first result, or None."""
+
+    objects: list[Any]
+    next_cursor: str | None
+    previous_cursor: str | None = None
+
+
+class _FoundPage(NamedTuple):
+    """Results in reading direction, the marks at both ends, and whether there are more."""
+
+    plan: QueryPlan
+    hits: list[Hit]
+    marks: list[tuple[bytes, bytes]]
+    more: bool
+
+
+def page(
+    context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
+) -> Flow[PageData]:
+    """Return one page of a query of at most ``size`` results, with the cursors at its ends.
+
+    Cost: size + 1 rows and as many records, if nothing is tested; for a sort in memory, everything that matches.
+    """
+    _check_page(query, size, after, before)
+    cursor = after if before is None else before
+    back = before is not None
+    if cursor is None:
+        found = yield from _read_page(context, query, beginning((yield from plan_of(context, query))), size, None)
+    else:
+        plan, live, mark = yield from resume(context, query, cursor)
+        if plan.sort is None:
+            found = yield from _read_page(context, query, position_at(plan, live, mark, back=back), size, plan)
+        else:
+            found = yield from _sorted_page(context, query, plan, size, side_of(plan, mark), back=back)
+    return (yield from _as_page(context, query, found, cursor, back=back))
+
+
+def _read_page(
+    context: Context, query: Query, position: Position, size: int, asked: QueryPlan | None
+) -> Flow[_FoundPage]:
+    """Read the next results in the direction of the position; ``asked`` is the plan of the cursor."""
+    reading: Position | None = position
+    rows, more, plan = size, False, position.plan
+    hits: list[Hit] = []
+    found: list[Any] = []
+    while reading is not None and not more:
+        plan = reading.plan
+        if plan.sort is not None:  # perhaps planned again, because another process has dropped the index of the order
+            return (yield from _sorted_page(context, query, plan, size, None, back=False))
+        plain = counts_rows(plan) and plan.combine != "intersect"
+        if len(hits) == size and plain:
+            # The rows ended with one of several ranges, so one more row is read separately.
+            batch = yield from read_batch(context, query, reading, 1, peek=False, wanted="rows")
+            more = batch.rows > 0
+        else:
+            if plain:
+                rows = size - len(hits)
+            batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH), wanted="objects")
+            hits += batch.hits
+            found += batch.found or [Candidate(row[0], 0, row) for row in batch.entries]
+            more = len(hits) > size or (len(hits) == size and plain and batch.more)
+            rows = max(FEWEST_TESTED, rows * 2)
+        reading = batch.position
+    made = asked or plan
+    marks = [(mark_of(made, one, behind=False), mark_of(made, one, behind=True)) for one in _ends(found[:size])]
+    return _FoundPage(made, hits[:size], marks, more)
+
+
+def _sorted_page(
+    context: Context, query: Query, plan: QueryPlan, size: int, place: tuple[bytes, bool] | None, *, back: bool
+) -> Flow[_FoundPage]:
+    bound = None
+    if place is not None:
+        key, behind = place
+        bound = bound_at(key, including=behind is back, reverse=back)
+    found = yield from sorted_hits(context, query, plan, SortWindow(size + 1, bound, back))
+    taken = found[:size]
+    marks = [(mark_of_key(one.key, behind=False), mark_of_key(one.key, behind=True)) for one in _ends(taken)]
+    return _FoundPage(plan, [one.hit for one in taken], marks, len(found) > size)
+
+
+def _ends(found: list[Any]) -> list[Any]:
+    """Return the first and the last result."""
+    return [found[0], found[-1]] if found else []
+
+
+def _as_page(context: Context, query: Query, found: _FoundPage, cursor: str | None, *, back: bool) -> Flow[PageData]:
+    results = yield from _results_of(context, query, found.hits)
+    marks = found.marks
+    if back:
+        results.reverse()
+        marks = marks[::-1]
+    if cursor is None:  # a first page: there is nothing before it
+        return PageData(results, cursor_after(found.plan, marks[-1][1]) if found.more else None)
+    first = cursor_after(found.plan, marks[0][0]) if marks else cursor
+    last = cursor_after(found.plan, marks[-1][1]) if marks else cursor
+    # On the side of the cursor there was a result when it was created; in reading direction the flag is certain.
+    return PageData(
+        results,
+        next_cursor=last if back or found.more else None,
+        previous_cursor=first if found.more or not back else None,
+    )
+
+
+def _check_page(query: Query, size: Any, after: str | None, before: str | None) -> None:
+    if query.sliced:
+        raise InvalidArgumentError(
+            "a sliced query has no pages", argument="size", hint="Leave out the slice, or use to_list()."
+        )
+    if require_int("the size of a page is an int", "size", size, "Give a whole number: page(size=20).") < 1:
+        raise InvalidArgumentError(
+            "the size of a page is 1 or more",
+            argument="size",
+            value=size,
+            hint="Give the most items of a page: page(size=20); exists() and count() read none.",
+        )
+    if after is not None and before is not None:
+        raise InvalidArgumentError(
+            "a page takes only one of after= and before=",
+            argument="before",
+            hint="Give after= to go on, before= to go back, not both.",
+        )
+
+
+# --- distinct values --------------------------------------------------------------------------------------------
 
 Values = dict[str, Any]
 
@@ -276,8 +422,6 @@ class DistinctScan:
             self.done = self.done or self._left == 0
         return found
 
-    # --- all of them in memory --------------------------------------------------------------------------------
-
     def _held(self, plan: planning.DistinctPlan, limit: int) -> Flow[list[Values]]:
         held: dict[tuple[Any, ...], Values] = {}
         scan = ResultScan(self._context, plan.query, first=MAX_BATCH)
@@ -295,17 +439,13 @@ class DistinctScan:
         self.done = True
         return planning.in_order(self._query, list(held.values()))
 
-    # --- side by side -----------------------------------------------------------------------------------------
-
     def _beside(self, plan: planning.DistinctPlan) -> Flow[list[Values]]:
         position = self._position or beginning(plan.plan)
         tested = position.plan.matches is not None or any(scan.matches for scan in position.plan.scans)
         size = max(self._size, FEWEST_TESTED) if tested else self._size
         batch = yield from read_batch(self._context, plan.query, position, size)
         found: list[Values] = []
-        _, live = yield from live_collection(self._context, self._query.schema)
-        for hit in batch.hits:
-            values = result_of(live, hit, plan.query.fields, plan.query.schema)
+        for values in (yield from _results_of(self._context, plan.query, batch.hits)):
             key = planning.distinct_key(values)
             if key != self._last:
                 self._last = key

@@ -189,9 +189,9 @@ def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -
     """Return every access to all records of an alternative in the requested order, allowed or not."""
     found: list[Access] = []
     for path in paths:
-        guarantee = _guarantee(path.definition, branch)
-        if not _complete(path.definition, branch, guarantee):
+        if path.definition is not None and missing_entries(path.definition, branch) is not None:
             continue
+        guarantee = next((partial for partial in branch.partials if partial.name == path.name), None)
         for access in _bound(path, branch, guarantee):
             # An unbound index without a requested order is no better than the records themselves, which come first.
             useful = access.bound or access.guaranteed or asked.order or asked.forced or path.definition is None
@@ -201,25 +201,19 @@ def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -
     return found
 
 
-def _guarantee(definition: IndexDefinition | None, branch: BranchShape) -> Guarantee | None:
-    if definition is None or definition.where is None:
-        return None
-    return next((partial for partial in branch.partials if partial.name == definition.name), None)
-
-
-def _complete(definition: IndexDefinition | None, branch: BranchShape, guarantee: Guarantee | None) -> bool:
-    """Return whether the index has an entry for every record of the alternative."""
-    if definition is None:
-        return True
-    if definition.where is not None and guarantee is None:
-        return False
+def missing_entries(definition: IndexDefinition, branch: BranchShape) -> str | None:
+    """Return why an index lacks entries for records of an alternative; None if it has all of them."""
+    if definition.aggregates is not None:
+        return "it holds totals and no records"
+    if definition.where is not None and all(partial.name != definition.name for partial in branch.partials):
+        return f"the filter does not imply its condition, {definition.where.text or 'a condition'}"
     for column in definition.columns:
         terms = [term for term in branch.terms if term.field == column.field]
         if column.many and not terms:
-            return False
+            return f"it has no entry for a record without any {column.field!r}, and the filter does not require a value"
         if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
-            return False
-    return True
+            return f"it leaves out records whose {column.field!r} is None"
+    return None
 
 
 def _bound(path: Path, branch: BranchShape, guarantee: Guarantee | None) -> Iterable[Access]:
@@ -229,21 +223,16 @@ def _bound(path: Path, branch: BranchShape, guarantee: Guarantee | None) -> Iter
         return
     many = next((column.field for column in path.columns if column.many), None)
     scalar = {term.field: number for number, term in enumerate(branch.terms) if not term.many}
-    for number, term in enumerate(branch.terms):
-        if term.field == many:
-            yield _with(guarantee, _walked(path, branch, {**scalar, term.field: number}))
-    if many is None:
-        yield _with(guarantee, _walked(path, branch, scalar))
-
-
-def _with(guarantee: Guarantee | None, access: Access) -> Access:
-    if guarantee is None:
-        return access
-    return access._replace(
-        served=access.served.union(guarantee.parts),
-        guaranteed=len(guarantee.parts),
-        narrows=access.narrows or guarantee.narrows,
-    )
+    several = [{term.field: number} for number, term in enumerate(branch.terms) if term.field == many]
+    for chosen in several if many is not None else [{}]:
+        access = _walked(path, branch, scalar | chosen)
+        if guarantee is not None:
+            access = access._replace(
+                served=access.served.union(guarantee.parts),
+                guaranteed=len(guarantee.parts),
+                narrows=access.narrows or guarantee.narrows,
+            )
+        yield access
 
 
 def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access:

@@ -22,21 +22,20 @@ from dataclasses import field, replace
 from typing import Final, Literal, NamedTuple
 
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
-from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import split_key
 from kvmodels.core.operations import after_prefix
-from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
+from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregates import Grouping, Measure, fields_of
 from kvmodels.query.planning.branches import Branch, ColumnTerm, branches_of, shape_of
 from kvmodels.query.planning.planner import plan_query
-from kvmodels.query.planning.refusals import is_one, unused_name
+from kvmodels.query.planning.refusals import is_one, not_readable, unused_name
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, order_names
 from kvmodels.schema.compile.indexes import is_summed
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
-from kvmodels.schema.filters.predicate import EVERYTHING, Condition, Spans, conditions_of, contains
+from kvmodels.schema.filters.predicate import EVERYTHING, Condition, Spans, contains
 
 COUNT: Final = "count"
 
@@ -121,14 +120,6 @@ def counter_plan(
     return _plan(live.readable[fits[0].name], fits[0]) if fits else None
 
 
-def unready_counters(
-    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
-) -> str | None:
-    """Return the name of the first aggregate index that would serve the query if it were readable; None if none."""
-    waiting = [query.schema.indexes[name] for name in live.states]
-    return next((fit.name for fit in _fits(query, waiting, measures, order)), None)
-
-
 def _fits(
     query: Query, definitions: Iterable[IndexDefinition], measures: Sequence[Measure], order: Directions
 ) -> list[_AggregateMatch]:
@@ -155,7 +146,9 @@ def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Direc
         return None
     if not all(_sees_all(query.schema, definition, column, terms, grouped) for column in definition.columns):
         return None
-    spans = [_spans(terms, column) for column in definition.columns]
+    spans = [
+        terms[column.field][0].spans(column) if column.field in terms else EVERYTHING for column in definition.columns
+    ]
     places = tuple(names.index(name) for name in grouped)
     return _AggregateMatch(definition.name, spans, places, _direction(definition, spans, places, order))
 
@@ -195,11 +188,6 @@ def _sees_all(
         return len(group) == 1 and len(group[0].spans(column)) == 1 and group[0].spans(column)[0].point
     skips = definition.nulls == "skip" and column.nullable
     return not skips or any(term.excludes_none for term in group)
-
-
-def _spans(terms: Mapping[str, list[ColumnTerm]], column: Column) -> Spans:
-    group = terms.get(column.field)
-    return group[0].spans(column) if group else EVERYTHING
 
 
 def _direction(
@@ -243,12 +231,11 @@ def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsabl
     record may be in several groups.
     """
     query = grouping.query
-    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
     return NoUsableIndexError(
         "no index has the groups of this query side by side",
         model=query.schema.name,
-        filters=tuple(dict.fromkeys(condition.field for condition in conditions)),
-        order=tuple(("-" if down else "") + column.source.name for column, down in grouping.order),
+        filters=query.filter_fields,
+        order=order_names((column.source.name, down) for column, down in grouping.order),
         candidates=tuple(query.schema.indexes),
         hint=_hint(grouping, refusal),
     )
@@ -378,7 +365,7 @@ class AggregatePlan:
             yield f"one pass for {_labels(self.passed)}"
             yield from str(self.rows.plan).splitlines()
         if self.analysis is not None:
-            yield _took(self.analysis)
+            yield f"took        {self.analysis}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,11 +415,7 @@ class GroupPlan:
         if self.rows is not None:
             yield from str(self.rows.plan).splitlines()
         if self.analysis is not None:
-            yield _took(self.analysis)
-
-
-def _took(analysis: Analysis) -> str:
-    return f"took        {analysis}"
+            yield f"took        {self.analysis}"
 
 
 def _labels(measures: Iterable[Measure]) -> str:
@@ -467,30 +450,12 @@ def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, 
         raise
 
 
-def refuse_unready(
-    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Sequence[tuple[str, bool]] = ()
-) -> None:
+def refuse_unready(query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()) -> None:
     """Raise IndexNotReadyError if only an aggregate index that is not built would serve the query."""
-    name = unready_counters(query, live, measures, order)
-    if name is not None:
-        raise IndexNotReadyError(
-            "the aggregate index that would answer this is not readable",
-            model=query.schema.name,
-            index=name,
-            state=live.states[name].value,
-            hint=_advice(live, name),
-        )
-
-
-def _advice(live: LiveCollection, name: str) -> str | None:
-    if name in live.replaced:
-        return "Another release has replaced this index: run that release."
-    state = live.states[name]
-    if state is IndexState.SUPERSEDED:
-        return "A newer release has changed the records of the index: run that release."
-    if state is IndexState.OUTDATED or live.unraised:
-        return "Run db.apply(), which rewrites the records that an upgrade changes."
-    return None
+    fits = _fits(query, [query.schema.indexes[name] for name in live.states], measures, order)
+    if fits:
+        message = "the aggregate index that would answer this is not readable"
+        raise not_readable(message, query, live, fits[0].name, totals=True)
 
 
 def _unordered(query: Query, fields: tuple[str, ...]) -> Query:

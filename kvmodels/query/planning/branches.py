@@ -48,13 +48,7 @@ Part = Condition | AnyOf
 
 
 class ColumnTerm:
-    """All conditions of a filter on one column; their spans of key parts are computed at first use and cached.
-
-    Attributes:
-        plain: whether the term requires one value that is not None.
-    """
-
-    __slots__ = ("_spans", "at", "field", "many", "parts", "plain", "source")
+    """All conditions of a filter on one column; their spans of key parts are computed at first use and cached."""
 
     def __init__(self, source: ColumnSource, parts: tuple[Part, ...], at: tuple[int, ...]) -> None:
         self.source = source
@@ -62,7 +56,6 @@ class ColumnTerm:
         self.many = source.many
         self.parts = parts
         self.at = at
-        self.plain = len(parts) == 1 and isinstance(first := parts[0], Condition) and _is_plain(first)
         self._spans: dict[tuple[bool, bool], Spans] = {}
 
     def spans(self, column: Column) -> Spans:
@@ -78,13 +71,6 @@ class ColumnTerm:
     def compared(self) -> Spans:
         """Return the spans of the ascending column, with None only if the column can hold it."""
         return self.spans(ascending_column(self.source, is_nullable=self.source.nullable))
-
-    @property
-    def value(self) -> Any:
-        """Return the value of a plain term."""
-        (condition,) = self.parts
-        assert isinstance(condition, Condition)  # a plain term
-        return condition.operand
 
     def listed(self) -> dict[int, Any]:
         """Return the values of a list by their positions among ``compared``; readable output shows these values."""
@@ -110,7 +96,7 @@ class ColumnTerm:
         return any(narrows(part) for part in self.parts)
 
 
-class Branch:
+class Branch(NamedTuple):
     """Parts that must all hold.
 
     Attributes:
@@ -119,12 +105,9 @@ class Branch:
         keys: the position of a list of composite primary keys, if there is one.
     """
 
-    __slots__ = ("keys", "parts", "terms")
-
-    def __init__(self, parts: Conjunction, terms: tuple[ColumnTerm, ...], keys: int | None) -> None:
-        self.parts = parts
-        self.terms = terms
-        self.keys = keys
+    parts: Conjunction
+    terms: tuple[ColumnTerm, ...]
+    keys: int | None
 
 
 class FilterParts(NamedTuple):
@@ -137,10 +120,6 @@ class FilterParts(NamedTuple):
 def partials_of(live: LiveCollection) -> Sequence[IndexDefinition]:
     """Return the readable partial indexes, whose conditions the filter may imply."""
     return [index.definition for index in live.readable.values() if index.definition.where is not None]
-
-
-def _is_plain(condition: Condition) -> bool:
-    return condition.lookup == "exact" and not condition.negated
 
 
 def narrows(part: Part) -> bool:
@@ -176,10 +155,7 @@ def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
 
 def can_match(branch: Branch) -> bool:
     """Return whether no term contradicts itself, and no part is always false."""
-    for term in branch.terms:
-        if not (term.plain or term.compared):
-            return False
-    return NEVER not in branch.parts
+    return all(term.compared for term in branch.terms) and NEVER not in branch.parts
 
 
 def branches_of(schema: ModelSchema, where: Conjunction) -> list[Branch] | None:
@@ -447,12 +423,10 @@ def _described(
         # lengths share their plan.
         terms = [term._replace(size=2) if 1 < term.size <= MAX_PRODUCT else term for term in terms]
     return BranchShape(
-        tuple(_part(part) for part in branch.parts),
+        tuple(tuple(dict.fromkeys(condition.field for condition in conditions_of(part))) for part in branch.parts),
         tuple(terms),
         branch.keys,
-        tuple(_guarantee(branch, definition, implicit) for definition in partials if _holds(schema, branch, definition))
-        if partials
-        else (),
+        tuple(_guarantees(schema, branch, partials, implicit)),
     )
 
 
@@ -461,8 +435,6 @@ def _narrows(term: ColumnTerm, implicit: tuple[Part, ...]) -> bool:
 
 
 def _term(term: ColumnTerm, implicit: tuple[Part, ...]) -> TermShape:
-    if term.plain:
-        return TermShape(term.field, term.many, True, 1, _narrows(term, implicit), True, term.at)
     spans = term.compared
     return TermShape(
         term.field,
@@ -475,26 +447,18 @@ def _term(term: ColumnTerm, implicit: tuple[Part, ...]) -> TermShape:
     )
 
 
-def _part(part: Part) -> tuple[str, ...]:
-    if isinstance(part, Condition):
-        return (part.field,)
-    return tuple(dict.fromkeys(condition.field for condition in conditions_of(part)))
-
-
 # --- partial indexes --------------------------------------------------------------------------------------------
 
 
-def _holds(schema: ModelSchema, branch: Branch, definition: IndexDefinition) -> bool:
-    return definition.where is not None and implies(schema, branch.parts, definition.where)
-
-
-def _guarantee(branch: Branch, definition: IndexDefinition, implicit: tuple[Part, ...]) -> Guarantee:
-    """Return the parts that need no test on rows of the index, because all its records satisfy them."""
-    assert definition.where is not None  # the index has one
-    terms = [term for term in branch.terms if not term.many and _guaranteed(term, definition.where)]
-    return Guarantee(
-        definition.name, tuple(at for term in terms for at in term.at), any(_narrows(term, implicit) for term in terms)
-    )
+def _guarantees(
+    schema: ModelSchema, branch: Branch, partials: Iterable[IndexDefinition], implicit: tuple[Part, ...]
+) -> Iterable[Guarantee]:
+    """Yield the parts that need no test on rows of an index, because all its records satisfy them."""
+    for definition in partials:
+        if definition.where is not None and implies(schema, branch.parts, definition.where):
+            terms = [term for term in branch.terms if not term.many and _guaranteed(term, definition.where)]
+            places = tuple(at for term in terms for at in term.at)
+            yield Guarantee(definition.name, places, any(_narrows(term, implicit) for term in terms))
 
 
 def _guaranteed(term: ColumnTerm, partial: PartialCondition) -> bool:

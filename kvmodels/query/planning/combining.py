@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from operator import attrgetter
 from typing import NamedTuple
 
 from kvmodels.query.planning.accesses import (
@@ -87,14 +88,14 @@ def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Dec
     """Return how to answer a query, or None if it is impossible."""
     ordered = AccessDemands.of(schema, shape)
     loose = AccessDemands.of(schema, shape, ordered=False) if shape.sorts and shape.order else None
-    found = _served(ordered, shape, paths)
-    if found is None and loose is not None:
-        found = _sorted(_served(loose, shape, paths))
-    if found is None and shape.scans:
-        found = _everything(ordered, shape, paths)
-        if found is None and loose is not None:
-            found = _sorted(_everything(loose, shape, paths))
-    return found
+    for search in (_served, _everything) if shape.scans else (_served,):
+        found = search(ordered, shape, paths)
+        if found is not None:
+            return found
+        found = None if loose is None else search(loose, shape, paths)
+        if found is not None:
+            return found._replace(sorted=True)
+    return None
 
 
 def _served(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
@@ -107,16 +108,11 @@ def _served(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> D
     return union
 
 
-def _sorted(decision: Decision | None) -> Decision | None:
-    return None if decision is None else decision._replace(sorted=True)
-
-
 def _everything(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    usable = (access for access in accesses(asked, paths, shape.stem) if not access.split)
-    access = next(usable, None)
-    if access is None:
-        return None
-    return Decision("scan", (ScanChoice(None, access),), access.order, full_scan=True)
+    for access in accesses(asked, paths, shape.stem):
+        if not access.split:
+            return Decision("scan", (ScanChoice(None, access),), access.order, full_scan=True)
+    return None
 
 
 # --- all of -----------------------------------------------------------------------------------------------------
@@ -125,7 +121,8 @@ def _everything(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) 
 def _conjunction(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path]) -> Decision | None:
     usable = accesses(asked, paths, branch)
     permitted = [access for access in usable if access.permitted]
-    best = min(permitted, key=_cost, default=None)  # min() returns the first of equals: the declaration order
+    # min() returns the first of equals: the declaration order.
+    best = min(permitted, key=attrgetter("cost"), default=None)
     chosen = _intersection(branch, permitted, best)
     if chosen:
         served = frozenset[int]().union(*(access.served for access in chosen))
@@ -138,10 +135,6 @@ def _conjunction(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path
         order = complete_order(asked, best, best.equal - best.split)
         return None if order is None else Decision("merge", (ScanChoice(None, best),), order)
     return Decision("scan", (ScanChoice(None, best),), best.order)
-
-
-def _cost(access: Access) -> _Cost:
-    return access.cost
 
 
 def _tested(asked: AccessDemands, access: Access, fields: Iterable[str]) -> Access:
@@ -207,7 +200,7 @@ def _union(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> De
 
 
 def _permitted(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path]) -> list[Access]:
-    return sorted((access for access in accesses(asked, paths, branch) if access.permitted), key=_cost)
+    return sorted((access for access in accesses(asked, paths, branch) if access.permitted), key=attrgetter("cost"))
 
 
 def _steps(chosen: Iterable[Access]) -> tuple[ScanChoice, ...]:

@@ -46,7 +46,7 @@ def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan,
     for name, generation in made.indexes:
         if name and name not in query.schema.indexes:
             raise _invalid("it names an index that the model does not have")
-        _require_generation(live, name, generation)
+        require_generation(live, name, generation)
     try:
         # Only the indexes that were used: otherwise, an index that was built since might be chosen.
         plan = plan_query(query, live, through=frozenset(name for name, _ in made.indexes))
@@ -65,7 +65,7 @@ def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
     """Raise IndexChangedError if an index being read was rebuilt or dropped between two batches."""
     for scan in plan.scans:
-        _require_generation(live, scan.index or "", scan.generation)
+        require_generation(live, scan.index or "", scan.generation)
 
 
 def _has_generation(live: LiveCollection, index: str, generation: int) -> bool:
@@ -73,7 +73,8 @@ def _has_generation(live: LiveCollection, index: str, generation: int) -> bool:
     return not index or (readable is not None and readable.stored.generation == generation)
 
 
-def _require_generation(live: LiveCollection, index: str, generation: int) -> None:
+def require_generation(live: LiveCollection, index: str, generation: int) -> None:
+    """Raise IndexChangedError unless an index, ``""`` for the records, is readable in this generation."""
     if not _has_generation(live, index, generation):
         raise IndexChangedError(
             "the index was rebuilt or dropped while it was being read", model=live.schema.name, index=index

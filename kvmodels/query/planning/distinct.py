@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import is_dataclass, replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -16,15 +16,12 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
+from kvmodels.query.aggregates import normalised, sort_part
 from kvmodels.query.planning.planner import plan_query
-from kvmodels.query.plans import Distinct, QueryPlan, Scan
-from kvmodels.query.query import Query
+from kvmodels.query.plans import Distinct, QueryPlan
+from kvmodels.query.query import Query, order_names
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.definition.definition import ColumnSource
-from kvmodels.schema.filters.predicate import conditions_of
-
-_LAST: Final = b"\xfe"
-"""The first byte of the sort key of a value without a place in the order, such as NaN: sorts after all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +84,11 @@ def _side_by_side(source: ColumnSource | None) -> bool:
 
 def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
     """Return the error; the planner's error for the order, if there is one, contains the line to add."""
-    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
     return NoUsableIndexError(
         "no index has equal values side by side",
         model=query.schema.name,
-        filters=tuple(dict.fromkeys(condition.field for condition in conditions)),
-        order=tuple(("-" if order.descending else "") + order.field for order in _order(query)),
+        filters=query.filter_fields,
+        order=order_names((order.field, order.descending) for order in _order(query)),
         candidates=tuple(name for name in query.schema.indexes if name in live.readable),
         hint=refusal.hint
         if refusal
@@ -108,7 +104,8 @@ def jump_parts(plan: QueryPlan, fields: tuple[str, ...]) -> int | None:
     """Return the number of key parts after the prefix that hold the values; None if rows cannot be skipped."""
     if plan.combine != "scan" or plan.scans[0].fans_out:
         return None
-    return _parts(plan.scans[0], fields)
+    names = [column.field for column in plan.scans[0].columns]
+    return max(names.index(field) for field in fields) + 1 if set(fields) <= set(names) else None
 
 
 def told_apart(distinct: DistinctPlan) -> Distinct:
@@ -116,13 +113,6 @@ def told_apart(distinct: DistinctPlan) -> Distinct:
     if distinct.limit is not None:
         return "holds"
     return "passes" if jump_parts(distinct.plan, distinct.query.fields or ()) is None else "jumps"
-
-
-def _parts(scan: Scan, fields: tuple[str, ...]) -> int | None:
-    names = [column.field for column in scan.columns]
-    if not set(fields) <= set(names):
-        return None
-    return max(names.index(field) for field in fields) + 1
 
 
 # --- values -----------------------------------------------------------------------------------------------------
@@ -134,7 +124,7 @@ def distinct_key(values: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _frozen(value: Any) -> Any:
-    kind = _kind(value)
+    kind: type[Any] = value.__class__
     if isinstance(value, (list, tuple)):
         items = cast("list[Any]", value)
         return (kind, tuple([_frozen(item) for item in items]))
@@ -147,11 +137,6 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, BaseModel) or is_dataclass(kind):
         return (kind, _frozen(vars(value)))
     return (kind, repr(value) if value != value else value)  # NaN does not equal itself
-
-
-def _kind(value: Any) -> type[Any]:
-    kind: type[Any] = value.__class__
-    return kind
 
 
 def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,8 +157,4 @@ def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _part(source: ColumnSource, order: ColumnOrder, values: dict[str, Any]) -> bytes:
-    value = values[source.name]
-    if value is not None and source.normalise is not None:
-        value = source.normalise(value)
-    part = order.of_value(value)
-    return _LAST + repr(value).encode() if part is None else part
+    return sort_part(order, normalised(source, values[source.name]))

@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.codecs.columns.base import descending
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import after_prefix
 from kvmodels.query.matching import matcher, packed_key
@@ -38,12 +37,12 @@ from kvmodels.query.planning.branches import (
 from kvmodels.query.planning.combining import Decision, ScanChoice, decide
 from kvmodels.query.planning.refusals import refusal
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, order_names
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.predicate import AnyOf, Condition, Conjunction, Span, ascending_column
 
 NO_RANGE: Final = object()
-"""Cached for shapes of equalities that do not read one range."""
+"""Cached for shapes of queries that do not read one range."""
 
 
 def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
@@ -68,7 +67,7 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
 
 
 def _nothing(query: Query) -> QueryPlan:
-    return QueryPlan(query.schema, "nothing", (), _names(query.directions), query.start, query.stop)
+    return QueryPlan(query.schema, "nothing", (), order_names(query.directions), query.start, query.stop)
 
 
 def _planned(query: Query, live: LiveCollection, through: frozenset[str] | None) -> QueryPlan:
@@ -240,17 +239,11 @@ def _alternatives(query: Query) -> FilterParts | None:
     return FilterParts(branches[0] if len(branches) == 1 else stem, branches)
 
 
-def _names(order: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
-    return tuple(f"-{field}" if descending else field for field, descending in order)
-
-
 # --- from decisions to plans ------------------------------------------------------------------------------------
 
 
 class _Planning:
     """Combines a decision with the operands of a query."""
-
-    __slots__ = ("_alternatives", "_decision", "_query")
 
     def __init__(self, query: Query, alternatives: FilterParts, decision: Decision) -> None:
         self._query = query
@@ -262,16 +255,17 @@ class _Planning:
         query, decision = self._query, self._decision
         scans, tested = self._scans()
         sort = self._sort() if decision.sorted else None
+        order = decision.order if sort is None else [(column.field, column.descending) for column in sort.columns]
         return QueryPlan(
             schema=query.schema,
             combine=decision.combine,
             scans=scans,
-            order=_names(decision.order) if sort is None else _sorted_names(sort),
+            order=order_names(order),
             start=query.start,
             stop=query.stop,
             full_scan=decision.full_scan,
             tested=tested,
-            matches=matcher(query.schema, tested) if tested else None,
+            matches=matcher(query.schema, tested),
             sort=sort,
         )
 
@@ -297,15 +291,12 @@ class _Planning:
 
     def _rest(self, steps: Sequence[ScanChoice]) -> Conjunction:
         """Return the parts of a branch that none of its accesses answers."""
-        parts = self._branch(steps[0]).parts
-        if len(steps) == 1:
-            served = steps[0].access.served
-            return () if len(served) == len(parts) else _others(parts, served)
-        return _others(parts, frozenset[int]().union(*(step.access.served for step in steps)))
+        served = frozenset[int]().union(*(step.access.served for step in steps))
+        return _others(self._branch(steps[0]).parts, served)
 
     def _scan(self, step: ScanChoice, ranges: tuple[KeyRange, ...]) -> Scan:
         access, parts = step.access, self._branch(step).parts
-        path, served = access.path, access.served
+        path = access.path
         definition = path.definition
         return Scan(
             index=definition.name if definition else None,
@@ -318,8 +309,8 @@ class _Planning:
             copies=definition is None or definition.store == "record",
             covers=access.covers,
             fans_out=access.fans_out,
-            order=_names(access.order),
-            served=parts if len(served) == len(parts) else tuple(parts[at] for at in sorted(served)),
+            order=order_names(access.order),
+            served=tuple(parts[at] for at in sorted(access.served)),
         )
 
     def _branch_scan(self, step: ScanChoice, *, last: bool) -> Scan:
@@ -340,7 +331,7 @@ class _Planning:
         scan = self._scan(steps[0], _united(key_range for step in steps for key_range in self._ranges(step)))
         tested = _others(common, served)
         answered = tuple(part for part in self._query.where if part not in tested)
-        return (replace(scan, served=answered, order=_names(decision.order)),), tested
+        return (replace(scan, served=answered, order=order_names(decision.order)),), tested
 
     def _split(self, step: ScanChoice) -> Iterable[Scan]:
         """Return one scan for each combination of values of the split columns."""
@@ -368,8 +359,7 @@ class _Planning:
         for field, down in order.items():
             source = schema.source(field)
             assert source is not None  # other queries were refused
-            column = ascending_column(source, is_nullable=source.nullable)
-            columns.append(replace(column, codec=descending(column.codec), descending=True) if down else column)
+            columns.append(replace(ascending_column(source, is_nullable=source.nullable), descending=down))
         return Sort(tuple(columns), query.sort_limit)
 
     # --- ranges -----------------------------------------------------------------------------------------------
@@ -385,12 +375,8 @@ class _Planning:
         if access.by_keys:
             return self._keys(step)
         terms = self._terms(step)
-        if access.single and all(term.plain for term in terms):
-            values = [column.codec.pack(term.value) for column, term in zip(path.columns, terms, strict=True)]
-            return (KeyRange(path.prefix + b"".join(values), None),)
         prefixes = [_Prefix(path.prefix, null=False)]
         last: Sequence[Span] = ()
-        complete = 0
         for column, term in zip(path.columns, terms, strict=False):
             spans = term.spans(column)
             if chosen is not None and column.field in chosen:
@@ -405,8 +391,7 @@ class _Planning:
                 for prefix in prefixes
                 for span in spans
             ]
-            complete += 1
-        return _key_ranges(path, prefixes, last, complete == len(path.columns))
+        return _key_ranges(path, prefixes, last, len(terms) == len(path.columns))
 
     def _keys(self, step: ScanChoice) -> tuple[KeyRange, ...]:
         """Return the keys for a list of composite primary keys; further lists are tested."""
@@ -441,7 +426,7 @@ def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], c
 def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
     """Return ascending, disjoint ranges, without those that are contained in others."""
     united: list[KeyRange] = []
-    for start, end in sorted(ranges, key=_edges):
+    for start, end in sorted(ranges, key=lambda one: (one.start, one.end or one.start)):
         last = united[-1] if united else None
         if last is None or start >= (last.end or key_successor(last.start)):
             united.append(KeyRange(start, end))
@@ -450,13 +435,5 @@ def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
     return tuple(united)
 
 
-def _edges(key_range: KeyRange) -> tuple[bytes, bytes]:
-    return key_range.start, key_range.end or key_range.start
-
-
 def _others(parts: Conjunction, places: frozenset[int]) -> Conjunction:
     return tuple(part for at, part in enumerate(parts) if at not in places)
-
-
-def _sorted_names(sort: Sort) -> tuple[str, ...]:
-    return _names((column.field, column.descending) for column in sort.columns)

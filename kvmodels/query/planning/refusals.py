@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
-from kvmodels.query.planning.accesses import AccessDemands, Directions, accesses, index_path, paths_of
+from kvmodels.query.planning.accesses import AccessDemands, Directions, accesses, index_path, missing_entries, paths_of
 from kvmodels.query.planning.branches import (
     MAX_BRANCHES,
     Branch,
@@ -28,7 +28,7 @@ from kvmodels.query.planning.branches import (
     shape_of,
 )
 from kvmodels.query.planning.combining import decide
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, order_names
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import Condition, conditions_of
@@ -75,15 +75,8 @@ def _in_order(schema: ModelSchema, terms: _Terms, order: Directions) -> Suggesti
     return Suggestion(_addition(schema, rest or order), (terms.first.field, order[0][0]))
 
 
-def for_order(schema: ModelSchema, order: Directions) -> Suggestion | None:
-    """Return the index that has all records in an order; None if the primary key has this order."""
-    return _adding(schema, _without_key(schema, order, set()))
-
-
 class _Terms:
     """The terms of an alternative, by how an index can use them."""
-
-    __slots__ = ("elements", "lists", "ranges", "tested", "wide")
 
     def __init__(self, branch: Branch) -> None:
         single = [term for term in branch.terms if not term.many]
@@ -108,12 +101,12 @@ def _adding(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> Suggest
 
 
 def _is_list(term: ColumnTerm) -> bool:
-    return term.plain or all(span.point for span in term.compared)
+    return all(span.point for span in term.compared)
 
 
 def is_one(term: ColumnTerm) -> bool:
     """Return whether a term leaves one value."""
-    return term.plain or (len(term.compared) == 1 and term.compared[0].point)
+    return len(term.compared) == 1 and term.compared[0].point
 
 
 def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Directions:
@@ -155,24 +148,6 @@ def unused_name(schema: ModelSchema, name: str) -> str:
 _EVERYTHING = BranchShape((), (), None, ())
 
 
-def _no_usable_index(
-    query: Query, live: LiveCollection, shape: QueryShape, stem: Branch, branches: Sequence[Branch] | None
-) -> NoUsableIndexError:
-    """Return the error with the candidates and the suggested index."""
-    schema = query.schema
-    return NoUsableIndexError(
-        "no index serves this query",
-        model=schema.name,
-        filters=tuple(dict.fromkeys(_lookup(c) for part in query.where for c in conditions_of(part))),
-        order=tuple(("-" if down else "") + field for field, down in query.directions),
-        candidates=(
-            "primary key",
-            *(_described(index) for index in schema.indexes.values() if index.name in live.readable),
-        ),
-        hint=_Refusal(query, live, shape).hint(stem, branches),
-    )
-
-
 def _lookup(condition: Condition) -> str:
     lookup: str = condition.lookup
     if condition.any:
@@ -202,13 +177,10 @@ def _described(index: IndexDefinition) -> str:
 class _Refusal:
     """Finds the missing index."""
 
-    __slots__ = ("_branches", "_live", "_query", "_scan", "_shape")
-
     def __init__(self, query: Query, live: LiveCollection, shape: QueryShape) -> None:
         self._query = query
         self._live = live
         self._shape = shape
-        self._branches: Sequence[Branch] = ()
         self._scan = f"call .allow_scan() to read all of {query.schema.collection!r}"
 
     def hint(self, stem: Branch, branches: Sequence[Branch] | None) -> str:
@@ -220,31 +192,28 @@ class _Refusal:
                 f"The filter has more than {MAX_BRANCHES} alternatives: write those about one field as one list, "
                 f"add a condition that an index answers, or {self._scan}."
             )
-        self._branches = branches
-        branch = self._unserved(branches) or stem
-        return self._of(branch)
+        return self._of(*(self._unserved(branches) or (stem, self._shape.stem)))
 
     def _is_served(self, branch: BranchShape, order: Directions) -> bool:
         shape = self._shape._replace(stem=branch, branches=(branch,), order=order, scans=False, sorts=False)
         return decide(self._query.schema, shape, paths_of(self._live, shape)) is not None
 
-    def _unserved(self, branches: Sequence[Branch]) -> Branch | None:
+    def _unserved(self, branches: Sequence[Branch]) -> tuple[Branch, BranchShape] | None:
         """Return the first alternative without an index; if all have one, the first without the order."""
-        shapes = self._shape.branches or ()
         for order in ((), self._shape.order):
-            for branch, shape in zip(branches, shapes, strict=True):
+            for branch, shape in zip(branches, self._shape.branches or (), strict=True):
                 if not self._is_served(shape, order):
-                    return branch
+                    return branch, shape
         return None
 
     def _sorting(self) -> str | None:
         """Return the permission that is enough if only the order is missing."""
         shape = self._shape._replace(order=(), reverse=False, sorts=False)
-        if not shape.order and decide(self._query.schema, shape, paths_of(self._live, shape)) is not None:
-            return "call .sort_in_memory(limit=…) to sort the results" if self._shape.order else None
-        return None
+        if not self._shape.order or decide(self._query.schema, shape, paths_of(self._live, shape)) is None:
+            return None
+        return "call .sort_in_memory(limit=…) to sort the results"
 
-    def _of(self, branch: Branch) -> str:
+    def _of(self, branch: Branch, shape: BranchShape) -> str:
         query = self._query
         suggestion = suggested(query.schema, branch, query.directions)
         sorting = self._sorting()
@@ -252,17 +221,15 @@ class _Refusal:
         if suggestion is None:
             return self._unindexed(branch, otherwise)
         if suggestion.conflict is not None:
-            return self._conflict(suggestion, suggestion.conflict, branch, sorting)
+            return self._conflict(suggestion.text, suggestion.conflict, branch, sorting)
         addition = suggestion.text if otherwise is None else f"{suggestion.text}, or {otherwise}"
-        partial = self._conditional(branch)
+        partial = self._conditional(shape)
         if partial is not None:
             return f"{partial}: filter by that as well. Otherwise {addition}."
         return f"{addition[0].upper()}{addition[1:]}."
 
-    def _conditional(self, branch: Branch) -> str | None:
+    def _conditional(self, shape: BranchShape) -> str | None:
         """Return the partial index that would serve the alternative if the filter implied its condition."""
-        described = dict(zip(map(id, self._branches), self._shape.branches or (), strict=False))
-        shape = described.get(id(branch), self._shape.stem)
         for index in self._live.readable.values():
             definition = index.definition
             if definition.where is None or any(one.name == definition.name for one in shape.partials):
@@ -272,20 +239,19 @@ class _Refusal:
                 return f"The index {definition.name!r} has only records with {definition.where.text}"
         return None
 
-    def _conflict(self, suggestion: Suggestion, fields: tuple[str, str], branch: Branch, sorting: str | None) -> str:
+    def _conflict(self, addition: str, fields: tuple[str, str], branch: Branch, sorting: str | None) -> str:
         ranged, ordered = fields
         source = self._query.schema.source(ranged)
         ways = [] if source is None or source.many else [f"order by {ranged!r} first"]
         by_itself = None if sorting else suggested(self._query.schema, branch, ())
         if by_itself is not None:
             sorting = f"{by_itself.text} and call .sort_in_memory(limit=…)"
-        read_through = self._scanning(suggestion)
-        ways += [way for way in (read_through, sorting) if way]
+        ways += [way for way in (self._scanning(addition), sorting) if way]
         return f"No index gives a range of {ranged!r} in the order of {ordered!r}: {', or '.join(ways)}."
 
-    def _scanning(self, suggestion: Suggestion | None) -> str:
+    def _scanning(self, addition: str | None) -> str:
         """Return the calls that read everything in the requested order."""
-        missing = None if suggestion is None or self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
+        missing = None if self._is_served(_EVERYTHING, self._shape.order) else addition
         scan = None if self._query.scan_allowed else self._scan
         return " and ".join(step for step in (missing, scan) if step)
 
@@ -293,7 +259,8 @@ class _Refusal:
         conditions = [condition for part in branch.parts for condition in conditions_of(part)]
         if not conditions:
             return f"Otherwise {otherwise or self._scan}."
-        way = self._scanning(for_order(self._query.schema, self._query.directions))
+        columns = _without_key(self._query.schema, self._query.directions, set())
+        way = self._scanning(_addition(self._query.schema, columns) if columns else None)
         fields = ", ".join(dict.fromkeys(repr(condition.field) for condition in conditions))
         if all(self._query.schema.source(c.field) is not None for c in conditions if c.field != PRIMARY_KEY):
             return f"No index answers such a comparison of {fields}: {way}."
@@ -307,9 +274,8 @@ class _Refusal:
         return f"{title} cannot serve it: {reason}. Leave out using_index() to let the planner choose."
 
     def _why_not(self, definition: IndexDefinition | None) -> str:
-        shapes = self._shape.branches or (self._shape.stem,)
-        for shape in shapes:
-            reason = None if definition is None else _incomplete(definition, shape)
+        for shape in self._shape.branches or (self._shape.stem,):
+            reason = None if definition is None else missing_entries(definition, shape)
             reason = reason or self._unusable(shape)
             if reason is not None:
                 return reason
@@ -318,28 +284,13 @@ class _Refusal:
     def _unusable(self, shape: BranchShape) -> str | None:
         paths = paths_of(self._live, self._shape)
         ordered = AccessDemands.of(self._query.schema, self._shape)
-        found = list(accesses(ordered, paths, shape))
+        found = accesses(ordered, paths, shape)
         if any(access.permitted for access in found):
             return None
         loose = accesses(AccessDemands.of(self._query.schema, self._shape, ordered=False), paths, shape)
         if not found and loose:
             return "it does not supply the requested order"
         return "the filter binds none of its columns from the left, so all of it would be read"
-
-
-def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
-    """Return why an index lacks records of an alternative."""
-    if definition.aggregates is not None:
-        return "it holds totals and no records"
-    if definition.where is not None and all(partial.name != definition.name for partial in shape.partials):
-        return f"the filter does not imply its condition, {definition.where.text or 'a condition'}"
-    for column in definition.columns:
-        terms = [term for term in shape.terms if term.field == column.field]
-        if column.many and not terms:
-            return f"it has no entry for a record without any {column.field!r}, and the filter does not require a value"
-        if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
-            return f"it leaves out records whose {column.field!r} is None"
-    return None
 
 
 # --- indexes that are not ready --------------------------------------------------------------------------------
@@ -350,21 +301,25 @@ def refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives:
     if shape.within is None:
         name = _unready(query, live, alternatives)
         if name is not None:
-            return IndexNotReadyError(
-                "the index that would serve this query is not readable",
-                model=query.schema.name,
-                index=name,
-                state=live.states[name].value,
-                hint=_advice(live, name),
-            )
-    return _no_usable_index(query, live, shape, *alternatives)
+            return not_readable("the index that would serve this query is not readable", query, live, name)
+    conditions = (condition for part in query.where for condition in conditions_of(part))
+    indexes = (index for index in query.schema.indexes.values() if index.name in live.readable)
+    return NoUsableIndexError(
+        "no index serves this query",
+        model=query.schema.name,
+        filters=tuple(dict.fromkeys(map(_lookup, conditions))),
+        order=order_names(query.directions),
+        candidates=("primary key", *map(_described, indexes)),
+        hint=_Refusal(query, live, shape).hint(*alternatives),
+    )
 
 
 def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> str | None:
     """Return the name of the first unreadable index that would serve the query."""
-    waiting = [schema for name, schema in live.schema.indexes.items() if name in live.states]
     waiting = [
-        definition for definition in waiting if definition.aggregates is None and query.using in (None, definition.name)
+        definition
+        for name, definition in live.schema.indexes.items()
+        if name in live.states and definition.aggregates is None and query.using in (None, name)
     ]
     if not waiting:
         return None
@@ -376,16 +331,28 @@ def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> s
     return next((name for name in used if name in live.states), None)
 
 
-def _advice(live: LiveCollection, name: str) -> str:
+def not_readable(
+    message: str, query: Query, live: LiveCollection, index: str, *, totals: bool = False
+) -> IndexNotReadyError:
+    """Return the error for an index that is not readable; ``totals``: an aggregate index."""
+    hint = _advice(live, index, totals=totals)
+    return IndexNotReadyError(message, model=query.schema.name, index=index, state=live.states[index].value, hint=hint)
+
+
+def _advice(live: LiveCollection, name: str, *, totals: bool) -> str | None:
     state = live.states[name]
     if name in live.replaced:
-        return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
-    if state is IndexState.PENDING:
+        scan = "" if totals else ", or call .allow_scan() to read all records"
+        return f"Another release has replaced this index: run that release{scan}."
+    if state is IndexState.PENDING and not totals:
         return "Resolve the violations of the index and run db.apply() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:
         return "A newer release has changed the records of the index: run that release."
     if state is IndexState.OUTDATED or live.unraised:
-        return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
+        scan = "" if totals else ", or call .allow_scan() until then"
+        return f"Run db.apply(), which rewrites the records that an upgrade changes{scan}."
+    if totals:
+        return None
     build = "Run db.apply(), or call .allow_scan() to read all records until then."
     if state is IndexState.DISABLED:  # the store does not distinguish a new index from a dropped one
         return f"{build} If a newer release has dropped the index, run that release instead."

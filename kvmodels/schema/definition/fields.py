@@ -51,7 +51,7 @@ from kvmodels.schema.definition.forms import (
 )
 
 _SCALARS = (NoneType, bool, int, float, str, bytes)
-_CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {
+CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {
     "bool": (bool, bool),
     "int": (int, int),
     "number": (int, int),
@@ -308,5 +308,5 @@ class FormBuilder:
 
 
 def _codec_form(codec: ColumnCodec, *accepts: type[Any]) -> Form:
-    value, *stored = _CODEC_TYPES[codec.name]
+    value, *stored = CODEC_TYPES[codec.name]
     return Form(codec.name, accepts or (value,), frozenset(stored), codec.to_stored, codec.from_stored)
