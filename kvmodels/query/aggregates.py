@@ -26,8 +26,9 @@ from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
 from kvmodels.query.projection import FieldName, field_of
-from kvmodels.query.query import Query, single_key
+from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.filters.operands import single_key
 
 _SMALLEST_FLOAT: Final = 2**1074
 """The denominator of the smallest positive float; a multiple of the denominator of every float."""

@@ -68,10 +68,8 @@ def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
 
     Raises InvalidValueError for an operand that cannot be stored.
     """
-    if isinstance(predicate, AllOf):
-        return ["all", *(digest(schema, part) for part in predicate.parts)]
-    if isinstance(predicate, AnyOf):
-        return ["any", *(digest(schema, part) for part in predicate.parts)]
+    if not isinstance(predicate, Condition):
+        return ["all" if isinstance(predicate, AllOf) else "any", *(digest(schema, part) for part in predicate.parts)]
     head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
     return [*head, _operand(schema, predicate._replace(negated=False))]
 

@@ -23,7 +23,7 @@ from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
-from kvmodels.schema.filters.operands import PRIMARY_KEY
+from kvmodels.schema.filters.operands import PRIMARY_KEY, require_own
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
@@ -79,13 +79,7 @@ def field_of(schema: ModelSchema, given: Any) -> str:
     """Return the name of a field in the schema; ``pk`` stays; raises like ``select``."""
     if isinstance(given, (FieldRef, MultiFieldRef)):
         name, model = origin(cast("FieldRef[Any]", given))
-        if model is not None and not issubclass(schema.model, model):
-            raise UnknownFieldError(
-                "the field is one of another model",
-                model=schema.name,
-                field=f"{model.__name__}.{name}",
-                hint=f"Take the field from the class: {schema.name}.{name}.",
-            )
+        require_own(schema, "the field is one of another model", model, name)
         given = name
     if not isinstance(given, str):
         raise InvalidValueError(

@@ -18,7 +18,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
-from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field
+from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction, has_subquery
 
@@ -332,13 +332,7 @@ class Query:
                 type=type(column).__name__,
                 hint='Write "-created_at" or User.created_at.desc().',
             )
-        if column.model is not None and not issubclass(self.schema.model, column.model):
-            raise UnknownFieldError(
-                "the order is about another model",
-                model=self.schema.name,
-                field=f"{column.model.__name__}.{column.field}",
-                hint=f"Take the field from the class: {self.schema.name}.{column.field}.",
-            )
+        require_own(self.schema, "the order is about another model", column.model, column.field)
         return Order(known_field(self.schema, column.field), column.descending)
 
 
@@ -352,11 +346,6 @@ def require_int(message: str, field: str, value: Any, hint: str, *, model: str |
 def order_names(directions: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
     """Return the columns of an order as text, ``-`` for descending."""
     return tuple(f"-{field}" if descending else field for field, descending in directions)
-
-
-def single_key(schema: ModelSchema, field: str) -> str:
-    """Return the field for ``pk``, if the primary key is one field; any other name unchanged."""
-    return schema.primary_key[0].field if field == PRIMARY_KEY and len(schema.primary_key) == 1 else field
 
 
 def reference_of(schema: ModelSchema, key: object) -> Reference:

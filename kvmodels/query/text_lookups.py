@@ -17,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidValueError, QueryError
-from kvmodels.query.query import single_key
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.definition.definition import ColumnSource
@@ -27,6 +26,7 @@ from kvmodels.schema.filters.operands import (
     container_kinds,
     known_field,
     lookups_of,
+    single_key,
     split_keyword,
     unknown_lookup,
 )

@@ -68,6 +68,18 @@ def known_field(schema: ModelSchema, name: str) -> str:
     return known
 
 
+def single_key(schema: ModelSchema, name: str) -> str:
+    """Return the field for ``pk``, if the primary key is one field; any other name unchanged."""
+    return schema.primary_key[0].field if name == PRIMARY_KEY and len(schema.primary_key) == 1 else name
+
+
+def require_own(schema: ModelSchema, message: str, model: type[Any] | None, field: str) -> None:
+    """Refuse a field of another model. Raises UnknownFieldError."""
+    if model is not None and not issubclass(schema.model, model):
+        hint = f"Take the field from the class: {schema.name}.{field}."
+        raise UnknownFieldError(message, model=schema.name, field=f"{model.__name__}.{field}", hint=hint)
+
+
 def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
     """Return the parts of a keyword."""
     if keyword in schema.fields or keyword == PRIMARY_KEY:

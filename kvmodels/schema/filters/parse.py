@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from inspect import unwrap
 from typing import Any, Final
 
-from kvmodels.errors import InvalidValueError, UnknownFieldError
+from kvmodels.errors import InvalidValueError
 from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q, subquery_of
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import (
@@ -41,6 +41,7 @@ from kvmodels.schema.filters.operands import (
     prefix_of,
     refuse_reference,
     refused,
+    require_own,
     split_keyword,
     takes_as_given,
     unknown_lookup,
@@ -157,14 +158,7 @@ def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
 
 
 def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
-    model = comparison.model
-    if model is not None and not issubclass(schema.model, model):
-        raise UnknownFieldError(
-            "the expression is about another model",
-            model=schema.name,
-            field=f"{model.__name__}.{comparison.field}",
-            hint=f"Take the field from the class: {schema.name}.{comparison.field}.",
-        )
+    require_own(schema, "the expression is about another model", comparison.model, comparison.field)
     name = known_field(schema, comparison.field)
     return _predicate(schema, Keyword(name, comparison.lookup, comparison.any), comparison.operand)
 
