@@ -402,13 +402,9 @@ class Grouping:
     measures: tuple[Measure, ...] = ()
 
     @property
-    def order(self) -> tuple[tuple[GroupColumn, bool], ...]:
-        """The columns in group order, each with "descending"; columns in the order of the query come first."""
-        asked = dict(self.query.directions)
-        named = {column.source.name: column for column in self.columns}
-        first = [(named[field], descending) for field, descending in asked.items()]
-        rest = [(column, self.query.reverse) for name, column in named.items() if name not in asked]
-        return (*first, *rest)
+    def order(self) -> tuple[tuple[str, bool], ...]:
+        """The names of the columns in group order, each with "descending"; those of the query's order come first."""
+        return self.query.order_over(column.source.name for column in self.columns)
 
     def column_orders(self) -> list[ColumnOrder]:
         """Return the order of each column for one pass; it refuses values to sort by that Python cannot compare."""

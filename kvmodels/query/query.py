@@ -118,6 +118,11 @@ class Query:
         """Return field and "descending" of every column to order by, with ``reverse`` applied."""
         return tuple((order.field, order.descending is not self.reverse) for order in self.order)
 
+    def order_over(self, fields: Iterable[str]) -> tuple[tuple[str, bool], ...]:
+        """Return an order over all these fields, as ``directions``: the order of the query, then the other fields."""
+        asked = dict(self.directions)
+        return (*asked.items(), *((field, self.reverse) for field in fields if field not in asked))
+
     @property
     def filter_fields(self) -> tuple[str, ...]:
         """Return the distinct fields that the filter compares."""

@@ -9,7 +9,7 @@ with zero, and is skipped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from operator import itemgetter
@@ -107,8 +107,8 @@ def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Res
     reading = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
     totals = Counter[str]()
     while not reading.done:
-        for counters in (yield from reading.next_batch()):
-            totals.update(counters.numbers)
+        for found in (yield from reading.next_batch()):
+            totals.update(found.numbers)
     return {measure.label: counted_result(counters.index.definition, measure, totals) for measure in plan.counted}
 
 
@@ -120,7 +120,7 @@ def _kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
 
 def _passed(context: Context, query: Query, measures: Sequence[Measure]) -> Flow[Results]:
     """Compute the results in one pass over the records."""
-    tally = _RecordGroup((), measures)
+    tally = _RecordGroup({}, measures)
     records = ResultScan(context, query, first=MAX_BATCH)
     while not records.done:
         for values in (yield from steps_of(records.next_batch())):
@@ -139,7 +139,7 @@ class _RecordGroup:
 
     __slots__ = ("_accumulators", "_head")
 
-    def __init__(self, head: Iterable[tuple[str, Any]], measures: Iterable[Measure]) -> None:
+    def __init__(self, head: Results, measures: Iterable[Measure]) -> None:
         self._head = head
         self._accumulators: list[tuple[Measure, Accumulator]] = [
             (measure, measure.accumulator()) for measure in measures
@@ -152,7 +152,7 @@ class _RecordGroup:
                 accumulator.add(value)
 
     def row(self) -> Results:
-        return dict(self._head) | {measure.label: sums.result() for measure, sums in self._accumulators}
+        return self._head | {measure.label: sums.result() for measure, sums in self._accumulators}
 
 
 class _CounterGroup:
@@ -160,7 +160,7 @@ class _CounterGroup:
 
     __slots__ = ("_head", "_measures", "_plan", "_totals")
 
-    def __init__(self, head: Iterable[tuple[str, Any]], measures: Sequence[Measure], plan: CounterPlan) -> None:
+    def __init__(self, head: Results, measures: Sequence[Measure], plan: CounterPlan) -> None:
         self._head = head
         self._measures = measures
         self._plan = plan
@@ -174,7 +174,7 @@ class _CounterGroup:
             return None
         definition = self._plan.index.definition
         results = {measure.label: counted_result(definition, measure, self._totals) for measure in self._measures}
-        return dict(self._head) | results
+        return self._head | results
 
 
 class GroupScan:
@@ -201,23 +201,31 @@ class GroupScan:
             return []
         plan = self._plan
         assert plan is not None  # the first read has planned it
-        for key, head, item in items:
-            self._add(plan, key, head, item)
+        for values, item in items:
+            self._add(plan, values, item)
         assert self._source is not None  # as above
         self.done = self._source.done
+        if plan.limit is not None and not self.done:
+            return []
+        keys = list(self._groups)
         if plan.limit is not None:
-            return self._sorted() if self.done else []
-        return self._finished()
+            self._sort(keys)
+        elif not self.done:
+            keys = keys[:-1]  # the last group may continue in the next batch
+        rows = [self._groups.pop(key).row() for key in keys]
+        return [row for row in rows if row is not None]
 
-    def _read(self) -> Flow[list[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]]:
+    def _read(self) -> Flow[list[tuple[Sequence[Any], Any]]]:
+        """Read the next records or counters, each with the values of its group."""
         if self._plan is None:
             yield from self._begin()
         if isinstance(self._source, CounterScan):
             batch = yield from self._source.next_batch()
-            return [self._of_counters(counters) for counters in batch]
+            return [(self._group_of(counters), counters) for counters in batch]
         assert self._source is not None  # the first read has created it
-        values = yield from steps_of(self._source.next_batch())
-        return [item for record in values for item in self._of_record(record)]
+        records = yield from steps_of(self._source.next_batch())
+        columns = self._grouping.columns
+        return [(group, one) for one in records for group in product(*[column.values_of(one) for column in columns])]
 
     def _begin(self) -> Flow[None]:
         view, plan = yield from planned_groups(self._context, self._grouping)
@@ -229,31 +237,18 @@ class GroupScan:
             assert plan.rows is not None  # a plan has either counters or rows
             self._source = ResultScan(self._context, plan.rows.query, first=MAX_BATCH)
 
-    # --- items ------------------------------------------------------------------------------------------------
-
-    def _of_record(self, values: Results) -> Iterator[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]:
-        columns = self._grouping.columns
-        for group in product(*[column.values_of(values) for column in columns]):
-            yield self._key(group), [(c.label, value) for c, value in zip(columns, group, strict=True)], values
-
-    def _of_counters(self, counters: Counters) -> tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]:
+    def _group_of(self, counters: Counters) -> list[Any]:
         plan = self._plan.counters if self._plan else None
         assert plan is not None  # there are counters
         definition = plan.index.definition
         values: dict[str, Any] = {}
-        for (column, _), place in zip(self._grouping.order, plan.places, strict=True):
+        for (name, _), place in zip(self._grouping.order, plan.places, strict=True):
             (part,) = decode_key(counters.parts[place])
-            values[column.label] = definition.columns[place].codec.unpack(part)
-        head = [(column.label, values[column.label]) for column in self._grouping.columns]
-        return self._key([value for _, value in head]), head, counters
+            values[name] = definition.columns[place].codec.unpack(part)
+        return [values[column.source.name] for column in self._grouping.columns]
 
-    # --- groups -----------------------------------------------------------------------------------------------
-
-    def _key(self, group: Sequence[Any]) -> tuple[bytes, ...]:
-        """Return the key parts of the values of a group. Raises InvalidValueError."""
-        return tuple(map(sort_part, self._orders, group))
-
-    def _add(self, plan: GroupPlan, key: tuple[bytes, ...], head: list[tuple[str, Any]], item: Any) -> None:
+    def _add(self, plan: GroupPlan, values: Sequence[Any], item: Any) -> None:
+        key = tuple(map(sort_part, self._orders, values))
         group = self._groups.get(key)
         if group is None:
             if plan.limit is not None and len(self._groups) >= plan.limit:
@@ -264,26 +259,18 @@ class GroupScan:
                     maximum=plan.limit,
                     hint="Raise sort_in_memory(limit=...), filter more, or index the fields of the groups.",
                 )
-            measures = self._grouping.measures
-            made = (
-                _RecordGroup(head, measures) if plan.counters is None else _CounterGroup(head, measures, plan.counters)
-            )
-            group = self._groups[key] = made
+            head = {column.label: value for column, value in zip(self._grouping.columns, values, strict=True)}
+            if plan.counters is None:
+                group = _RecordGroup(head, self._grouping.measures)
+            else:
+                group = _CounterGroup(head, self._grouping.measures, plan.counters)
+            self._groups[key] = group
         group.add(item)
 
-    def _finished(self) -> list[Results]:
-        """Return the rows of complete groups: all except the last one, which may continue in the next batch."""
-        keys = list(self._groups) if self.done else list(self._groups)[:-1]
-        rows = [self._groups.pop(key).row() for key in keys]
-        return [row for row in rows if row is not None]
-
-    def _sorted(self) -> list[Results]:
-        keys = list(self._groups)
+    def _sort(self, keys: list[tuple[bytes, ...]]) -> None:
         positions = {column.source.name: at for at, column in enumerate(self._grouping.columns)}
-        for column, descending in reversed(self._grouping.order):  # sorts are stable: the last one decides
-            keys.sort(key=itemgetter(positions[column.source.name]), reverse=descending)
-        rows = [self._groups[key].row() for key in keys]
-        return [row for row in rows if row is not None]
+        for name, descending in reversed(self._grouping.order):  # sorts are stable: the last one decides
+            keys.sort(key=itemgetter(positions[name]), reverse=descending)
 
 
 def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:

@@ -235,7 +235,7 @@ def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsabl
         "no index has the groups of this query side by side",
         model=query.schema.name,
         filters=query.filter_fields,
-        order=order_names((column.source.name, down) for column, down in grouping.order),
+        order=order_names(grouping.order),
         candidates=tuple(query.schema.indexes),
         hint=_hint(grouping, refusal),
     )
@@ -276,7 +276,7 @@ def _columns(grouping: Grouping, branch: Branch) -> list[str] | None:
         return None  # a condition must be tested on records
     if len({descending for _, descending in grouping.order}) > 1:
         return None  # counter groups have no separate directions
-    groups = [column.source.name for column, _ in grouping.order]
+    groups = [name for name, _ in grouping.order]
     several = sum(column.source.many for column in grouping.columns) + sum(term.many for term in branch.terms)
     if several > 1 or any(term.many and not is_one(term) for term in branch.terms):
         return None
@@ -304,13 +304,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A minimum or maximum that is the first value in an order.
-
-    Attributes:
-        measure: the result.
-        query: selects the first record with a value.
-        plan: the plan of this query.
-    """
+    """A minimum or maximum that is the first value in an order; ``query`` selects the first record with a value."""
 
     measure: Measure
     query: Query = field(metadata=INTERNAL)
@@ -488,8 +482,7 @@ def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
 
 def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
     """Return the plan of a grouped query. Raises NoUsableIndexError or IndexNotReadyError."""
-    query, limit = grouping.query, grouping.query.sort_limit
-    order = [(column.source.name, descending) for column, descending in grouping.order]
+    query, limit, order = grouping.query, grouping.query.sort_limit, grouping.order
     counters = counter_plan(query, live, grouping.measures, order)
     if counters is not None and (counters.ordered or limit is not None):
         return GroupPlan(grouping, "counters", counters, limit=None if counters.ordered else limit)

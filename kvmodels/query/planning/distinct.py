@@ -61,7 +61,8 @@ def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     plain = replace(query, order=(), reverse=False, start=0, stop=None, sort_limit=None, distinct=False)
     refusal: NoUsableIndexError | None = None
     if all(_side_by_side(query.schema.source(field)) for field in fields):
-        beside = replace(plain, order=_order(query))
+        order = tuple(Order(field, descending) for field, descending in query.order_over(fields))
+        beside = replace(plain, order=order)
         try:
             return DistinctPlan(beside, plan_query(beside, live), None)
         except NoUsableIndexError as error:
@@ -69,13 +70,6 @@ def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     if query.sort_limit is not None:
         return DistinctPlan(plain, plan_query(plain, live), query.sort_limit)
     raise _refused(query, live, refusal) from refusal
-
-
-def _order(query: Query) -> tuple[Order, ...]:
-    """Return all fields of the values: first the order of the query, then the rest."""
-    asked = dict(query.directions)
-    rest = [(field, query.reverse) for field in query.fields or () if field not in asked]
-    return tuple(Order(field, descending) for field, descending in (*asked.items(), *rest))
 
 
 def _side_by_side(source: ColumnSource | None) -> bool:
@@ -88,7 +82,7 @@ def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | N
         "no index has equal values side by side",
         model=query.schema.name,
         filters=query.filter_fields,
-        order=order_names((order.field, order.descending) for order in _order(query)),
+        order=order_names(query.order_over(query.fields or ())),
         candidates=tuple(name for name in query.schema.indexes if name in live.readable),
         hint=refusal.hint
         if refusal
@@ -147,12 +141,11 @@ def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     field of the order.
     """
     asked = dict(query.directions)
-    for order in reversed(_order(query)):  # sorts are stable: the last one decides
-        source = query.schema.source(order.field)
+    for field, descending in reversed(query.order_over(query.fields or ())):  # stable sorts: the last one decides
+        source = query.schema.source(field)
         if source is not None and not source.many:
-            model, mixes = query.schema.name, order.field not in asked
-            column = ColumnOrder(source.codec, model=model, field=order.field, mixes=mixes)
-            found.sort(key=partial(_part, source, column), reverse=order.descending)
+            column = ColumnOrder(source.codec, model=query.schema.name, field=field, mixes=field not in asked)
+            found.sort(key=partial(_part, source, column), reverse=descending)
     return found
 
 
