@@ -165,19 +165,16 @@ def _text_test(lookup: str, operand: Any) -> ValueTest:
 
 
 def _whole_test(schema: ModelSchema, source: ColumnSource | None, condition: Condition) -> Test:
-    value_of, operand = field_reader(schema, condition.field), condition.operand
+    value_of, operand, lookup = field_reader(schema, condition.field), condition.operand, condition.lookup
+    if lookup == "isnull":
+        return lambda document: (value_of(document) is None) is operand
 
-    def whole(document: Document) -> Any:
-        return folded_whole(source, value_of(document))
+    def holds(document: Document) -> bool:
+        value = folded_whole(source, value_of(document))
+        found = value in operand if lookup in ("in", "not_in") else bool(value == operand)
+        return found is (lookup in ("exact", "in"))
 
-    tests: dict[str, Test] = {
-        "exact": lambda document: bool(whole(document) == operand),
-        "ne": lambda document: not bool(whole(document) == operand),
-        "in": lambda document: whole(document) in operand,
-        "not_in": lambda document: whole(document) not in operand,
-        "isnull": lambda document: (value_of(document) is None) is operand,
-    }
-    return tests[condition.lookup]
+    return holds
 
 
 def _key_test(schema: ModelSchema, condition: Condition) -> Test:

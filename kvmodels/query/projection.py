@@ -15,7 +15,6 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import is_typeddict
 
-from kvmodels._support import suggest as spelling
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.model import KvModel
@@ -23,7 +22,7 @@ from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
-from kvmodels.schema.filters.operands import PRIMARY_KEY, require_own
+from kvmodels.schema.filters.operands import PRIMARY_KEY, nearest_field, require_own
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
@@ -105,12 +104,11 @@ def _known(schema: ModelSchema, name: str) -> str:
         if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or known in _paths(schema, known):
             return known
     names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted)]
-    near = spelling.get_close_matches(dotted, names, n=1)
     raise UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,
         field=name,
-        suggestion=near[0] if near else None,
+        suggestion=nearest_field(schema, dotted, names),
         hint=hint_to_query(schema.model, name)
         or f"Its fields are: {', '.join(dict.fromkeys([*schema.fields, *schema.computed]))}.",
     )
@@ -138,7 +136,7 @@ def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
     return model
 
 
-# # --- result forms -------------------------------------------------------------------------------------------------
+# --- result forms -------------------------------------------------------------------------------------------------
 
 
 def shape_of_dicts(selected: Sequence[SelectedField]) -> Shape:
