@@ -35,6 +35,7 @@ from kvmodels.schema.filters.parse import parse
 ORDER: Final = "order_by"
 """The parameter with the order."""
 
+_INVALID: Final = "a parameter is not a valid condition"
 _NO_VALUE: Final = "a parameter has a value that its field cannot have"
 _LISTS: Final = frozenset({"in", "not_in", "contains_any", "contains_all", "range"})
 _WHOLE_VALUES: Final = frozenset({"exact", "ne", "in", "not_in"})
@@ -216,10 +217,11 @@ class _ParameterReader:
             value = adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
         except ValidationError as error:
             reason = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise self._error(parameter, reason, of_value=True) from error
+            raise self._error(parameter, reason, message=_NO_VALUE) from error
         choices = self._choices(keyword)
         if choices and value not in choices:
-            raise self._error(parameter, f"the value is not one of {', '.join(map(repr, choices))}", of_value=True)
+            reason = f"the value is not one of {', '.join(map(repr, choices))}"
+            raise self._error(parameter, reason, message=_NO_VALUE)
         return value
 
     def _choices(self, keyword: Keyword) -> tuple[Any, ...]:
@@ -246,27 +248,15 @@ class _ParameterReader:
         # With a list of allowed names, nothing is said about the others.
         if self._allowed is not None:
             return self._error(parameter, error.message)
-        return self._error(parameter, error.message, error.hint, error.data.get("suggestion"))
+        return self._error(parameter, error.message, hint=error.hint, near=error.data.get("suggestion"))
 
     def _error(
-        self,
-        parameter: str,
-        reason: str,
-        hint: str | None = None,
-        suggestion: str | None = None,
-        *,
-        of_value: bool = False,
+        self, parameter: str, reason: str, *, message: str = _INVALID, hint: str | None = None, near: str | None = None
     ) -> InvalidLookupError:
         if hint is None and self._allowed is not None:
             hint = f"Allowed are: {', '.join(sorted(self._allowed))}."
-        return InvalidLookupError(
-            _NO_VALUE if of_value else "a parameter is not a valid condition",
-            model=self._schema.name,
-            parameter=parameter,
-            reason=reason,
-            suggestion=suggestion,
-            hint=hint,
-        )
+        name = self._schema.name
+        return InvalidLookupError(message, model=name, parameter=parameter, reason=reason, suggestion=near, hint=hint)
 
 
 def _takes_several(keyword: Keyword, source: ColumnSource | None) -> bool:
