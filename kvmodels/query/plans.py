@@ -511,7 +511,8 @@ def _hidden(predicates: Iterable[Predicate]) -> tuple[Any, ...]:
 
 def _without_operand(predicate: Predicate) -> Predicate:
     if not isinstance(predicate, Condition):
-        return replace(predicate, parts=_hidden(predicate.parts))
+        parts = _hidden(predicate.parts)
+        return AllOf(parts) if isinstance(predicate, AllOf) else AnyOf(parts)
     operand: Any = _HIDDEN
     if predicate.lookup == "isnull":
         operand = predicate.operand

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -131,9 +131,9 @@ def lookup_values(model: type[Any], name: str) -> LookupValues:
 def _grouped(parameters: Any) -> dict[str, list[str]]:
     """Return the texts of each parameter. Raises InvalidArgumentError."""
     found: dict[str, list[str]] = {}
-    pairs: Any = cast("Mapping[Any, Any]", parameters).items() if isinstance(parameters, Mapping) else parameters
+    items = getattr(parameters, "items", None)  # of a mapping
     try:
-        for name, given in pairs:
+        for name, given in parameters if items is None else items():
             texts: list[Any] = [given] if isinstance(given, str) else list(given)
             if not isinstance(name, str) or not all(isinstance(text, str) for text in texts):
                 raise TypeError

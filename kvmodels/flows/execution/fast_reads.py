@@ -93,8 +93,8 @@ def read_scan(
         return _verified(load, rows, found.followed[: len(rows)], taken)
     # The record of a row that is only read to see whether there are more is read as well, and not used.
     head = rows[0][0][: starts[0]] if rows else b""
-    objects, followed = loaded_behind(batch_loader_of(context, live, index), found, head, len(rows))
-    return _verified(load, rows, followed, taken) if objects is None else _batch(objects, rows, taken, len(rows))
+    made, followed = loaded_behind(batch_loader_of(context, live, index), found, head, len(rows))
+    return _verified(load, rows, followed, taken) if made is None else _batch(made, rows, taken, len(rows))
 
 
 def _read_any(
