@@ -48,9 +48,10 @@ class Counting:
     def __init__(self) -> None:
         self._count = 0
 
-    def add(self, _: Any) -> None:
-        """Count a value."""
-        self._count += 1
+    def add(self, value: Any) -> None:
+        """Count a value, unless it is None."""
+        if value is not None:
+            self._count += 1
 
     def result(self) -> int:
         """Return the number of values."""
@@ -74,6 +75,8 @@ class Extreme:
 
     def add(self, value: Any) -> None:
         """Compare a value with the current extreme; of equal values the first stays."""
+        if value is None:
+            return
         part = self._part_of(value)
         if part is None:
             return
@@ -99,6 +102,8 @@ class Summing:
 
     def add(self, value: Any) -> None:
         """Add a value."""
+        if value is None:
+            return
         self._count += 1
         if self._kind == "int":
             self._total += int(value)
@@ -122,7 +127,7 @@ class Summing:
 
 
 Accumulator: TypeAlias = Counting | Extreme | Summing
-"""Accepts values that are not None, one by one; the result is available at any time."""
+"""Accepts values one by one; the result is available at any time."""
 
 
 def _exact_sum(one: Decimal, other: Decimal) -> Decimal:

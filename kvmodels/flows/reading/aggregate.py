@@ -147,9 +147,7 @@ class _RecordGroup:
 
     def add(self, item: Any) -> None:
         for measure, accumulator in self._accumulators:
-            value = measure.value_of(item)
-            if value is not None:
-                accumulator.add(value)
+            accumulator.add(measure.value_of(item))
 
     def row(self) -> Results:
         return self._head | {measure.label: sums.result() for measure, sums in self._accumulators}
