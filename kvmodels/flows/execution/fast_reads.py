@@ -31,11 +31,12 @@ from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import AGAIN, CountRows, Flow, OneRequest, Read, read
 from kvmodels.flows.execution.combination import Merge
-from kvmodels.flows.execution.join import KeptFollow, ResultBatch
+from kvmodels.flows.execution.join import ResultBatch
 from kvmodels.flows.execution.ranges import (
     Candidate,
     Choice,
     Concatenation,
+    KeptFollow,
     Position,
     ScanPosition,
     TakenRows,

@@ -14,7 +14,7 @@ be read is a DecodeError. Filters are tested on the stored document, before an o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key
@@ -22,7 +22,7 @@ from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row,
 from kvmodels.errors import DecodeError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, pause_before
 from kvmodels.flows.effects import Flow, fits_one_read, read, read_all
-from kvmodels.flows.execution.ranges import Candidate, Choice, Position, Walk
+from kvmodels.flows.execution.ranges import Candidate, Choice, KeptFollow, Position, Walk
 from kvmodels.flows.hydration.loader import OwnerOf, expected_keys, owner_of, pk_reader_of
 from kvmodels.flows.hydration.projection import projector
 from kvmodels.flows.hydration.rows import (
@@ -37,8 +37,6 @@ from kvmodels.query.matching import Matcher
 from kvmodels.query.plans import QueryPlan
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
-
-T = TypeVar("T")
 
 
 class Hit(NamedTuple):
@@ -206,23 +204,6 @@ def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | No
 
 
 # --- reads ----------------------------------------------------------------------------------------------------
-
-
-class KeptFollow(Generic[T]):
-    """A ``follow`` that keeps the rows it chose in its last call, as ``kept``; they depend on the rows read alone.
-
-    ``choose``: from the rows of the ranges to the rows to keep, and the ranges to follow.
-    """
-
-    kept: T
-
-    def __init__(self, choose: Callable[[Sequence[list[Row]]], tuple[T, Sequence[ReadRange]]]) -> None:
-        self._choose = choose
-
-    def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
-        """Return the ranges to follow."""
-        self.kept, wanted = self._choose(ranges)
-        return wanted
 
 
 Chooser = Callable[[Sequence[list[Row]]], Choice]

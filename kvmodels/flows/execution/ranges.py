@@ -11,13 +11,15 @@ scan, and the bound of the next read: its first key, or (backwards) the key belo
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import ReadRange, Row
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan
+
+T = TypeVar("T")
 
 MAX_WIDTH: Final = 256
 """The most ranges that are read at once when those before them held few rows."""
@@ -246,6 +248,23 @@ class Concatenation:
                 places[walk.number] = place._replace(width=width)
                 return self._position._replace(places=tuple(places), fresh=False)
         return None
+
+
+class KeptFollow(Generic[T]):
+    """A ``follow`` that keeps the rows it chose in its last call, as ``kept``; they depend on the rows read alone.
+
+    ``choose``: from the rows of the ranges to the rows to keep, and the ranges to follow.
+    """
+
+    kept: T
+
+    def __init__(self, choose: Callable[[Sequence[list[Row]]], tuple[T, Sequence[ReadRange]]]) -> None:
+        self._choose = choose
+
+    def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
+        """Return the ranges to follow."""
+        self.kept, wanted = self._choose(ranges)
+        return wanted
 
 
 def bound_at(key: bytes, *, including: bool, reverse: bool) -> bytes:

@@ -423,7 +423,10 @@ def _described(
         # lengths share their plan.
         terms = [term._replace(size=2) if 1 < term.size <= MAX_PRODUCT else term for term in terms]
     return BranchShape(
-        tuple(tuple(dict.fromkeys(condition.field for condition in conditions_of(part))) for part in branch.parts),
+        tuple(
+            (part.field,) if isinstance(part, Condition) else tuple(dict.fromkeys(c.field for c in conditions_of(part)))
+            for part in branch.parts
+        ),
         tuple(terms),
         branch.keys,
         tuple(_guarantees(schema, branch, partials, implicit)),

@@ -265,7 +265,7 @@ class _Planning:
             stop=query.stop,
             full_scan=decision.full_scan,
             tested=tested,
-            matches=matcher(query.schema, tested),
+            matches=matcher(query.schema, tested) if tested else None,
             sort=sort,
         )
 
