@@ -221,7 +221,7 @@ def _declared(target: Any) -> list[str] | None:
         return [item.name for item in dataclass_fields(target) if item.init]
     if is_typeddict(target):
         return list(target.__annotations__)
-    named: Iterable[str] | None = getattr(target, "_fields", None) if issubclass(target, tuple) else None
+    named: Iterable[str] | None = getattr(target, "_fields", None) if tuple in target.__mro__ else None
     return None if named is None else list(named)
 
 

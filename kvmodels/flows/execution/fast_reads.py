@@ -322,4 +322,8 @@ def range_read(context: Context, view: HeaderView, live: LiveCollection, plan: R
     made = RangeRead(plan, view.guard, entry_loader_of(context, live, index), batch_loader_of(context, live, index))
     if suffix_start(index, scan.ranges[0]) is not None:
         return made._replace(records=prefix)
-    return made._replace(follow=lambda found: _records_of(prefix, _owners_of(context, live, index, found[0])))
+
+    def follow(found: Sequence[list[Row]]) -> Sequence[ReadRange]:
+        return _records_of(prefix, _owners_of(context, live, index, found[0]))
+
+    return made._replace(follow=follow)
