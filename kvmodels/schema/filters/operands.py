@@ -345,7 +345,7 @@ def folded_whole(source: ColumnSource | None, value: Any) -> Any:
     """Return a list, set or tuple with each element folded by the function of its field."""
     if source is None or source.normalise is None or value.__class__ not in _CONTAINERS:
         return value
-    kind: Any = type(value)
+    kind: type[Any] = value.__class__
     fold = source.normalise
     return kind(None if element is None else fold(element) for element in value)
 
