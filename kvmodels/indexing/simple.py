@@ -33,7 +33,7 @@ from kvmodels.schema.definition.definition import Column, Document
 LARGEST_AWAITED: Final = 1 << 16
 """Maximum bytes of a record that is decoded while every other writer waits: a tenth of a millisecond at most."""
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
 """Codecs of which the part of a key is the value that the document stores."""
 
