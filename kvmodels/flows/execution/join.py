@@ -171,9 +171,10 @@ class EntryReader:
         """Whether a record satisfies the query, and is not found by an earlier row or scan. Raises DecodeError."""
         if self._scan.fans_out and not self._is_first(hit, row):
             return False
-        if not all(self._holds(test, hit) for test in self._tests):
-            return False
-        return not any(self._holds(test, hit) for test in self._dropped)
+        for test in self._tests:
+            if not self._holds(test, hit):
+                return False
+        return not self._dropped or not any(self._holds(test, hit) for test in self._dropped)
 
     def _holds(self, test: Matcher, hit: Hit) -> bool:
         try:
