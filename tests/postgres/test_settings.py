@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
@@ -87,6 +87,13 @@ def test_a_password_is_in_no_message_trace_or_chained_error(url: str):
     assert error.__context__ is None
     assert not any("s3cr3t@" in one or "s3cr3t:" in one or ":s3cr3t" in one for one in [*shown, text])
     assert "password=s3cr3t" not in "".join(shown)
+
+
+def test_a_missing_database_is_told_apart_from_wrong_credentials(url: str):
+    with pytest.raises(EngineError, match="no database of this name") as caught:
+        PostgresEngine(urlsplit(url)._replace(path="/absent").geturl(), busy_timeout=5)
+    assert "createdb" in str(caught.value)
+    assert caught.value.data["reason"] == "absent"
 
 
 def test_the_url_of_a_store_has_no_password(url: str):

@@ -34,14 +34,15 @@ LONGEST_INDEXED: Final = 2_704
 
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "40003")
 _BUSY: Final = ("55P03", "57014", "25P03", "25P04", "40001", "40P01", "53300", "57P03")
-_CREDENTIALS: Final = ("28000", "28P01", "3D000")
+_CREDENTIALS: Final = ("28000", "28P01")
+_NO_DATABASE: Final = "3D000"
 _CONNECTION_MESSAGES: Final = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     "authentication failed for user": "28000",
     "no pg_hba.conf entry": "28000",
     'role "': "28000",
-    'database "': "3D000",
+    '" does not exist': _NO_DATABASE,
     "the database system is": "57P03",
     "too many clients": "53300",
     "remaining connection slots": "53300",
@@ -115,7 +116,14 @@ def unreachable(error: psycopg.Error, url: str, conninfo: str) -> KvModelsError:
             "the server refused the connection",
             url=url,
             reason=state,
-            hint="Check the user, the password (PGPASSWORD, ~/.pgpass) and the name of the database.",
+            hint="Check the user and the password (PGPASSWORD, ~/.pgpass).",
+        )
+    if state == _NO_DATABASE:
+        return EngineError(
+            "the server has no database of this name",
+            url=url,
+            reason="absent",
+            hint="Create it, for example with createdb, or correct its name in the URL.",
         )
     if state in _BUSY:
         return EngineTimeoutError(
