@@ -10,7 +10,7 @@ are shown in the form that callers write; values of fields are never shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -23,14 +23,13 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Check, Guard, GuardFailed, ReadRange, Row, Set, after_prefix, point
 from kvmodels.errors import IntegrityError, ProtectedError, ReferenceViolationError
-from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once, try_commit
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing import rules
 from kvmodels.indexing.entries import NOTHING_HELD
 from kvmodels.indexing.references import Entries, MissingTarget, RemainingReferrers
 from kvmodels.limits import Limits
-from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.variants import collection_of
 from kvmodels.schema.instances import PendingStamp, state_of
 
@@ -105,34 +104,6 @@ def read_entries(context: Context, spans: Mapping[bytes, ReadRange], guard: Guar
         yield from reload_header(context)
         return None
     return dict(zip(spans, found, strict=True))
-
-
-class BusyTargets:
-    """The targets of one write that other writers changed before its commit."""
-
-    __slots__ = ("_context", "_found")
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._found: dict[bytes, bytes] = {}
-
-    def note(
-        self,
-        schemas: Iterable[ModelSchema],
-        failed: Iterable[bytes],
-        written: Callable[[HeaderView], Collection[bytes]],
-    ) -> None:
-        """Note the targets among the keys of failed checks."""
-        view = self._context.view
-        if view is not None:
-            live, own = [view.live[schema.collection] for schema in schemas], written(view)
-            self._found = busy_targets([key for key in failed if key not in own], live)
-
-    def anchored(self) -> Flow[None]:
-        """Set the anchors of the noted targets; see ``anchor``."""
-        if self._found:
-            found, self._found = self._found, {}
-            yield from anchor(found, (yield from header_view(self._context)).guard)
 
 
 def busy_targets(failed: Iterable[bytes], collections: Iterable[LiveCollection]) -> dict[bytes, bytes]:

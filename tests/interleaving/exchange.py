@@ -6,9 +6,10 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import object_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.changes import KEEP, pending, record_change, refused, stored
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal
+from kvmodels.flows.writing.changes import KEEP, pending, record_change, stored
+from kvmodels.flows.writing.operation import AttemptState, Proposal
 from kvmodels.schema.definition.definition import ModelSchema
+from tests.logical_writes import FunctionWrite
 
 
 def exchange(context: Context, schema: ModelSchema, one: str, other: str, field: str) -> Flow[bool]:
@@ -34,4 +35,4 @@ def exchange(context: Context, schema: ModelSchema, one: str, other: str, field:
 
         return Proposal(changes, done)
 
-    return execute(context, Operation((schema,), lambda _: keys, propose, refused))
+    return execute(context, FunctionWrite(schema, keys, propose))

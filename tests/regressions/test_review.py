@@ -38,13 +38,13 @@ from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.context import HeaderView
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.changes import KEEP, pending, record_change, refused
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal
+from kvmodels.flows.writing.changes import KEEP, pending, record_change
+from kvmodels.flows.writing.operation import AttemptState, Proposal
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.runtime.sync import run
+from tests.logical_writes import FunctionWrite
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import at_once, entries, exact, opened
 from tests.zoo import Account, Animal
@@ -65,9 +65,6 @@ def together(db: Database, *changes: Account | int) -> None:
     layout = context.layouts[schema.collection]
     pks = [layout.pack((change if isinstance(change, int) else change.id,)) for change in changes]
 
-    def keys(_: HeaderView) -> list[bytes]:
-        return [layout.key(pk) for pk in pks]
-
     def propose(seen: AttemptState) -> Proposal[None]:
         live = seen.view.live[schema.collection]
         made = []
@@ -79,7 +76,7 @@ def together(db: Database, *changes: Account | int) -> None:
                 made.append(RecordChange(live, pk, row, document_of(context, row), None))
         return Proposal(tuple(made), lambda _: None)
 
-    run(db._engine, execute(context, Operation((schema,), keys, propose, refused)))
+    run(db._engine, execute(context, FunctionWrite(schema, [layout.key(pk) for pk in pks], propose)))
 
 
 @pytest.mark.parametrize("backwards", [False, True])

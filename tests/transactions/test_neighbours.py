@@ -27,9 +27,9 @@ from kvmodels.core.operations import AtomicWrite
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.effects import commit, wait_for_commit
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.changes import refused
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.flows.writing.operation import AttemptState, Proposal, always
 from kvmodels.indexing.entries import RecordChange
+from tests.logical_writes import FunctionWrite
 from tests.shapes.shapes import Circle, Shape, Square
 from tests.transactions.models import Account, Clock, Member, Session, opened, raised
 
@@ -110,7 +110,7 @@ def test_an_operation_that_is_not_of_records_alone_or_cannot_tell_its_result_is_
             Proposal((), always(1), always(1), beside=AtomicWrite()),
             Proposal((removal,), always(1)),
         ):
-            operation = Operation((schema,), lambda _: (), partial(_proposed, proposal), refused)
+            operation = FunctionWrite(schema, (), partial(_proposed, proposal))
             with pytest.raises(InvalidArgumentError, match="cannot be part of a transaction"):
                 tx._session.run("remove", execute(flows.context, operation))
 

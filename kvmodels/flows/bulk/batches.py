@@ -10,7 +10,9 @@ committed in the operation of its batch. An exception is never replaced; the key
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -33,8 +35,8 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.changes import EncodedObject, PlannedChange, refused, state_after, stored
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.flows.writing.changes import PlannedChange, refused, state_after, stored
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
@@ -95,7 +97,9 @@ class BulkRun(Generic[T]):
                 return False
             source.dealt_with(outcome.matched)
             self._count(outcome)
-            self._tell()
+            if self._options.progress is not None:
+                own = BulkProgress(self.matched, self.written, self.batches)
+                self._options.progress(own if self._progress is None else self._progress.so_far())
             size = min(max(size, len(items)) * 2, self._largest)
 
     def _may_halve(self, error: Exception) -> bool:
@@ -110,18 +114,18 @@ class BulkRun(Generic[T]):
         self.batches += 1
         self._failed += outcome.failed[: max(0, LISTED_AT_MOST - len(self._failed))]
 
-    def _tell(self) -> None:
-        if self._options.progress is not None:
-            own = BulkProgress(self.matched, self.written, self.batches)
-            self._options.progress(own if self._progress is None else self._progress.so_far())
-
     def result(self) -> BulkResult:
         """Return the result so far."""
         return BulkResult(self.matched, self.written, tuple(self._failed), self.batches)
 
-    def annotate(self, error: Exception) -> None:
-        """Add a note to an error about earlier commits."""
-        note_committed(error, self.written, self.batches)
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Add a note to an error of the block about earlier commits."""
+        try:
+            yield
+        except Exception as error:
+            note_committed(error, self.written, self.batches)
+            raise
 
 
 def note_committed(error: Exception, written: int, batches: int) -> None:
@@ -172,7 +176,7 @@ class BulkAction(ABC, Generic[T]):
         """Return the change for a record that was read; None for no change. Raises typed errors."""
 
 
-class ActionBatch(Generic[T]):
+class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
     """One atomic operation on some records."""
 
     def __init__(
@@ -193,6 +197,9 @@ class ActionBatch(Generic[T]):
         self._progress = progress
         self._left_out: dict[bytes, Exception] = {}
         self._changes: tuple[RecordChange, ...] = ()
+        self.schema = work.schema
+        self.reads = work.reads or progress is not None
+        self.attempts = FEW_ATTEMPTS if len(items) > 1 else None
         self.committed: BatchOutcome | None = None
         """The committed outcome; later errors come from hooks that run after the commit."""
 
@@ -201,7 +208,7 @@ class ActionBatch(Generic[T]):
         while True:
             known = len(self._left_out)
             try:
-                return (yield from execute(self._context, self._operation()))
+                return (yield from execute(self._context, self))
             except Exception as error:
                 if self.committed is not None:
                     raise
@@ -217,21 +224,12 @@ class ActionBatch(Generic[T]):
                     raise
                 self._left_out[self._work.pk_of(self._items[0])] = error
 
-    def _operation(self) -> Operation[BatchOutcome | None]:
-        return Operation(
-            (self._work.schema,),
-            self._wanted,
-            self._propose,
-            self._refused,
-            reads=self._work.reads or self._progress is not None,
-            attempts=FEW_ATTEMPTS if len(self._items) > 1 else None,
-            cascade_failed=self._cascade_failed,
-        )
-
-    def _wanted(self, _: HeaderView) -> Sequence[bytes]:
+    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
+        """Return the keys of the records, and those of the progress."""
         return self._keys if self._progress is None else [*self._keys, *self._progress.keys]
 
-    def _propose(self, seen: AttemptState) -> Proposal[BatchOutcome | None]:
+    def propose(self, seen: AttemptState, /) -> Proposal[BatchOutcome | None]:
+        """Return the changes of the records; raise the error of the first one that fails, unless errors are listed."""
         if self._progress is not None and self._progress.overtaken_in(seen):
             # Before any record is tested: records that another process has stored are not errors, and run no hooks.
             return Proposal((), always(None))
@@ -239,49 +237,49 @@ class ActionBatch(Generic[T]):
         failed: list[BulkFailure] = []
         for item in self._items:
             try:
-                step = self._step(seen, item)
+                left_out = self._left_out.get(self._work.pk_of(item))
+                if left_out is not None:
+                    raise left_out
+                step = self._work.step(seen, item)
             except Exception as error:  # user hooks and validators may raise anything; the failure is listed
                 if not self._collect:
                     self._name(error, item)
                     raise
                 failed.append(failure_of(self._key(item), error))
                 continue
+            if step is not None and step.after:
+                step = naming(step, self.schema, self._key(item), self._work.position_of(item))
             if step is not None:
-                steps.append(self._named(step, item) if step.after else step)
+                steps.append(step)
         self._changes = tuple(step.change for step in steps)
-        outcome = BatchOutcome(len(steps) + len(failed), len(steps), tuple(failed))
-        proposal = _proposal(steps, outcome, holds_objects=self._work.holds_objects)
+        return self._proposal(steps, BatchOutcome(len(steps) + len(failed), len(steps), tuple(failed)))
+
+    def _proposal(self, steps: Sequence[PlannedChange], outcome: BatchOutcome) -> Proposal[BatchOutcome | None]:
+        holds_objects = self._work.holds_objects
+        beside, advance = (None, None) if self._progress is None else self._progress.advanced(self._items, outcome)
 
         def done(versionstamp: bytes) -> BatchOutcome | None:
+            if advance is not None:
+                advance(versionstamp)
             self.committed = outcome
-            return proposal.done(versionstamp)
+            for step in steps:
+                # Objects that neither the caller nor a hook receives need no state.
+                if step.item is not None and (holds_objects or step.after):
+                    stored(step.item, step.change, versionstamp)
+            return outcome
 
-        if self._progress is None:
-            return proposal._replace(done=done)
-        beside, advance = self._progress.advanced(self._items, outcome)
+        def states(versionstamp: bytes) -> list[tuple[Any, ObjectState | None]]:
+            items = [(step.item, step.change) for step in steps if step.item is not None]
+            return [(item.instance, state_after(item, change, versionstamp)) for item, change in items]
 
-        def committed(versionstamp: bytes) -> BatchOutcome | None:
-            advance(versionstamp)
-            return done(versionstamp)
-
-        return proposal._replace(done=committed, beside=beside)
-
-    def _step(self, seen: AttemptState, item: T) -> PlannedChange | None:
-        left_out = self._left_out.get(self._work.pk_of(item))
-        if left_out is not None:
-            raise left_out
-        return self._work.step(seen, item)
+        after = tuple(call for step in steps for call in step.after)
+        return Proposal(self._changes, done, always(outcome), states if holds_objects else None, after, beside)
 
     def _key(self, item: T) -> Any:
         return shown_key(self._layout.unpack(self._work.pk_of(item)))
 
-    def _named(self, step: PlannedChange, item: T) -> PlannedChange:
-        """Return the step with hooks whose exceptions name the record."""
-        named = naming(step.after, self._work.schema, self._key(item), self._work.position_of(item))
-        return step._replace(after=tuple(named))
-
     def _name(self, error: Exception, item: T) -> None:
-        name_record(error, self._work.schema, self._key(item), self._work.position_of(item))
+        name_record(error, self.schema, self._key(item), self._work.position_of(item))
 
     def _name_refused(self, error: KvModelsError) -> None:
         """Add the record to an error of the compiler, if the error is about one record."""
@@ -291,45 +289,18 @@ class ActionBatch(Generic[T]):
         if item is not None:
             self._name(error, item)
 
-    def _refused(self, violation: WriteRefusal) -> KvModelsError:
-        error = refused(violation)
-        if self._collect and self._context.transaction is None:
-            self._left_out[violation.change.pk] = error
-        elif not self._collect:
-            self._name(error, next(one for one in self._items if self._work.pk_of(one) == violation.change.pk))
+    def refused(self, refusal: WriteRefusal, /) -> KvModelsError:
+        """Leave the refused record out, or add it to the error; return the error."""
+        error = refused(refusal)
+        self.cascade_failed(refusal.change, error)
         return error
 
-    def _cascade_failed(self, removal: RecordChange, error: Exception) -> None:
-        """Leave out a record with which another one would change that a hook or validator refuses."""
+    def cascade_failed(self, removal: RecordChange, error: Exception, /) -> None:
+        """Leave a record out, or add it to the error."""
         if self._collect and self._context.transaction is None:
             self._left_out[removal.pk] = error
         elif not self._collect:
             self._name(error, next(one for one in self._items if self._work.pk_of(one) == removal.pk))
-
-
-def _proposal(
-    steps: Sequence[PlannedChange], outcome: BatchOutcome, *, holds_objects: bool
-) -> Proposal[BatchOutcome | None]:
-    def done(versionstamp: bytes) -> BatchOutcome | None:
-        for step in steps:
-            # Objects that neither the caller nor a hook receives need no state.
-            if step.item is not None and (holds_objects or step.after):
-                stored(step.item, step.change, versionstamp)
-        return outcome
-
-    def result(_: bytes) -> BatchOutcome | None:
-        return outcome
-
-    def states(versionstamp: bytes) -> list[tuple[Any, ObjectState | None]]:
-        return [_state(step.item, step, versionstamp) for step in steps if step.item is not None]
-
-    after: list[Callable[[], object]] = [call for step in steps for call in step.after]
-    changes = tuple(step.change for step in steps)
-    return Proposal(changes, done, result, states if holds_objects else None, tuple(after))
-
-
-def _state(item: EncodedObject, step: PlannedChange, versionstamp: bytes) -> tuple[Any, ObjectState | None]:
-    return item.instance, state_after(item, step.change, versionstamp)
 
 
 def failure_of(key: Any, error: Exception) -> BulkFailure:
@@ -379,22 +350,17 @@ def repeated_key(key_values: tuple[Any, ...]) -> InvalidArgumentError:
     )
 
 
-def naming(
-    calls: Iterable[Callable[[], object]], schema: ModelSchema, key: Any, position: int | None = None
-) -> list[Callable[[], object]]:
-    """Return hooks that run after the commit, and whose exceptions name the record."""
+def naming(step: PlannedChange, schema: ModelSchema, key: Any, position: int | None) -> PlannedChange:
+    """Return a change whose hooks that run after the commit name the record in their exceptions."""
 
-    def named(call: Callable[[], object]) -> Callable[[], object]:
-        def called() -> None:
-            try:
-                call()
-            except Exception as error:  # user hooks may raise anything
-                name_record(error, schema, key, position)
-                raise
+    def called(hook: Callable[[], object]) -> None:
+        try:
+            hook()
+        except Exception as error:  # user hooks may raise anything
+            name_record(error, schema, key, position)
+            raise
 
-        return called
-
-    return [named(call) for call in calls]
+    return step._replace(after=tuple(partial(called, hook) for hook in step.after))
 
 
 def key_of(schema: ModelSchema, instance: Any) -> Any:

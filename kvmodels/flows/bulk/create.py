@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from kvmodels.catalog.collection import LiveIndex
 from kvmodels.core.operations import AtomicWrite, Row
 from kvmodels.errors import (
-    AlreadyExistsError,
     IntegrityError,
     InvalidArgumentError,
     InvalidValueError,
@@ -28,11 +28,10 @@ from kvmodels.flows.bulk.batches import changed_record, key_of, name_record, nam
 from kvmodels.flows.bulk.insert import InsertColumns, insert_columns
 from kvmodels.flows.bulk.options_and_results import (
     BulkItem,
+    BulkOptions,
     BulkProgress,
     OnConflict,
-    checked_batch_size,
-    require_progress,
-    require_resume_id,
+    checked_options,
 )
 from kvmodels.flows.bulk.progress import (
     BatchOutcome,
@@ -52,6 +51,7 @@ from kvmodels.flows.writing.changes import (
     Deadline,
     EncodedObject,
     PlannedChange,
+    already_stored,
     needs_clock,
     record_change,
     refused,
@@ -60,7 +60,7 @@ from kvmodels.flows.writing.changes import (
     writing,
 )
 from kvmodels.flows.writing.given_keys import after_keys, without_key
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
@@ -95,22 +95,12 @@ def bulk_create(
         expire_in: milliseconds until the records expire, None for no deadline, KEEP for the lifetime that their model
             declares, or for the deadline of the record that is overwritten.
     """
-    size = checked_batch_size(context, batch_size)
-    if on_conflict not in ("error", "ignore", "update"):
-        raise InvalidArgumentError(
-            "an unknown way to treat conflicts",
-            argument="on_conflict",
-            value=on_conflict,
-            expected=("error", "ignore", "update"),
-            hint="Give 'error', 'ignore' or 'update'.",
-        )
-    require_progress(context, progress)
-    require_resume_id(context, resume_id)
+    options = checked_options(context, BulkOptions(batch_size, "raise", progress, resume_id, on_conflict))
     objects = items_of("objs", instances, "Give objects of the model in a list.")
-    options = _Options(size, on_conflict, progress, resume_id)
+    create = partial(_create, objects, options)
     unset = without_key(schema, objects)
     if not unset:
-        return writing(context, schema, expire_in, partial(_create, objects, options))
+        return writing(context, schema, expire_in, create)
     if resume_id is not None:
         raise InvalidArgumentError(
             "a write that is resumed needs objects with the same primary keys in every run",
@@ -118,19 +108,10 @@ def bulk_create(
             value=resume_id,
             hint="Give the objects keys of your own, or leave resume_id out.",
         )
-    return after_keys(
-        context, schema, unset, lambda: writing(context, schema, expire_in, partial(_create, objects, options))
-    )
+    return after_keys(context, schema, unset, lambda: writing(context, schema, expire_in, create))
 
 
-class _Options(NamedTuple):
-    batch_size: int | None
-    on_conflict: OnConflict
-    progress: Callable[[BulkProgress], object] | None
-    resume_id: str | None
-
-
-def _create(objects: Sequence[Any], options: _Options, writer: ChangeBuilder) -> Flow[list[BulkItem[Any]]]:
+def _create(objects: Sequence[Any], options: BulkOptions, writer: ChangeBuilder) -> Flow[list[BulkItem[Any]]]:
     if options.on_conflict == "error" and options.resume_id is None and writer.deadline is KEEP:
         columns = insert_columns(writer, objects)
         if columns is not None:
@@ -140,11 +121,10 @@ def _create(objects: Sequence[Any], options: _Options, writer: ChangeBuilder) ->
         _require_distinct(items)
     if options.resume_id is None:
         return (yield from _stored(writer, items, options))
+    layout = writer.context.layouts[writer.schema.collection]
     what = ["bulk_create", writer.schema.collection, options.on_conflict]
-    described = list_digest(what, (item.layout.key(item.pk) for item in items))
-    progress = StoredProgress(
-        writer.context, writer.context.layouts[writer.schema.collection], options.resume_id, described
-    )
+    described = list_digest(what, (layout.key(item.pk) for item in items))
+    progress = StoredProgress(writer.context, layout, options.resume_id, described)
     return (yield from _resumed(writer, items, options, progress))
 
 
@@ -157,7 +137,7 @@ def _first(writer: ChangeBuilder, instance: Any, position: int) -> EncodedObject
 
 
 def _stored(
-    writer: ChangeBuilder, items: Sequence[EncodedObject] | InsertColumns, options: _Options
+    writer: ChangeBuilder, items: Sequence[EncodedObject] | InsertColumns, options: BulkOptions
 ) -> Flow[list[BulkItem[Any]]]:
     count = len(items.pks) if isinstance(items, InsertColumns) else len(items)
     size = options.batch_size or max(count, 1)
@@ -176,7 +156,7 @@ def _stored(
 
 
 def _resumed(
-    writer: ChangeBuilder, items: Sequence[EncodedObject], options: _Options, progress: StoredProgress
+    writer: ChangeBuilder, items: Sequence[EncodedObject], options: BulkOptions, progress: StoredProgress
 ) -> Flow[list[BulkItem[Any]]]:
     """Write the objects after those that earlier runs, or other processes, have handled."""
     size = options.batch_size or max(len(items), 1)
@@ -214,7 +194,7 @@ def _require_distinct(items: Iterable[EncodedObject]) -> None:
         seen.add(item.pk)
 
 
-class CreateBatch:
+class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
     """One atomic operation that stores several objects."""
 
     def __init__(
@@ -227,13 +207,15 @@ class CreateBatch:
     ) -> None:
         self._writer = writer
         self._context = writer.context
-        self._schema = writer.schema
+        self.schema = writer.schema
         self._columns = items if isinstance(items, InsertColumns) else None
         self._given = None if isinstance(items, InsertColumns) else items
         self._ignore = on_conflict == "ignore"
         self._update = on_conflict == "update"
         self._start = start
         self._progress = progress
+        self.reads = on_conflict != "error" or progress is not None
+        self.timed = needs_clock(writer.schema, writer.deadline)
         self._positions: dict[bytes, int] = {}
         self._refusals: dict[bytes, IntegrityError] = {}
         self._violations: dict[IntegrityError, Violation | MissingTarget] = {}
@@ -262,7 +244,7 @@ class CreateBatch:
         while True:
             known = len(self._refusals)
             try:
-                return (yield from execute(self._context, self._operation()))
+                return (yield from execute(self._context, self))
             except (UniqueViolationError, ReferenceViolationError):
                 if len(self._refusals) == known:
                     raise
@@ -270,23 +252,11 @@ class CreateBatch:
                 self._name_refused(error)
                 raise
 
-    def _operation(self) -> Operation[list[BulkItem[Any]] | None]:
-        return Operation(
-            (self._schema,),
-            self._wanted,
-            self._propose,
-            self._refused,
-            reads=self._ignore or self._update or self._progress is not None,
-            timed=needs_clock(self._schema, self._writer.deadline),
-            compile=None if self._columns is None else partial(self._inserted, self._columns),
-        )
-
-    def _inserted(
-        self, columns: InsertColumns, view: HeaderView
-    ) -> tuple[Proposal[list[BulkItem[Any]] | None], AtomicWrite] | None:
+    def compiled(self, view: HeaderView, /) -> tuple[Proposal[list[BulkItem[Any]] | None], AtomicWrite] | None:
         """Return the proposal and the write of a first attempt, compiled by columns; None if that is impossible."""
-        compiled = columns.compiled(self._context, view)
-        if compiled is None:
+        columns = self._columns
+        compiled = None if columns is None else columns.compiled(self._context, view)
+        if columns is None or compiled is None:
             return None
         write, accept = compiled
 
@@ -296,22 +266,21 @@ class CreateBatch:
 
         return Proposal((), done), write
 
-    def _wanted(self, view: HeaderView) -> Sequence[bytes]:
+    def keys(self, view: HeaderView, /) -> Sequence[bytes]:
+        """Return the keys of the records and of the progress; with ``"ignore"``, also those of their unique slots."""
         beside = () if self._progress is None else self._progress.keys
         keys = [item.layout.key(item.pk) for item in self._items]
-        return [*keys, *beside, *(self._slots(view) if self._ignore else ())]
+        slots = [key for item in self._items for _, key in self._slots_of(view, item)] if self._ignore else ()
+        return [*keys, *beside, *slots]
 
-    def _slots(self, view: HeaderView) -> Iterable[bytes]:
-        for item in self._items:
-            yield from self._slots_of(view, item)
-
-    def _slots_of(self, view: HeaderView, item: EncodedObject) -> Iterable[bytes]:
-        for index in view.live[self._schema.collection].maintained:
+    def _slots_of(self, view: HeaderView, item: EncodedObject) -> Iterable[tuple[LiveIndex, bytes]]:
+        for index in view.live[self.schema.collection].maintained:
             for key, slot in index.layout.keys(item.document, item.pk):
                 if slot:
-                    yield key
+                    yield index, key
 
-    def _propose(self, seen: AttemptState) -> Proposal[list[BulkItem[Any]] | None]:
+    def propose(self, seen: AttemptState, /) -> Proposal[list[BulkItem[Any]] | None]:
+        """Return the changes that store the objects; with ``"ignore"``, leave out those that are in the way."""
         if self._progress is not None and self._progress.overtaken_in(seen):
             return Proposal((), always(None))
         taken: dict[bytes, bytes] = {}
@@ -337,78 +306,80 @@ class CreateBatch:
             self._positions[item.pk] = position
             taken[key] = item.pk
             if self._ignore:
-                taken.update(dict.fromkeys(self._slots_of(seen.view, step.item), item.pk))
+                taken.update((slot, item.pk) for _, slot in self._slots_of(seen.view, step.item))
             results.append((step.item, step, old is None, None))
-        proposal = _proposal(results)
+        proposal = self._proposal(results)
         self._changes = proposal.changes
-        return self._remembered(proposal, results)
+        return proposal
 
-    def _remembered(
-        self, proposal: Proposal[list[BulkItem[Any]] | None], results: Sequence[_Result]
-    ) -> Proposal[list[BulkItem[Any]] | None]:
-        """Add the stored progress and the outcomes of the objects to a proposal."""
-        progress = self._progress
-        if progress is None:
-            return proposal
-        became = [
+    def _proposal(self, results: Sequence[_Result]) -> Proposal[list[BulkItem[Any]] | None]:
+        steps = [(step.item, step) for _, step, _, _ in results if step is not None and step.item is not None]
+        items = [BulkItem(item.instance, created, error) for item, _, created, error in results]
+        beside, advance = (None, None) if self._progress is None else self._advanced(self._progress, results)
+
+        def done(versionstamp: bytes) -> list[BulkItem[Any]]:
+            if advance is not None:
+                advance(versionstamp)
+            for item, step in steps:
+                stored(item, step.change, versionstamp)
+            return items
+
+        def states(versionstamp: bytes) -> list[tuple[Any, ObjectState]]:
+            return [(item.instance, state_after(item, step.change, versionstamp)) for item, step in steps]
+
+        after = tuple(call for _, step in steps for call in step.after)
+        return Proposal(tuple(step.change for _, step in steps), done, always(items), states, after, beside)
+
+    def _advanced(
+        self, progress: StoredProgress, results: Sequence[_Result]
+    ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
+        """Return the progress after the batch, with the outcomes of its objects; see ``StoredProgress.advanced``."""
+        outcomes = [
             ItemOutcome(created, error, None if error is None else self._violations.get(error))
             for _, _, created, error in results
         ]
         written = sum(error is None for _, _, _, error in results)
-        notes = outcome_rows(self._context, progress.prefix("item"), self._start, became)
-        beside, advance = progress.advanced(results, BatchOutcome(len(results), written, ()), notes)
-
-        def committed(versionstamp: bytes) -> list[BulkItem[Any]] | None:
-            advance(versionstamp)
-            return proposal.done(versionstamp)
-
-        return proposal._replace(done=committed, beside=beside)
+        notes = outcome_rows(self._context, progress.prefix("item"), self._start, outcomes)
+        return progress.advanced(results, BatchOutcome(len(results), written, ()), notes)
 
     def _step(self, position: int, seen: AttemptState, key: bytes, old: Row | None) -> PlannedChange:
         item = self._items[position]
         shown = shown_key(item.key_values)
         try:
-            if old is not None and self._schema.time_fields:  # computed from those of the overwritten record
+            if old is not None and self.schema.time_fields:  # computed from those of the overwritten record
                 item = self._writer.first(item.instance, document_of(self._context, old))
             step = self._writer.store(item, seen, seen.row(key))
         except Exception as error:  # user hooks and validators may raise anything
-            name_record(error, self._schema, shown, self._start + position)
+            name_record(error, self.schema, shown, self._start + position)
             raise
-        if not step.after:
-            return step
-        return step._replace(after=tuple(naming(step.after, self._schema, shown, self._start + position)))
+        return naming(step, self.schema, shown, self._start + position) if step.after else step
 
     def _taken_key(
         self, item: EncodedObject, key: bytes, old: Row | None, taken: dict[bytes, bytes]
-    ) -> AlreadyExistsError | None:
-        if self._update or (key not in taken and old is None):
-            return None
-        return AlreadyExistsError(
-            "a record with this primary key exists", model=self._schema.name, key=shown_key(item.key_values)
-        )
+    ) -> IntegrityError | None:
+        is_free = self._update or (key not in taken and old is None)
+        return None if is_free else already_stored(self.schema, item.key_values)
 
     def _taken_slot(self, seen: AttemptState, item: EncodedObject, taken: dict[bytes, bytes]) -> IntegrityError | None:
         """Return the error for an object whose unique value an existing record, or an earlier object, has."""
-        live = seen.view.live[self._schema.collection]
-        for index in live.maintained:
-            for slot_key, slot in index.layout.keys(item.document, item.pk):
-                if not slot:
-                    continue
-                owner = taken.get(slot_key)
-                # A hook may have set values whose slots were not read; then the compiler requests them.
-                row = seen.live_row(slot_key) if seen.rows is not None and slot_key in seen.rows else None
-                if owner is None and row is not None:
-                    owner = slot_owner(self._context.codec, live, index, row)
-                if owner is not None:
-                    change = record_change(self._context, item, seen, None, self._writer.deadline)
-                    return self._violated(Violation(change, index, slot_key, owner))
+        live = seen.view.live[self.schema.collection]
+        for index, slot in self._slots_of(seen.view, item):
+            owner = taken.get(slot)
+            # A hook may have set values whose slots were not read; then the compiler requests them.
+            row = seen.live_row(slot) if seen.rows is not None and slot in seen.rows else None
+            if owner is None and row is not None:
+                owner = slot_owner(self._context.codec, live, index, row)
+            if owner is not None:
+                change = record_change(self._context, item, seen, None, self._writer.deadline)
+                return self._violated(Violation(change, index, slot, owner))
         return None
 
-    def _refused(self, violation: WriteRefusal) -> IntegrityError:
-        error = self._violated(violation)
+    def refused(self, refusal: WriteRefusal, /) -> IntegrityError:
+        """Return the error of the object that is refused; with ``"ignore"``, the next attempt leaves the object out."""
+        error = self._violated(refusal)
         if self._ignore and self._context.transaction is None:
-            self._refusals[violation.change.pk] = error
-        return self._placed(error, self._positions[violation.change.pk])
+            self._refusals[refusal.change.pk] = error
+        return self._placed(error, self._positions[refusal.change.pk])
 
     def _name_refused(self, error: KvModelsError) -> None:
         """Add the object to an error of the compiler, if the error is about one object."""
@@ -416,7 +387,7 @@ class CreateBatch:
         pk = None if change is None else change.pk
         for position, item in enumerate(self._items):
             if item.pk == pk:
-                name_record(error, self._schema, shown_key(item.key_values), self._start + position)
+                name_record(error, self.schema, shown_key(item.key_values), self._start + position)
 
     def _violated(self, violation: WriteRefusal) -> IntegrityError:
         error = refused(violation)
@@ -429,26 +400,3 @@ class CreateBatch:
         error.position = self._start + position
         error.committed = self._start
         return error
-
-
-def _proposal(results: Sequence[_Result]) -> Proposal[list[BulkItem[Any]] | None]:
-    steps = [step for _, step, _, _ in results if step is not None]
-
-    def done(versionstamp: bytes) -> list[BulkItem[Any]]:
-        for item, step, _, _ in results:
-            if step is not None:
-                stored(item, step.change, versionstamp)
-        return planned(versionstamp)
-
-    def planned(_: bytes) -> list[BulkItem[Any]]:
-        return [BulkItem(item.instance, created, error) for item, _, created, error in results]
-
-    def states(versionstamp: bytes) -> list[tuple[Any, ObjectState]]:
-        return [
-            (item.instance, state_after(item, step.change, versionstamp))
-            for item, step, _, _ in results
-            if step is not None
-        ]
-
-    after: list[Callable[[], object]] = [call for step in steps for call in step.after]
-    return Proposal(tuple(step.change for step in steps), done, planned, states, tuple(after))

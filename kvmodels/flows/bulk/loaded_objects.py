@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from kvmodels.core.operations import Row
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, name_record, repeated_key, write_in_transaction
 from kvmodels.flows.bulk.keys import Source
@@ -19,7 +19,7 @@ from kvmodels.flows.bulk.progress import StoredProgress, list_digest
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
-from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, writing
+from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, key_changed, writing
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.flows.writing.record_write import stale_error
 from kvmodels.schema.compile.record_codec import apply_changes
@@ -103,11 +103,8 @@ def _bulk_update(
         what = ["bulk_update", writer.schema.collection, None if names is None else sorted(names), options.on_error]
         return (yield from _resumed(context, work, items, options, list_digest(what, (item.row.key for item in items))))
     run = BulkRun(context, work, options)
-    try:
+    with run.noting():
         yield from run.write(Source(items))
-    except Exception as error:
-        run.annotate(error)
-        raise
     return run.result()
 
 
@@ -118,7 +115,7 @@ def _resumed(
     assert options.resume_id is not None, "only called with an id"
     progress = StoredProgress(context, context.layouts[work.schema.collection], options.resume_id, digest)
     run = BulkRun(context, work, options, progress=progress)
-    try:
+    with run.noting():
         progress.resumed = (yield from progress.load()) is not None
         while True:
             state = progress.state
@@ -130,9 +127,6 @@ def _resumed(
                 yield from progress.finish()
             else:
                 yield from progress.overtaken()
-    except Exception as error:
-        run.annotate(error)
-        raise
 
 
 def _prepared(
@@ -147,12 +141,7 @@ def _prepared(
         apply_changes(schema.variant_of(changed), changed, {name: getattr(instance, name) for name in names})
     item = writer.first(changed, document_of(context, row) if schema.time_fields else None)
     if item.pk != item.layout.pack(state.key):
-        raise PrimaryKeyChangedError(
-            "the primary key of a loaded object was changed",
-            model=schema.name,
-            loaded_key=shown_key(state.key),
-            key=shown_key(item.key_values),
-        )
+        raise key_changed("the primary key of a loaded object was changed", schema, state.key, item.key_values)
     return item._replace(instance=instance)
 
 

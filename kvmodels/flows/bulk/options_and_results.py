@@ -29,50 +29,49 @@ LISTED_AT_MOST: Final = 1_000
 
 
 class BulkOptions(NamedTuple):
-    """The options of a bulk write."""
+    """The options of a bulk write. ``on_conflict`` belongs to ``bulk_create``, and ``on_error`` to the others."""
 
     batch_size: int | None = None
     on_error: OnError = "raise"
     progress: Callable[[BulkProgress], object] | None = None
     resume_id: str | None = None
+    on_conflict: OnConflict = "error"
 
 
 def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
     """Return the options. Raises InvalidArgumentError if a value is invalid, or not allowed in a transaction."""
-    checked_batch_size(context, options.batch_size)
-    if options.on_error not in get_args(OnError):
-        raise InvalidArgumentError(
-            "an unknown way to treat errors",
-            argument="on_error",
-            value=options.on_error,
-            expected=get_args(OnError),
-            hint="Give 'raise' or 'collect'.",
-        )
-    require_progress(context, options.progress)
-    require_resume_id(context, options.resume_id)
-    return options
-
-
-def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
-    """Return the size of a batch. Raises InvalidArgumentError."""
-    # Callers without a type checker may pass anything, and True would be a batch of one.
-    given: object = batch_size
-    if given is not None and (type(given) is not int or given < 1):
+    batch_size: object = options.batch_size  # callers without a type checker may pass True, a batch of one
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
         raise InvalidArgumentError(
             "a batch size is not a positive whole number",
             argument="batch_size",
             value=batch_size,
             hint="Give the number of records per atomic operation, or leave it out.",
         )
-    if given is not None and context.transaction is not None:
-        raise no_batches("batch_size", batch_size)
-    return batch_size
+    _require_one_of("errors", "on_error", options.on_error, get_args(OnError))
+    _require_one_of("conflicts", "on_conflict", options.on_conflict, get_args(OnConflict))
+    if options.progress is not None:
+        _require_listener(options.progress)
+    if options.resume_id is not None:
+        require_text("resume_id", options.resume_id, "Give a name for this bulk write, such as 'nightly-1'.")
+    if context.transaction is not None:
+        _require_no_batches(options)
+    return options
 
 
-def require_progress(context: Context, progress: Callable[[BulkProgress], object] | None) -> None:
-    """Refuse a listener that is not a plain function, and any in a transaction. Raises InvalidArgumentError."""
-    if progress is None:
-        return
+def _require_one_of(topic: str, argument: str, value: str, expected: tuple[str, ...]) -> None:
+    if value not in expected:
+        listed = ", ".join(map(repr, expected[:-1]))
+        raise InvalidArgumentError(
+            f"an unknown way to treat {topic}",
+            argument=argument,
+            value=value,
+            expected=expected,
+            hint=f"Give {listed} or {expected[-1]!r}.",
+        )
+
+
+def _require_listener(progress: Callable[[BulkProgress], object]) -> None:
     require_callable("progress", progress, "Give a function that takes a BulkProgress.")
     if iscoroutinefunction(progress):
         raise InvalidArgumentError(
@@ -81,27 +80,19 @@ def require_progress(context: Context, progress: Callable[[BulkProgress], object
             value=progress.__name__,
             hint="Give a plain function; it may start a task.",
         )
-    if context.transaction is not None:
-        raise no_batches("progress")
 
 
-def require_resume_id(context: Context, resume_id: str | None) -> None:
-    """Refuse an id that is not a name, and any id in a transaction. Raises InvalidArgumentError."""
-    if resume_id is None:
-        return
-    require_text("resume_id", resume_id, "Give a name for this bulk write, such as 'nightly-1'.")
-    if context.transaction is not None:
-        raise no_batches("resume_id", resume_id)
-
-
-def no_batches(argument: str, value: Any = None) -> InvalidArgumentError:
-    """Return the error for a batch option in a transaction."""
-    return InvalidArgumentError(
-        "there are no batches in a transaction, which is one commit",
-        argument=argument,
-        value=value,
-        hint="Leave it out, or write outside of the transaction.",
-    )
+def _require_no_batches(options: BulkOptions) -> None:
+    """Refuse the options of batches in a transaction. Raises InvalidArgumentError."""
+    shown = {"batch_size": options.batch_size, "progress": None, "resume_id": options.resume_id}
+    for argument, value in shown.items():
+        if getattr(options, argument) is not None:
+            raise InvalidArgumentError(
+                "there are no batches in a transaction, which is one commit",
+                argument=argument,
+                value=value,
+                hint="Leave it out, or write outside of the transaction.",
+            )
 
 
 class BulkItem(NamedTuple, Generic[M]):

@@ -23,7 +23,6 @@ from kvmodels.catalog.keyspace import RecordLayout, bulk_key, bulk_prefix
 from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, after_prefix, point
 from kvmodels.errors import (
-    AlreadyExistsError,
     IntegrityError,
     InvalidArgumentError,
     RetriesExhaustedError,
@@ -36,7 +35,7 @@ from kvmodels.flows.context import Context, live_collection, pause_before
 from kvmodels.flows.effects import Flow, read, read_all, try_commit
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.references import missing_target
-from kvmodels.flows.writing.changes import EncodedObject
+from kvmodels.flows.writing.changes import EncodedObject, already_stored
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
@@ -421,9 +420,9 @@ def _error(live: LiveCollection, item: EncodedObject, position: int, found: list
     """Return the error of an earlier run; for an index that was dropped meanwhile, only with its name."""
     key = shown_key(item.key_values)
     if found is None:
-        return AlreadyExistsError(
-            "a record with this primary key exists", model=live.schema.name, key=key, position=position
-        )
+        error = already_stored(live.schema, item.key_values)
+        error.position = position
+        return error
     if len(found) == _PARTS_OF_REFERENCE:
         return _missing(live, key, position, found)
     name, slot, owner = found

@@ -29,7 +29,6 @@ from kvmodels.errors import (
     LimitExceededError,
     NoUsableIndexError,
     OperationTooLargeError,
-    PrimaryKeyChangedError,
 )
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, write_in_transaction
 from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, in_key_order
@@ -37,9 +36,9 @@ from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, che
 from kvmodels.flows.bulk.progress import BulkState, StoredProgress
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
-from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
+from kvmodels.flows.hydration.rows import document_of, object_of
 from kvmodels.flows.reading.semi_join import resolved
-from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, writing
+from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, key_changed, writing
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.query.matching import Matcher, matcher
 from kvmodels.query.plans import digest
@@ -66,25 +65,18 @@ def update_all(context: Context, query: Query, changes: Mapping[str, Any], optio
         )
     changes = with_keys(query.schema, changes)
     require_changes(query.schema, changes)
-    _check(context, query, options)
-    return writing(context, query.schema, KEEP, partial(_update_all, query, changes, options))
-
-
-def _update_all(
-    query: Query, changes: Mapping[str, Any], options: BulkOptions, writer: ChangeBuilder
-) -> Flow[BulkResult]:
-    query = yield from resolved(writer.context, query)
-    work = UpdateAction(writer, query, changes)
-    return (yield from _written(writer.context, query, work, options, changes))
+    return _writing(context, query, changes, options)
 
 
 def remove_all(context: Context, query: Query, options: BulkOptions) -> Flow[BulkResult]:
     """Delete all records of a query, with their entries. Errors and cost: as for ``update_all``."""
-    _check(context, query, options)
-    return writing(context, query.schema, KEEP, partial(_remove_all, query, options))
+    return _writing(context, query, None, options)
 
 
-def _check(context: Context, query: Query, options: BulkOptions) -> None:
+def _writing(
+    context: Context, query: Query, changes: Mapping[str, Any] | None, options: BulkOptions
+) -> Flow[BulkResult]:
+    """Return the flow of an update, or of a removal if there are no ``changes``."""
     checked_options(context, options)
     if query.pending and options.resume_id is not None:
         raise InvalidArgumentError(
@@ -93,6 +85,7 @@ def _check(context: Context, query: Query, options: BulkOptions) -> None:
             value=options.resume_id,
             hint="Read the keys first, and filter by them with in_([...]), so that a resumed run selects the same.",
         )
+    return writing(context, query.schema, KEEP, partial(_written, query, changes, options))
 
 
 def refused_removal() -> InvalidArgumentError:
@@ -114,47 +107,27 @@ def refused_update() -> InvalidArgumentError:
     )
 
 
-def _remove_all(query: Query, options: BulkOptions, writer: ChangeBuilder) -> Flow[BulkResult]:
-    query = yield from resolved(writer.context, query)
-    return (yield from _written(writer.context, query, RemoveAction(writer, query), options, None))
-
-
 def _written(
-    context: Context,
-    query: Query,
-    work: BulkAction[FoundRecord],
-    options: BulkOptions,
-    changes: Mapping[str, Any] | None,
+    query: Query, changes: Mapping[str, Any] | None, options: BulkOptions, writer: ChangeBuilder
 ) -> Flow[BulkResult]:
+    context = writer.context
+    query = yield from resolved(context, query)
+    work = RemoveAction(writer, query) if changes is None else UpdateAction(writer, query, changes)
     source = KeySource(context, query)
     if context.transaction is not None:
-        return _in_transaction(context, source, work, options)
+        yield from source.open()
+        return (yield from write_in_transaction(context, work, (yield from _collected(source)), options))
     if options.resume_id is not None:
-        return resumable(context, query, work, options, changes)
-    return _at_once(context, source, work, options, moves=changes is not None)
-
-
-def _in_transaction(
-    context: Context, source: KeySource, work: BulkAction[FoundRecord], options: BulkOptions
-) -> Flow[BulkResult]:
-    yield from source.open()
-    found = yield from _collected(source)
-    return (yield from write_in_transaction(context, work, found, options))
-
-
-def _at_once(
-    context: Context, source: KeySource, work: BulkAction[FoundRecord], options: BulkOptions, *, moves: bool
-) -> Flow[BulkResult]:
+        described = _digest(context, query, changes, options.on_error)
+        progress = StoredProgress(context, context.layouts[query.schema.collection], options.resume_id, described)
+        return (yield from _Resumption(context, query, work, options, progress).carried_out())
     run = BulkRun(context, work, options)
-    try:
+    with run.noting():
         yield from source.open()
         given: Source[FoundRecord] = source
-        if moves and not in_key_order(source.plan):
+        if changes is not None and not in_key_order(source.plan):
             given = Source((yield from _collected(source)))
         yield from run.write(given)
-    except Exception as error:
-        run.annotate(error)
-        raise
     return run.result()
 
 
@@ -227,12 +200,8 @@ class UpdateAction(_QueryAction):
         apply_changes(self.schema.variant_of(instance), instance, self._changes)
         changed = self._writer.first(instance, held if self.schema.time_fields else None)
         if changed.pk != item.pk:
-            raise PrimaryKeyChangedError(
-                "a change of a record changed its primary key",
-                model=self.schema.name,
-                loaded_key=shown_key(self._layout.unpack(item.pk)),
-                key=shown_key(changed.key_values),
-            )
+            loaded, message = self._layout.unpack(item.pk), "a change of a record changed its primary key"
+            raise key_changed(message, self.schema, loaded, changed.key_values)
         return self._writer.store(changed, seen, row)
 
 
@@ -245,30 +214,13 @@ class RemoveAction(_QueryAction):
         return None if found is None else self._writer.remove(seen, item.pk, found[0])
 
 
-def resumable(
-    context: Context,
-    query: Query,
-    work: BulkAction[FoundRecord],
-    options: BulkOptions,
-    changes: Mapping[str, Any] | None,
-) -> Flow[BulkResult]:
-    """Begin a bulk write, resume it, or return its stored result.
+class _Resumption:
+    """A bulk write that begins, is resumed, or returns its stored result.
 
     In the order of the primary key, the position is stored with each batch. Otherwise the primary keys are stored
     first, and each is removed in the commit that handles its record.
     """
-    assert options.resume_id is not None, "only called with an id"
-    layout = context.layouts[query.schema.collection]
-    progress = StoredProgress(context, layout, options.resume_id, _digest(context, query, changes, options.on_error))
-    resumption = _Resumption(context, query, work, options, progress)
-    try:
-        return (yield from resumption.carried_out())
-    except Exception as error:
-        resumption.run.annotate(error)
-        raise
 
-
-class _Resumption:
     def __init__(
         self,
         context: Context,
@@ -282,26 +234,27 @@ class _Resumption:
         self._options = options
         self._progress = progress
         self._opened: KeySource | None = None
-        self.run: BulkRun[FoundRecord] = BulkRun(context, work, options, progress=progress)
+        self._run: BulkRun[FoundRecord] = BulkRun(context, work, options, progress=progress)
 
     def carried_out(self) -> Flow[BulkResult]:
         progress = self._progress
-        progress.resumed = (yield from progress.load()) is not None
-        while True:
-            state = progress.state
-            if state is None:
-                source = KeySource(self._context, self._query)
-                yield from source.open()
-                if (yield from progress.begin("walk" if in_key_order(source.plan) else "collect")):
-                    self._opened = source
-            elif state.phase == "walk":
-                yield from self._walk(state)
-            elif state.phase == "collect":
-                yield from self._collect(state)
-            elif state.phase == "write":
-                yield from self._write()
-            else:
-                return (yield from progress.result())
+        with self._run.noting():
+            progress.resumed = (yield from progress.load()) is not None
+            while True:
+                state = progress.state
+                if state is None:
+                    source = KeySource(self._context, self._query)
+                    yield from source.open()
+                    if (yield from progress.begin("walk" if in_key_order(source.plan) else "collect")):
+                        self._opened = source
+                elif state.phase == "walk":
+                    yield from self._walk(state)
+                elif state.phase == "collect":
+                    yield from self._collect(state)
+                elif state.phase == "write":
+                    yield from self._written(_StoredKeySource(progress.prefix("key")))
+                else:
+                    return (yield from progress.result())
 
     def _source(self) -> Flow[KeySource]:
         """Return the results from the beginning; already read if this process has just begun."""
@@ -324,10 +277,7 @@ class _Resumption:
                 yield from progress.save(progress.restarted(state)._replace(phase="collect"))
                 return
         source.dealt_with(state.matched)
-        if (yield from self.run.write(source)):
-            yield from progress.finish()
-        else:
-            yield from progress.overtaken()
+        yield from self._written(source)
 
     def _collect(self, state: BulkState) -> Flow[None]:
         progress, source = self._progress, KeySource(self._context, self._query)
@@ -365,8 +315,8 @@ class _Resumption:
             if self._options.progress is not None:
                 self._options.progress(progress.so_far())
 
-    def _write(self) -> Flow[None]:
-        if (yield from self.run.write(_StoredKeySource(self._progress.prefix("key")))):
+    def _written(self, source: Source[FoundRecord]) -> Flow[None]:
+        if (yield from self._run.write(source)):
             yield from self._progress.finish()
         else:
             yield from self._progress.overtaken()

@@ -28,7 +28,8 @@ from kvmodels.flows.effects import Flow, try_commit
 from kvmodels.flows.hydration.rows import document_of, recomputed, stored_of
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import refused
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import NOTHING_HELD, RecordChange, entry_value, slot_owner
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
@@ -278,7 +279,10 @@ def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything:
         return False
     if suspect.record is None or suspect.pk is None:
         return True
-    return (yield from _rewrite(context, schema, suspect.pk, suspect.index))
+    try:
+        return (yield from execute(context, _RewriteEntries(context, schema, suspect.pk, suspect.index)))
+    except KvModelsError:
+        return False
 
 
 def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[bool]:
@@ -296,18 +300,27 @@ def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[boo
     return (yield from try_commit(AtomicWrite(tuple(checks), (Delete(suspect.row.key),)))) is not None
 
 
-def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> Flow[bool]:
-    """Write the entries of one record again."""
-    key = context.layouts[schema.collection].key(pk)
+class _RewriteEntries(LogicalWrite[bool]):
+    """Write the entries of one record again: in one index, or in all."""
 
-    def wanted(_: HeaderView) -> Sequence[bytes]:
-        return (key,)
+    def __init__(self, context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> None:
+        self._context = context
+        self.schema = schema
+        self._pk = pk
+        self._key = context.layouts[schema.collection].key(pk)
+        self._index = index
 
-    def propose(seen: AttemptState) -> Proposal[bool]:
-        row = seen.live_row(key)
+    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
+        return (self._key,)
+
+    def refused(self, refusal: WriteRefusal, /) -> KvModelsError:
+        return refused(refusal)
+
+    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
+        context, index, row = self._context, self._index, seen.live_row(self._key)
         if row is None:
             return Proposal((), always(True))
-        live = seen.view.live[schema.collection]
+        live = seen.view.live[self.schema.collection]
         document = document_of(context, row)
         new, value, encoding, _ = stored_of(context, live, row)
         anew = recomputed(context, live, row)
@@ -319,10 +332,7 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
         only = None
         if index is not None and index.definition.store is None and value == row.value:
             only = next((current for current in live.maintained if current.stored == index.stored), None)
-        change = RecordChange(live, pk, row, document, new, value, encoding, row.expire_at, rewrite=True, only=only)
+        change = RecordChange(
+            live, self._pk, row, document, new, value, encoding, row.expire_at, rewrite=True, only=only
+        )
         return Proposal((change,), always(True), always(True))
-
-    try:
-        return (yield from execute(context, Operation((schema,), wanted, propose, refused)))
-    except KvModelsError:
-        return False

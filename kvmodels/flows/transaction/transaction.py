@@ -61,11 +61,11 @@ from kvmodels.flows.transaction.checks import (
 )
 from kvmodels.flows.transaction.commit import Rerun
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
-from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
+from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.cascades import TOO_LARGE
+from kvmodels.indexing.cascades import TOO_LARGE, cascading_removals
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import NeedRows
 from kvmodels.indexing.references import Entries
@@ -264,11 +264,10 @@ class TransactionFlows:
     def take(self, operation: LogicalWrite[R]) -> Flow[R]:
         """Carry out a write of records as a part of the transaction; called by ``execute``."""
         view = self.view
-        for schema in operation.schemas:
-            live = view.live[schema.collection]
-            obstacle = live.refused or live.read_only
-            if obstacle is not None:
-                raise obstacle
+        live = view.live[operation.schema.collection]
+        obstacle = live.refused or live.read_only
+        if obstacle is not None:
+            raise obstacle
         keys = sorted(set(operation.keys(view)))
         self._leave_turns(keys)  # now, and not only at the commit: the rest of the run would be in vain
         # Not of the snapshot alone: this flow is run by ``through``.
@@ -280,7 +279,7 @@ class TransactionFlows:
             raise _wrote_itself()
         if not proposal.changes and proposal.beside is None:
             return proposal.done(b"")
-        if not removes_targets(view, proposal.changes):
+        if not cascading_removals(proposal.changes, view.live):
             return self._records.take(operation, proposal)
         cascaded = yield from self._cascaded(operation, proposal, AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:

@@ -28,7 +28,6 @@ from kvmodels.codecs.typed_json import key_from_json, value_from_json
 from kvmodels.core.keys import Key, decode_key, encode_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
 from kvmodels.errors import (
-    AlreadyExistsError,
     DecodeError,
     IntegrityError,
     LoadConflictError,
@@ -47,7 +46,7 @@ from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT,
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references import missing_target
-from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, pending
+from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, already_stored, pending
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
@@ -470,12 +469,8 @@ class _StoreDumped(BulkAction[_ValidRecord]):
         if seen.live_row(key) is not None and self._on_conflict != "update":
             if self._on_conflict == "ignore":
                 return None
-            raise AlreadyExistsError(
-                "a record with this primary key exists",
-                model=self.schema.name,
-                key=shown_key(item.item.key_values),
-                hint='Another writer has stored it since the load began. Load with on_conflict="ignore" or "update".',
-            )
+            hint = 'Another writer has stored it since the load began. Load with on_conflict="ignore" or "update".'
+            raise already_stored(self.schema, item.item.key_values, hint)
         step = self._writer.store(item.item, seen, seen.row(key))
         return step._replace(change=step.change._replace(expire_at=item.dumped.expire_at))
 

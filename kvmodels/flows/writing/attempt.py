@@ -15,6 +15,7 @@ Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no dec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
@@ -27,15 +28,22 @@ from kvmodels.errors import (
     ReadOnlyError,
     RetriesExhaustedError,
 )
-from kvmodels.flows.context import Context, HeaderView, header_view, pause_before, reload_header
+from kvmodels.flows.context import (
+    Context,
+    HeaderView,
+    header_view,
+    pause_before,
+    reload_header,
+    writable_collection,
+)
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together
-from kvmodels.flows.references import BusyTargets, read_entries
-from kvmodels.flows.writing.cascade import Cascade, Cascaded, removes_targets
-from kvmodels.flows.writing.contention import DEFEATS, Contention, calling, is_contended
+from kvmodels.flows.references import anchor, busy_targets, read_entries
+from kvmodels.flows.writing.cascade import Cascade, Cascaded
+from kvmodels.flows.writing.contention import DEFEATS, Contention, calling
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, failed_keys, run_after
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade
+from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade, cascading_removals
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
@@ -67,8 +75,11 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     started = context.monotonic()
     failed: tuple[bytes, ...] | None = None
     view = context.view or (yield from reload_header(context))
-    if context.turns.queues and operation.reads and is_contended(context, keys := operation.keys(view)):
-        return (yield from _carried_out(_Run(context, operation, started), None, keys))
+    if context.turns.queues and operation.reads:
+        keys = operation.keys(view)
+        # On a server, also for threads that still sleep: a round trip in vain costs more than a switch of threads.
+        if context.turns.are_busy(keys, passes_sleepers=not context.traits.may_lose_answers):
+            return (yield from _carried_out(_Run(context, operation, started), None, keys))
     if _may_guess(context, operation, view):
         guess = operation.compiled(view)
         if guess is None:
@@ -107,15 +118,11 @@ def _may_guess(context: Context, operation: LogicalWrite[R], view: HeaderView) -
     """Return whether the first attempt can rest on assumptions that its commit checks."""
     if context.traits.may_lose_answers or not (operation.guesses or not operation.reads):
         return False
-    for schema in operation.schemas:
-        live = view.live[schema.collection]
-        if live.refused is not None or live.read_only is not None:
-            return False
-        if live.references:
-            return False  # a new record refers to others, which must be read before
-        if operation.reads and record_writer(live, view.guard, context.codec) is None:
-            return False  # the compiler needs more rows than that of the record
-    return True
+    live = view.live[operation.schema.collection]
+    if live.refused is not None or live.read_only is not None or live.references:
+        return False  # a new record refers to others, which must be read before
+    # Without such a writer, the compiler needs more rows than that of the record.
+    return not operation.reads or record_writer(live, view.guard, context.codec) is not None
 
 
 def _guess(context: Context, operation: LogicalWrite[R], seen: AttemptState) -> tuple[Proposal[R], AtomicWrite] | None:
@@ -219,7 +226,7 @@ def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
             return applied or outcome
         exhausted = run.exhausted()
         if exhausted is None:
-            yield from run.busy.anchored()  # before a reservation of writes, which their commits would end
+            yield from run.anchor_targets()  # before a reservation of writes, which their commits would end
             if run.contention is None and run.is_beaten:
                 return (yield from _in_turns(run, ()))
             yield from run.pause()
@@ -242,7 +249,8 @@ class _Run(Generic[R]):
         self.lost_keys: tuple[bytes, ...] = ()
         """The keys that the last attempt has lost to another write."""
         self._failed: tuple[Any, ...] = ()
-        self.busy = BusyTargets(context)
+        self._busy: dict[bytes, bytes] = {}
+        """The targets of the write that another one changed before its commit, with the keys of their anchors."""
         self._proposals: dict[int, Proposal[R]] = {}
         self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
         self.lost = False
@@ -271,11 +279,13 @@ class _Run(Generic[R]):
 
     def _compiled(self, *, must_read: bool) -> Flow[tuple[Proposal[R], AtomicWrite | None] | _Done[R] | None]:
         """Return what to commit; or the result if an earlier attempt was applied; or None if the header changed."""
-        view = yield from self._writable_view()
+        context, operation = self._context, self._operation
+        view, _ = yield from writable_collection(context, operation.schema)
         # A check that has failed is that of a row that is needed now, such as the owner of a unique value.
-        keys = {*self._operation.keys(view), *self._failed} - {HEADER_KEY}
+        keys = {*operation.keys(view), *self._failed} - {HEADER_KEY}
         proposed: tuple[Proposal[R], Any] | None = None
-        cascade = self._cascade(view)
+        entries = partial(read_entries, context, guard=view.guard)
+        cascade = Cascade(context, partial(self._read_more, view), entries, operation.cascade_failed)
         while True:
             if must_read:
                 rows = yield from self._read(view, keys)
@@ -288,11 +298,11 @@ class _Run(Generic[R]):
                 rows = None
             seen = AttemptState(view, rows, (yield from self._now(rows)))
             # Time passes between two reads: a record may have expired, although its row is still the same.
-            wanted = sorted(self._operation.keys(view))
+            wanted = sorted(operation.keys(view))
             basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
             if proposed is None or proposed[1] != basis:
                 with calling(self.contention):
-                    proposed = self._operation.propose(seen), basis
+                    proposed = operation.propose(seen), basis
             planned = yield from self._planned(cascade, proposed[0], seen)
             if planned is None:
                 return None
@@ -302,7 +312,7 @@ class _Run(Generic[R]):
                 must_read = True
                 continue
             if compiled is not None and self.token is not None:
-                value = self.token.row(self._context, self._attempts, (yield from now()))
+                value = self.token.row(context, self._attempts, (yield from now()))
                 compiled = self.token.attach(compiled, value)
             if compiled is not None:
                 self._check_budget(compiled, proposal, has_cascade=has_cascade)
@@ -317,7 +327,7 @@ class _Run(Generic[R]):
         """
         context, operation = self._context, self._operation
         found, roots = NO_ENTRIES, NO_ROOTS
-        has_cascade = removes_targets(seen.view, proposal.changes)
+        has_cascade = bool(cascading_removals(proposal.changes, seen.view.live))
         if has_cascade:
             cascaded = yield from cascade.expanded(proposal, seen)
             if not isinstance(cascaded, Cascaded):
@@ -338,28 +348,6 @@ class _Run(Generic[R]):
             if has_cascade:
                 error.hint = TOO_LARGE
             raise
-
-    def _cascade(self, view: HeaderView) -> Cascade:
-        """Return the search for the records that change with removals, in one attempt."""
-        context = self._context
-
-        def entries(spans: Mapping[bytes, ReadRange]) -> Flow[Entries | None]:
-            return read_entries(context, spans, view.guard)
-
-        def rows(keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None] | None]:
-            return self._read_more(view, keys)
-
-        return Cascade(context, rows, entries, self._operation.cascade_failed)
-
-    def _writable_view(self) -> Flow[HeaderView]:
-        view = yield from header_view(self._context)
-        if any(_obstacle(view, schema.collection) for schema in self._operation.schemas):
-            view = yield from reload_header(self._context)
-            for schema in self._operation.schemas:
-                obstacle = _obstacle(view, schema.collection)
-                if obstacle is not None:
-                    raise obstacle
-        return view
 
     def _read(self, view: HeaderView, keys: set[bytes]) -> Flow[dict[bytes, Row | None] | None]:
         """Physical rows of all keys at one moment under the header that the attempt was planned with.
@@ -417,7 +405,7 @@ class _Run(Generic[R]):
         """Learn from the checks that did not hold."""
         self._failed = failed
         if self._attempts > 1 or not self._operation.targets:  # a loaded target may only be an old version
-            self.busy.note(self._operation.schemas, failed, self._operation.keys)
+            self._note_busy(failed)
         if self.token is not None and (self.token.key in self._failed or not self._failed):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
             # may be reported before the token was looked at.
@@ -429,7 +417,20 @@ class _Run(Generic[R]):
         if HEADER_KEY in self._failed or not self._failed:
             yield from reload_header(self._context)
 
+    def _note_busy(self, failed: tuple[bytes, ...]) -> None:
+        view = self._context.view
+        if view is not None:
+            own = self._operation.keys(view)
+            others = [key for key in failed if key not in own]
+            self._busy = busy_targets(others, (view.live[self._operation.schema.collection],))
+
     # --- between attempts -------------------------------------------------------------------------------------
+
+    def anchor_targets(self) -> Flow[None]:
+        """Set the anchors of the targets that other writes have changed; see ``anchor``."""
+        if self._busy:
+            found, self._busy = self._busy, {}
+            yield from anchor(found, (yield from header_view(self._context)).guard)
 
     @property
     def _informed(self) -> int:
@@ -511,8 +512,3 @@ class _Run(Generic[R]):
             )
         proposal = self._proposals[attempt]
         return _Done(proposal.done(row.versionstamp), after=proposal.after)
-
-
-def _obstacle(view: HeaderView, collection: str) -> KvModelsError | None:
-    live = view.live[collection]
-    return live.refused or live.read_only

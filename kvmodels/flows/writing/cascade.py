@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvmodels.core.operations import ReadRange, Row
 from kvmodels.errors import DecodeError
-from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, stored
-from kvmodels.flows.writing.operation import AttemptState, Proposal
+from kvmodels.flows.writing.operation import AttemptState, Proposal, always
 from kvmodels.indexing.cascades import CascadedRecord, CascadeSearch, StaleEntry, cascading_removals
 from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
@@ -61,15 +61,11 @@ class Cascaded(NamedTuple):
     def alone(self) -> Proposal[None]:
         """Return a proposal of these changes."""
         changes = tuple(step.change for step in self.steps)
-        return Proposal(changes, partial(_done, _nothing, self.steps), _nothing, None, self._after)
+        return Proposal(changes, partial(_done, always(None), self.steps), always(None), None, self._after)
 
     @property
     def _after(self) -> tuple[Callable[[], object], ...]:
         return tuple(call for step in self.steps for call in step.after)
-
-
-def _nothing(_: bytes) -> None:
-    return None
 
 
 def _done(first: Callable[[bytes], Any], steps: Iterable[PlannedChange], versionstamp: bytes) -> Any:
@@ -78,11 +74,6 @@ def _done(first: Callable[[bytes], Any], steps: Iterable[PlannedChange], version
         if step.item is not None and step.after:  # a hook gets the object
             stored(step.item, step.change, versionstamp)
     return result
-
-
-def removes_targets(view: HeaderView, changes: Sequence[RecordChange]) -> bool:
-    """Return whether a write may change records that refer to those that it removes."""
-    return bool(cascading_removals(changes, view.live))
 
 
 class Cascade:
@@ -96,7 +87,7 @@ class Cascade:
 
     __slots__ = ("_context", "_entries", "_failed", "_rows", "_steps", "_writers", "keys")
 
-    def __init__(self, context: Context, rows: RowReader, entries: EntryReader, failed: Failed | None = None) -> None:
+    def __init__(self, context: Context, rows: RowReader, entries: EntryReader, failed: Failed) -> None:
         self._context = context
         self._rows = rows
         self._entries = entries
@@ -188,8 +179,7 @@ class Cascade:
         try:
             return cascaded_change(writer, record.row, record.fields, seen)
         except Exception as error:  # user hooks and validators may raise anything
-            if self._failed is not None:
-                self._failed(record.root, error)
+            self._failed(record.root, error)
             raise
 
     def _writer(self, record: CascadedRecord) -> Flow[ChangeBuilder]:

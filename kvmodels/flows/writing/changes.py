@@ -25,6 +25,7 @@ from kvmodels._support.naming import key_argument
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.operations import Row
 from kvmodels.errors import (
+    AlreadyExistsError,
     DecodeError,
     InvalidArgumentError,
     InvalidValueError,
@@ -222,6 +223,22 @@ def refused(violation: WriteRefusal) -> KvModelsError:
     )
 
 
+def key_changed(
+    message: str, schema: ModelSchema, loaded: tuple[Any, ...], changed: tuple[Any, ...], hint: str | None = None
+) -> PrimaryKeyChangedError:
+    """Return the error for a change of a record that changes its primary key."""
+    return PrimaryKeyChangedError(
+        message, model=schema.name, loaded_key=shown_key(loaded), key=shown_key(changed), hint=hint
+    )
+
+
+def already_stored(schema: ModelSchema, key_values: tuple[Any, ...], hint: str | None = None) -> AlreadyExistsError:
+    """Return the error for a record that is to be new."""
+    return AlreadyExistsError(
+        "a record with this primary key exists", model=schema.name, key=shown_key(key_values), hint=hint
+    )
+
+
 def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
     """Return whether a new record gets a deadline."""
     return (schema.ttl_ms if expire_in is KEEP else expire_in) is not None
@@ -305,13 +322,9 @@ class Lifecycle:
                 self._set_time(fresh, None if old is None else document_of(self._context, old))
             changed = pending(self._context, self._schema, fresh)
             if changed.pk != item.pk:
-                raise PrimaryKeyChangedError(
-                    "a hook changed the primary key",
-                    model=self._schema.name,
-                    loaded_key=shown_key(item.key_values),
-                    key=shown_key(changed.key_values),
-                    hint="The record is looked for before hooks run: use a default_factory or a validator.",
-                )
+                hint = "The record is looked for before hooks run: use a default_factory or a validator."
+                message = "a hook changed the primary key"
+                raise key_changed(message, self._schema, item.key_values, changed.key_values, hint)
             item = changed._replace(instance=item.instance, fresh=fresh)
         return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
 

@@ -238,11 +238,3 @@ def calling(contention: Contention | None) -> Generator[None]:
         yield
     finally:
         _caller.reset(token)
-
-
-def is_contended(context: Context, keys: Collection[bytes]) -> bool:
-    """Whether a write should wait for its turn before its first attempt, because others want one of its keys.
-
-    On a server it also waits for threads that still sleep: a round trip in vain costs more than a switch of threads.
-    """
-    return context.turns.are_busy(keys, passes_sleepers=not context.traits.may_lose_answers)

@@ -6,10 +6,10 @@ exception that it raises ends the operation with nothing written.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.operations import AtomicWrite, Conflict, Removal, Row
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
@@ -70,86 +70,46 @@ CompiledWrite: TypeAlias = tuple[Proposal[R], AtomicWrite | Removal]
 """A proposal without changes, and the write that was compiled for it."""
 
 
-class LogicalWrite(Protocol[R]):
-    """One logical write: it reads rows and proposes changes, in each of its attempts."""
+class LogicalWrite(ABC, Generic[R]):
+    """Base of logical writes: each reads rows and proposes changes, in each of its attempts.
 
-    @property
-    def schemas(self) -> Sequence[ModelSchema]:
-        """The collections that it writes."""
-        ...
+    Attributes:
+        schema: the model whose collection it writes.
+        reads: whether its first attempt must read, because it makes assumptions that no check of the commit covers.
+        guesses: whether the first attempt may read its only key without the guard of the header, and take slots for
+            free. The commit checks both. An error under such assumptions is not raised: the next attempt makes none.
+        timed: whether it sets a deadline, so that it needs the clock.
+        attempts: the maximum number of attempts; None: that of the policy of the database.
+        targets: versionstamps by key of records that the caller has loaded, to which a first attempt may refer unread.
+    """
 
-    @property
-    def reads(self) -> bool:
-        """Whether its first attempt must read, because it makes assumptions that no check of the commit covers."""
-        ...
+    __slots__ = ()
 
-    @property
-    def guesses(self) -> bool:
-        """Whether the first attempt may read its only key without the guard of the header, and take slots for free.
-
-        The commit checks both. An error under such assumptions is not raised: the next attempt makes none.
-        """
-        ...
-
-    @property
-    def timed(self) -> bool:
-        """Return whether it sets a deadline, so that it needs the clock."""
-        ...
-
-    @property
-    def attempts(self) -> int | None:
-        """The maximum number of attempts; None: that of the policy of the database."""
-        ...
-
-    @property
-    def targets(self) -> Mapping[bytes, bytes] | None:
-        """Versionstamps by key of records that the caller has loaded, to which a first attempt may refer unread."""
-        ...
-
-    @property
-    def keys(self) -> Callable[[HeaderView], Sequence[bytes]]:
-        """Returns the keys whose rows ``propose`` uses, under a header."""
-        ...
-
-    @property
-    def propose(self) -> Callable[[AttemptState], Proposal[R]]:
-        """Returns the changes for what was read; raises typed errors."""
-        ...
-
-    @property
-    def refused(self) -> Callable[[WriteRefusal], KvModelsError]:
-        """Returns the error for a unique slot that another record holds, or for a foreign key without a target."""
-        ...
-
-    @property
-    def cascade_failed(self) -> Callable[[RecordChange, Exception], None] | None:
-        """Takes a removal of this write, and the error of a hook or validator of a record that changes with it."""
-        ...
-
-    def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
-        """Return the write of a first attempt that needs no ``propose``; None where it needs one."""
-        ...
-
-
-@dataclass(slots=True)
-class Operation(Generic[R]):
-    """A ``LogicalWrite`` made of functions, which are its fields; ``compile`` is its ``compiled``."""
-
-    schemas: Sequence[ModelSchema]
-    keys: Callable[[HeaderView], Sequence[bytes]]
-    propose: Callable[[AttemptState], Proposal[R]]
-    refused: Callable[[WriteRefusal], KvModelsError]
+    schema: ModelSchema
     reads: bool = True
+    guesses: bool = False
     timed: bool = False
     attempts: int | None = None
-    guesses: bool = False
-    compile: Callable[[HeaderView], CompiledWrite[R] | None] | None = None
-    cascade_failed: Callable[[RecordChange, Exception], None] | None = None
     targets: Mapping[bytes, bytes] | None = None
 
-    def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
-        """Return what ``compile`` returns."""
-        return None if self.compile is None else self.compile(view)
+    @abstractmethod
+    def keys(self, view: HeaderView, /) -> Sequence[bytes]:
+        """Return the keys whose rows ``propose`` uses, under a header."""
+
+    @abstractmethod
+    def propose(self, seen: AttemptState, /) -> Proposal[R]:
+        """Return the changes for what was read. Raises typed errors."""
+
+    @abstractmethod
+    def refused(self, refusal: WriteRefusal, /) -> KvModelsError:
+        """Return the error for a unique slot that another record holds, or for a foreign key without a target."""
+
+    def cascade_failed(self, removal: RecordChange, error: Exception, /) -> None:
+        """Take a removal of this write, and the error of a hook or validator of a record that changes with it."""
+
+    def compiled(self, _: HeaderView, /) -> CompiledWrite[R] | None:
+        """Return the write of a first attempt that needs no ``propose``; None where it needs one."""
+        return None
 
 
 def failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes, ...] | None:

@@ -5,18 +5,18 @@ Rules of this module: a decision to refuse is taken on what was read; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kvmodels.core.operations import Row, format_versionstamp
-from kvmodels.errors import InvalidValueError, StaleObjectError
+from kvmodels.errors import InvalidValueError, KvModelsError, StaleObjectError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import own_row, shown_key
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import ChangeBuilder, attended, refused
-from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, LogicalWrite
-from kvmodels.indexing.entries import RecordChange
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
+from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.operands import key_values
 from kvmodels.schema.instances import PendingStamp
@@ -24,40 +24,33 @@ from kvmodels.schema.instances import PendingStamp
 R = TypeVar("R")
 
 
-class RecordWrite:
+class RecordWrite(LogicalWrite[Any]):
     """Base of the writes of single records.
 
     A thousand tasks may wait for a commit, and the garbage collector visits what each of them keeps: so an operation is
     one object with slots.
     """
 
-    __slots__ = ("_key", "_writer", "schemas", "timed")
-
-    reads: bool = True
-    guesses: bool = False
-    attempts: int | None = None
-    targets: Mapping[bytes, bytes] | None = None
-    cascade_failed: Callable[[RecordChange, Exception], None] | None = None
-    refused = staticmethod(refused)
+    __slots__ = ("_key", "_writer", "schema", "timed")
 
     def __init__(self, writer: ChangeBuilder, key: bytes, timed: bool = False) -> None:
         self._writer = writer
         self._key = key
-        self.schemas = (writer.schema,)
+        self.schema = writer.schema
         self.timed = timed
 
     def keys(self, _: HeaderView, /) -> Sequence[bytes]:
         """Return the key of the record."""
         return (self._key,)
 
+    def refused(self, refusal: WriteRefusal, /) -> KvModelsError:
+        """Return the error for what refuses the record."""
+        return refused(refusal)
+
     def found(self, seen: AttemptState) -> Row | None:
         """Return the row of the record that was read; None if it has expired, or is one of another class."""
         row, schema = seen.live_row(self._key), self._writer.schema
         return row if schema.variants is None else own_row(self._writer.context, schema, row)
-
-    def compiled(self, _: HeaderView, /) -> CompiledWrite[Any] | None:
-        """Return None: ``propose`` makes the first attempt too."""
-        return None
 
 
 def flow_of(writer: ChangeBuilder, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:

@@ -17,12 +17,12 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kvmodels.core.operations import Row
-from kvmodels.errors import AlreadyExistsError, InvalidValueError, PrimaryKeyChangedError
+from kvmodels.errors import InvalidValueError
 from kvmodels.flows.arguments import require_callable, require_flag, require_object, versions_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
-from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
+from kvmodels.flows.hydration.rows import absent, document_of, object_of
 from kvmodels.flows.references import loaded_targets
 from kvmodels.flows.writing.changes import (
     KEEP,
@@ -31,9 +31,11 @@ from kvmodels.flows.writing.changes import (
     EncodedObject,
     Keep,
     PlannedChange,
+    already_stored,
     created_object,
     deadline_of,
     encoded,
+    key_changed,
     needs_clock,
     state_after,
     stored,
@@ -106,9 +108,7 @@ class _InsertObject(RecordWrite):
         if seen.rows is None:  # the commit checks that there is none
             return storing_one(writer, writer.store(item, seen, None))
         if seen.live_row(self._key) is not None:
-            raise AlreadyExistsError(
-                "a record with this primary key exists", model=writer.schema.name, key=shown_key(item.key_values)
-            )
+            raise already_stored(writer.schema, item.key_values)
         return storing_one(writer, writer.store(item, seen, seen.row(self._key)))
 
 
@@ -151,12 +151,7 @@ class _SaveObject(RecordWrite):
         item = writer.first(instance, _loaded_document(context, schema, state))
         key = item.layout.prefix + item.pk
         if state is not None and not item.layout.is_same(item.key_values, state.key):
-            raise PrimaryKeyChangedError(
-                "the primary key of a loaded object was changed",
-                model=schema.name,
-                loaded_key=shown_key(state.key),
-                key=shown_key(item.key_values),
-            )
+            raise key_changed("the primary key of a loaded object was changed", schema, state.key, item.key_values)
         loaded = None if state is None else Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
         may_expire = loaded is not None and loaded.expire_at is not None
         timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
@@ -256,7 +251,7 @@ class _ChangeRecord(RecordWrite):
             raise absent(schema, self._values)
         item, old, is_fresh = self._changed(seen, row)
         if item.pk != self._pk:
-            raise _moved(schema, self._values, item.key_values)
+            raise key_changed("a change of a record changed its primary key", schema, self._values, item.key_values)
         return storing_one(writer, writer.store(item, seen, row, old), is_fresh=is_fresh)
 
     def _changed(self, seen: AttemptState, row: Row) -> tuple[EncodedObject, Document, bool]:
@@ -306,16 +301,6 @@ def _changed_by(schema: ModelSchema, function: Callable[[Any], Any], instance: A
     return returned, with_state_of(instance, returned.model_copy())
 
 
-def _moved(schema: ModelSchema, loaded: tuple[Any, ...], changed: tuple[Any, ...]) -> PrimaryKeyChangedError:
-    """Return the error for a change of a record that changes its primary key."""
-    return PrimaryKeyChangedError(
-        "a change of a record changed its primary key",
-        model=schema.name,
-        loaded_key=shown_key(loaded),
-        key=shown_key(changed),
-    )
-
-
 def _require_changed(schema: ModelSchema, returned: Any) -> None:
     """Refuse what a function that should change an object returned instead of it. Raises InvalidValueError."""
     if returned.__class__ is schema.model or schema.variant_of(returned) is not schema:
@@ -363,12 +348,8 @@ class _RenameRecord(RecordWrite):
         if self._pk == self._new_pk:
             return Proposal((), always(instance), always(instance))
         if seen.live_row(self._new_key) is not None:
-            raise AlreadyExistsError(
-                "a record with this primary key exists",
-                model=schema.name,
-                key=shown_key(new_values),
-                hint="Choose another key, or remove() the record that has this one first.",
-            )
+            hint = "Choose another key, or remove() the record that has this one first."
+            raise already_stored(schema, new_values, hint)
         instance.__dict__.update(
             (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)
         )
@@ -378,12 +359,7 @@ class _RenameRecord(RecordWrite):
                 instance.__dict__[field] = new_values[0]
         item = writer.first(instance, document_of(context, row) if schema.time_fields else None)
         if item.pk != self._new_pk:
-            raise PrimaryKeyChangedError(
-                "a validator changed the new primary key",
-                model=schema.name,
-                loaded_key=shown_key(new_values),
-                key=shown_key(item.key_values),
-            )
+            raise key_changed("a validator changed the new primary key", schema, new_values, item.key_values)
         return _moving(writer, writer.store(item, seen, row), seen.row(self._new_key))
 
 

@@ -13,12 +13,13 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import document_of, object_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.changes import KEEP, pending, record_change, refused
-from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.flows.writing.changes import KEEP, pending, record_change
+from kvmodels.flows.writing.operation import AttemptState, Proposal, always
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.runtime.sync import run
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from tests.logical_writes import FunctionWrite
 from tests.passing_engine import RecordingEngine
 
 
@@ -87,7 +88,7 @@ def commit_changes(db: Database, changes: Mapping[int, Mapping[str, Any] | None]
         return record_change(context, pending(context, schema, place), seen, row, KEEP)
 
     wanted = [layout.key(layout.pack((pk,))) for pk in changes]
-    return run(db._engine, execute(context, Operation((schema,), lambda view: wanted, propose, refused)))
+    return run(db._engine, execute(context, FunctionWrite(schema, wanted, propose)))
 
 
 def counters(db: Database, collection: str = "places") -> dict[tuple[Any, ...], int]:
