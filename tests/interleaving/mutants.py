@@ -112,8 +112,8 @@ def _no_fence(patch: Patch) -> None:
 def _builder_skips_all(patch: Patch) -> None:
     real = build._index_rows
 
-    def skipping(context: Any, live: Any, index: Any, *rest: Any, **advance: Any) -> Any:
-        return real(context, live, replace(index, fence=bytes(10)), *rest, **advance)
+    def skipping(context: Any, batch: Any, index: Any, rows: Any) -> Any:
+        return real(context, batch, replace(index, fence=bytes(10)), rows)
 
     patch.setattr(build, "_index_rows", skipping)
 
@@ -121,9 +121,10 @@ def _builder_skips_all(patch: Patch) -> None:
 def _no_build_progress_check(patch: Patch) -> None:
     real = build._index_rows
 
-    def unchecked(context: Any, live: Any, index: Any, view: Any, rows: Any, *, advance: Any) -> Any:
-        header: Any = rules.header_check(view.guard)
-        return real(context, live, index, view, rows, advance=(header, advance[1]))
+    def unchecked(context: Any, batch: Any, index: Any, rows: Any) -> Any:
+        batch._checks.clear()
+        batch.check_header()
+        return real(context, batch, index, rows)
 
     patch.setattr(build, "_index_rows", unchecked)
 

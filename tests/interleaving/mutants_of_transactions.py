@@ -18,7 +18,7 @@ Patch = pytest.MonkeyPatch
 
 
 def nothing_read_is_checked(patch: Patch) -> None:
-    patch.setattr(transaction_checks.ReadSet, "checks", lambda self, collections, taken: iter(()))
+    patch.setattr(transaction_checks.ReadSet, "checks", lambda self, collections, taken: [])
 
 
 def _notes(patch: Patch, wanted: Callable[[ReadRange, Any], bool]) -> None:

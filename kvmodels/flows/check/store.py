@@ -12,7 +12,7 @@ checks of its version and of the absence of its record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from kvmodels.catalog.catalogue import (
@@ -32,55 +32,44 @@ from kvmodels.flows.check.records import RecordEntries, Suspect
 from kvmodels.flows.check.scrub import REMOVE_ALL, Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once, try_commit
-from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.flows.evolution.throttle import Pace
 from kvmodels.flows.hydration.rows import shown_key as shown_pk
 from kvmodels.flows.references import ReferenceScan
 from kvmodels.indexing import rules
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 
-def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
-    """Check every declared collection, and every other collection in the store."""
-    report = yield from check_database(context, repair=repair, pace=pace)
-    view = yield from reload_header(context)
-    for name, stored in view.header.collections.items():
-        if name not in context.schemas:
-            other = yield from _check_undeclared(context, stored, pace)
-            report = CheckReport(
-                report.scanned + other.scanned,
-                (*report.findings, *other.findings),
-                (*report.unchecked, *other.unchecked),
-            )
-    return report
-
-
-def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
-    """Check every declared collection.
+def check_store(context: Context, *, repair: Repair, pace: Pace) -> Flow[CheckReport]:
+    """Check every declared collection, all foreign keys, and every other collection in the store.
 
     ``repair``: True repairs entries; ``"all"`` also deletes foreign keys and undecodable rows.
     """
-    scanned = 0
-    findings: list[Finding] = []
-    unchecked: list[str] = []
+    reports: list[CheckReport] = []
     for schema in context.schemas.values():
-        report = yield from _check_declared(context, schema, repair=repair, pace=pace)
-        scanned += report.scanned
-        findings.extend(report.findings)
-        unchecked.extend(report.unchecked)
-    number, found = yield from check_references(context, None, repair=bool(repair))
-    return CheckReport(scanned + number, (*findings, *found), tuple(unchecked))
+        report = yield from _check_declared(context, schema, repair, pace)
+        reports.append(report)
+    reports.append((yield from _check_references(context, None, repair=bool(repair))))
+    view = yield from reload_header(context)
+    for name, stored in view.header.collections.items():
+        if name not in context.schemas:
+            reports.append((yield from _check_undeclared(context, stored, pace)))
+    return _together(reports)
 
 
-def check_collection(
-    context: Context, schema: ModelSchema, *, repair: Repair = False, pace: Pace = UNPACED
-) -> Flow[CheckReport]:
-    """Check one collection and its foreign keys; see ``check_database``. Raises SchemaMismatchError."""
-    report = yield from _check_declared(context, schema, repair=repair, pace=pace)
-    number, found = yield from check_references(context, schema.collection, repair=bool(repair))
-    return report._replace(scanned=report.scanned + number, findings=(*report.findings, *found))
+def check_collection(context: Context, schema: ModelSchema, *, repair: Repair, pace: Pace) -> Flow[CheckReport]:
+    """Check one collection and its foreign keys; see ``check_store``. Raises SchemaMismatchError."""
+    report = yield from _check_declared(context, schema, repair, pace)
+    references = yield from _check_references(context, schema.collection, repair=bool(repair))
+    return _together((report, references))
 
 
-def _check_declared(context: Context, schema: ModelSchema, *, repair: Repair, pace: Pace) -> Flow[CheckReport]:
+def _together(reports: Sequence[CheckReport]) -> CheckReport:
+    findings = tuple(finding for report in reports for finding in report.findings)
+    unchecked = tuple(reason for report in reports for reason in report.unchecked)
+    return CheckReport(sum(report.scanned for report in reports), findings, unchecked)
+
+
+def _check_declared(context: Context, schema: ModelSchema, repair: Repair, pace: Pace) -> Flow[CheckReport]:
     view = yield from reload_header(context)
     live = view.live[schema.collection]
     obstacle = live.refused or (live.read_only if repair else None)
@@ -221,8 +210,8 @@ _STORE_OR_REMOVE: Final = (
 )
 
 
-def check_references(context: Context, only: str | None, *, repair: bool) -> Flow[tuple[int, list[Finding]]]:
-    """Return the number of rows read and the findings, for all collections or for one."""
+def _check_references(context: Context, only: str | None, *, repair: bool) -> Flow[CheckReport]:
+    """Check the foreign keys of all collections or of one."""
     view = yield from header_view(context)
     while True:
         scan = ReferenceScan(context.codec, view.header, context.limits, guard=view.guard)
@@ -248,7 +237,7 @@ def check_references(context: Context, only: str | None, *, repair: bool) -> Flo
             number, found = yield from _strays(context, collection, prefix, repair=repair)
             scanned += number
             findings += found
-    return scanned, findings
+    return CheckReport(scanned, tuple(findings))
 
 
 def _strays(context: Context, collection: str, prefix: bytes, *, repair: bool) -> Flow[tuple[int, list[Finding]]]:
@@ -261,19 +250,15 @@ def _strays(context: Context, collection: str, prefix: bytes, *, repair: bool) -
         keys = [records + row.key[len(prefix) :] for row in rows]
         found = yield from read_all(context.limits, [point(key) for key in keys], include_expired=True)
         for row, key, stored in zip(rows, keys, found or (), strict=False):
-            if not stored and (yield from _is_stray(row, key)):
+            if stored:
+                continue
+            guard, record = (yield from read((point(row.key), point(key)), include_expired=True)).ranges
+            if guard and not record:  # in one snapshot
                 repaired = repair and (yield from _removed(row, key))
                 findings.append(_finding(collection, row, prefix, repaired=repaired))
         if len(rows) < size:
             return scanned, findings
         start = key_successor(rows[-1].key)
-
-
-def _is_stray(row: Row, record_key: bytes) -> Flow[bool]:
-    """Return whether the row exists without its record, read in one snapshot."""
-    found = yield from read((point(row.key), point(record_key)), include_expired=True)
-    guard, record = found.ranges
-    return bool(guard) and not record
 
 
 def _removed(row: Row, record_key: bytes) -> Flow[bool]:

@@ -6,7 +6,8 @@ Rules of this module: descriptions are made from the catalogue alone, so that tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -98,14 +99,10 @@ def describe_indexes(context: Context) -> Flow[tuple[IndexStatus, ...]]:
     """Return every index of the store, and every declared index that it lacks, by collection."""
     while True:
         view = yield from reload_header(context)
-        listed = [status for name in _names(context, view) for status in _of_collection(context, view, name)]
-        progress = yield from _progress(context, view, listed)
-        if progress is not None:
-            return tuple(progress)
-
-
-def _names(context: Context, view: HeaderView) -> list[str]:
-    return sorted({*view.header.collections, *context.schemas})
+        names = sorted({*view.header.collections, *context.schemas})
+        listed = [status for name in names for status in _of_collection(context, view, name)]
+        if (yield from _add_progress(context, view, listed)):
+            return tuple(listed)
 
 
 def _of_collection(context: Context, view: HeaderView, name: str) -> Iterator[IndexStatus]:
@@ -133,33 +130,27 @@ def _of_stored(index: StoredIndex) -> IndexDescription:
         return IndexDescription(index.name, "aggregate" if index.is_aggregate else "index", columns)
 
 
-def _progress(context: Context, view: HeaderView, listed: Sequence[IndexStatus]) -> Flow[list[IndexStatus] | None]:
-    """Return the indexes with the progress of their builds; None if the header has changed meanwhile."""
-    building = [one for one in listed if one.state in (IndexState.WRITE_ONLY, IndexState.PENDING)]
-    places = [(one.collection, one.index.name, one.generation or 0) for one in building]
+def _add_progress(context: Context, view: HeaderView, listed: list[IndexStatus]) -> Flow[bool]:
+    """Add the progress of their builds to indexes; return False if the header has changed."""
+    building = [at for at, one in enumerate(listed) if one.state in (IndexState.WRITE_ONLY, IndexState.PENDING)]
     if not building:
-        return list(listed)
+        return True
+    places = [(listed[at].collection, listed[at].index.name, listed[at].generation or 0) for at in building]
     rows = yield from read_all(context.limits, [point(build_key(*place)) for place in places], view.guard)
-    prefixes = [violation_prefix(*place) for place in places]
-    ranges = [ReadRange(prefix, after_prefix(prefix)) for prefix in prefixes]
+    ranges = [ReadRange(prefix, after_prefix(prefix)) for prefix in (violation_prefix(*place) for place in places)]
     numbers: list[int] = []
     for chunk in split_ranges(context.limits, ranges, guarded=True):
         counted = yield from count_rows(chunk, view.guard)
         if isinstance(counted, GuardFailed):
-            return None
+            return False
         numbers += counted.numbers
     if rows is None:
-        return None
-    found: dict[tuple[str, str, int], tuple[int | None, int]] = {}
-    for place, progress, violations in zip(places, rows, numbers, strict=True):
+        return False
+    for at, progress, violations in zip(building, rows, numbers, strict=True):
         value = context.codec.decode(progress[0].value, progress[0].encoding, progress[0].key) if progress else None
-        found[place] = None if value is None else int(value["scanned"]), violations
-    return [_with_progress(one, found) for one in listed]
-
-
-def _with_progress(one: IndexStatus, found: Mapping[tuple[str, str, int], tuple[int | None, int]]) -> IndexStatus:
-    processed, violations = found.get((one.collection, one.index.name, one.generation or 0), (None, 0))
-    return IndexStatus(one.collection, one.index, one.state, one.generation, one.declared, processed, violations)
+        processed = None if value is None else int(value["scanned"])
+        listed[at] = replace(listed[at], processed=processed, violations=violations)
+    return True
 
 
 show_public_path(CollectionDescription, IndexStatus)

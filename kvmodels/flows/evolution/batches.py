@@ -142,19 +142,28 @@ def records_after(layout: RecordLayout, key: bytes) -> ReadRange:
 
 
 class RecordBatch:
-    """The checks and mutations of one commit."""
+    """The checks and mutations of one commit. It begins with those of the progress, if it advances any."""
 
-    def __init__(self, context: Context, view: HeaderView, live: LiveCollection) -> None:
+    def __init__(
+        self,
+        context: Context,
+        view: HeaderView,
+        live: LiveCollection,
+        checked: Check | None = None,
+        *mutations: Mutation,
+    ) -> None:
         self._context = context
         self._view = view
+        self._begin = checked, *mutations
         self._own: set[bytes] = set()
         self._checks: dict[bytes, Check] = {}
-        self._mutations: list[Mutation] = []
+        self._mutations = [*mutations]
         self.live = live
+        self.check(checked)
 
-    def emptied(self) -> RecordBatch:
-        """Return an empty batch under the same header."""
-        return RecordBatch(self._context, self._view, self.live)
+    def restarted(self) -> RecordBatch:
+        """Return a batch as this one began."""
+        return RecordBatch(self._context, self._view, self.live, *self._begin)
 
     def check(self, *checks: Check | None) -> None:
         """Add checks; of two checks of one key, the first is used."""

@@ -182,7 +182,7 @@ def _commit_beginning(
         collection = collection.with_index(stored_index(schema.indexes[name], generation, IndexState.WRITE_ONLY))
         place = (schema.collection, name, generation)
         mutations.append(Set(fence_key(*place), *context.codec.encode(b"")))
-        mutations.append(Set(build_key(*place), *context.codec.encode(Progress(b"", 0).to_value())))
+        mutations.append(Set(build_key(*place), *context.codec.encode(Progress(b"", 0)._asdict())))
     yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
 
 
@@ -260,10 +260,6 @@ class Progress(NamedTuple):
     cursor: bytes
     scanned: int
 
-    def to_value(self) -> dict[str, Any]:
-        """Return the value of the progress row."""
-        return {"cursor": self.cursor, "scanned": self.scanned}
-
 
 class IndexBatch(NamedTuple):
     """Result of one batch.
@@ -297,42 +293,34 @@ def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor:
     if row is None:
         context.view = None
         return IndexBatch(cursor, 0, False, False)
-    value = context.codec.decode(row.value, row.encoding, progress_key)
+    value: Any = context.codec.decode(row.value, row.encoding, progress_key)
     progress = Progress(value["cursor"], value["scanned"])
     if progress.cursor != cursor:
         return IndexBatch(progress.cursor, 0, False, False)
     if not rows:
         return IndexBatch(cursor, 0, False, True)
     moved = Progress(rows[-1].key, progress.scanned + len(rows))
-    advance = (
-        Check(progress_key, row.versionstamp, physical=True),
-        Set(progress_key, *context.codec.encode(moved.to_value())),
-    )
+    unchanged = Check(progress_key, row.versionstamp, physical=True)
+    advance = Set(progress_key, *context.codec.encode(moved._asdict()))
+    batch = RecordBatch(context, view, live, unchanged, advance)
     try:
-        committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
+        committed = yield from _index_rows(context, batch, current, rows)
     except OperationTooLargeError:
         if len(rows) > 1:
             return IndexBatch(cursor, 0, False, False, too_large=True)
-        committed = yield from _pass_over_alone(context, live, current, view, rows[0], advance=advance)
+        # No operation can index the record, because its entries alone exceed a limit of the engine.
+        alone = batch.restarted()
+        alone.check_header()
+        alone.pass_over(rows[0], _violation_key(live, current, rows[0]), Misfit("too_many"))
+        committed = yield from alone.commit()
     return IndexBatch(moved.cursor if committed else cursor, len(rows), committed, False, total=moved.scanned)
 
 
-def _index_rows(
-    context: Context,
-    live: LiveCollection,
-    index: LiveIndex,
-    view: HeaderView,
-    rows: Sequence[Row],
-    *,
-    advance: tuple[Check, Mutation],
-) -> Flow[bool]:
+def _index_rows(context: Context, batch: RecordBatch, index: LiveIndex, rows: Sequence[Row]) -> Flow[bool]:
     """Commit the entries of these records together with the progress; return False after a conflict."""
     now_ms = yield from now()
-    fence = index.fence
+    live, fence = batch.live, index.fence
     old = [row for row in rows if not rules.is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
-    batch = RecordBatch(context, view, live)
-    batch.check(advance[0])
-    batch.add(advance[1])
     changes: list[RecordChange] = []
     for row in old:
         if not live.layout.is_record_key(row.key):
@@ -349,24 +337,6 @@ def _index_rows(
         # Rewritten in the present form of its model, the record would take a unique value of another index from its
         # owner, or refer to a missing record.
         batch.pass_over(stored, _violation_key(live, index, stored), why)
-    return (yield from batch.commit())
-
-
-def _pass_over_alone(
-    context: Context,
-    live: LiveCollection,
-    index: LiveIndex,
-    view: HeaderView,
-    row: Row,
-    *,
-    advance: tuple[Check, Mutation],
-) -> Flow[bool]:
-    """Skip a record that no operation can index, because its entries alone exceed a limit of the engine."""
-    batch = RecordBatch(context, view, live)
-    batch.check_header()
-    batch.check(advance[0])
-    batch.add(advance[1])
-    batch.pass_over(row, _violation_key(live, index, row), Misfit("too_many"))
     return (yield from batch.commit())
 
 

@@ -71,17 +71,18 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     """List new collections, and update empty ones: their new fields and indexes, and the schema version."""
-    for schema in context.schemas.values():
+    schemas = tuple(context.schemas.values())
+    for schema in schemas:
         if schema.ttl_ms is not None:
             require_told_deadlines(context.traits, schema)
     view = yield from reload_header(context)
-    if _is_settled(context, view):
+    if schemas and _is_settled(schemas, view):
         return view
     check_prefixes(context, view)
     if not writable:
         return view
     view = yield from list_collections(context)
-    settled: HeaderView | None = view
+    settled = True
     for name, schema in context.schemas.items():
         live = view.live[name]
         if not _is_buildable(view, schema):
@@ -94,32 +95,19 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
             if not result.ranges[0]:
                 yield from _bring_up(context, schema, pending)
             view = yield from reload_header(context)
-            settled = None
-    if settled is not None:
-        _note_settled(context, settled)
+            settled = False
+    if settled and schemas:
+        opened(schemas[0]).settled = view.header, schemas
     return view
 
 
-def _is_settled(context: Context, view: HeaderView) -> bool:
+def _is_settled(schemas: tuple[ModelSchema, ...], view: HeaderView) -> bool:
     """Return whether the same classes were opened in this process under this header, with nothing to do or refuse.
 
     The result depends only on the header and the declarations, unless the store must be searched for records.
     """
-    for first in context.schemas.values():
-        known = opened(first).settled
-        return (
-            known is not None
-            and known[0] is view.header
-            and len(known[1]) == len(context.schemas)
-            and all(map(is_, known[1], context.schemas.values()))
-        )
-    return False
-
-
-def _note_settled(context: Context, view: HeaderView) -> None:
-    for first in context.schemas.values():
-        opened(first).settled = view.header, tuple(context.schemas.values())
-        return
+    header, known = opened(schemas[0]).settled or (None, ())
+    return header is view.header and len(known) == len(schemas) and all(map(is_, known, schemas))
 
 
 def list_collections(context: Context) -> Flow[HeaderView]:

@@ -22,11 +22,12 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import migration_key, unmigrated_prefix
+from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import Check, Delete, GuardFailed, ReadRange, Row, Set, after_prefix, point
 from kvmodels.errors import DecodeError, KvModelsError, LimitExceededError, SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once
+from kvmodels.flows.effects import Flow, now, read, read_all, read_row, rows_at_once
 from kvmodels.flows.evolution.batches import (
     BatchSize,
     IndexViolation,
@@ -129,12 +130,8 @@ def _view(context: Context, schema: ModelSchema) -> Flow[HeaderView]:
 
 def _progress(context: Context, schema: ModelSchema) -> Flow[tuple[Migration, bytes] | None]:
     """Return the stored progress with its versionstamp."""
-    key = migration_key(schema.collection)
-    rows = (yield from read((point(key),))).ranges[0]
-    if not rows:
-        return None
-    value = context.codec.decode(rows[0].value, rows[0].encoding, key)
-    return Migration.from_value(value), rows[0].versionstamp
+    row = yield from read_row(migration_key(schema.collection))
+    return None if row is None else (Migration.of(context.codec, row), row.versionstamp)
 
 
 def _require_undeclared(schema: ModelSchema, aim: Migration) -> None:
@@ -210,7 +207,7 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
         context.view = None
         return None
     rows, listed = result.ranges
-    if not rows or Migration.from_value(context.codec.decode(rows[0].value, rows[0].encoding, key)) != at_end:
+    if not rows or Migration.of(context.codec, rows[0]) != at_end:
         return None
     if listed:
         return _violations_in(context, schema, prefix, listed)
@@ -263,8 +260,9 @@ class Migration(NamedTuple):
         return {**self._asdict(), "forget": list(self.forget)}
 
     @classmethod
-    def from_value(cls, value: Any) -> Migration:
-        """Return the progress for a value of ``to_value``."""
+    def of(cls, codec: ValueCodec, row: Row) -> Migration:
+        """Return the progress in a row."""
+        value = codec.decode(row.value, row.encoding, row.key)
         return cls(value["version"], tuple(value["forget"]), value["cursor"], value["scanned"], value["written"])
 
     def has_aim_of(self, other: Migration) -> bool:
@@ -298,22 +296,20 @@ def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, s
     if found is None:
         return MigrationBatch(migration)
     row, rows = found
-    stored = None if row is None else Migration.from_value(context.codec.decode(row.value, row.encoding, progress_key))
+    stored = None if row is None else Migration.of(context.codec, row)
     if row is None or stored is None or not stored.has_aim_of(migration):
         return MigrationBatch(None)
     if stored.cursor != migration.cursor:
         return MigrationBatch(stored)
     if not rows:
         return MigrationBatch(stored, finished=True)
-    batch = RecordBatch(context, view, live)
-    batch.check(progress_check(progress_key, row))
+    batch = RecordBatch(context, view, live, progress_check(progress_key, row))
     try:
         return (yield from _rewrite_rows(context, batch, stored, rows))
     except LimitExceededError:
         if len(rows) > 1:
             return MigrationBatch(stored, too_large=True)
-    alone = batch.emptied()
-    alone.check(progress_check(progress_key, row))
+    alone = batch.restarted()
     alone.pass_over(rows[0], _unmigrated_key(live, rows[0]), Misfit("too_long"))
     return (yield from _commit(context, alone, stored, rows, 0))
 
@@ -475,7 +471,7 @@ def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: S
             return SettleResult(0)
     one_by_one: list[SettleResult] = []
     for row in listed:
-        alone = yield from _settle_some(context, batch.emptied(), aim, (row,))
+        alone = yield from _settle_some(context, batch.restarted(), aim, (row,))
         one_by_one.append(alone)
     return SettleResult(sum(one.records for one in one_by_one), sum(one.conflicts for one in one_by_one))
 

@@ -25,7 +25,7 @@ engine that can lose answers its token does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import FrameType
@@ -120,19 +120,12 @@ class ReadSet:
         """Return the keys that were read, in order."""
         return sorted(self._seen)
 
-    def changed(self, rows: Iterable[tuple[bytes, Row | None]]) -> list[bytes]:
-        """Return the keys of rows that have another version than was read."""
-        return [key for key, row in rows if self._seen[key] != (None if row is None else row.versionstamp)]
-
     def differing(self, rows: Iterable[tuple[bytes, Row | None]]) -> list[bytes]:
         """Return the keys of rows that were read before in another version, on an engine without snapshots."""
-        return [
-            key
-            for key, row in rows
-            if key in self._seen and self._seen[key] != (None if row is None else row.versionstamp)
-        ]
+        seen = self._seen
+        return [key for key, row in rows if key in seen and seen[key] != (None if row is None else row.versionstamp)]
 
-    def checks(self, collections: Iterable[LiveCollection], taken: Collection[bytes]) -> Iterator[Check]:
+    def checks(self, collections: Iterable[LiveCollection], taken: Collection[bytes]) -> list[Check]:
         """Return the checks of the commit."""
         if self._overflow:
             raise self._too_many(len(self._seen) + self._overflow)
@@ -147,7 +140,7 @@ class ReadSet:
         # Where what is written has too many checks by itself, the budget of the operation says so.
         if len(taken) <= self._limits.max_checks < len(taken) + len(found):
             raise self._too_many(len(taken) + len(found))
-        return iter(found)
+        return found
 
     def _too_many(self, size: int) -> OperationTooLargeError:
         return OperationTooLargeError(

@@ -78,23 +78,15 @@ class _Sending:
         while True:
             try:
                 failed = yield from self._attempt()
+                if isinstance(failed, bytes):
+                    return failed
+                if failed is not None:
+                    raise conflicted(failed)
+                self._require_attempts_left()
             except KvModelsError:
                 applied = yield from self._settle()
                 if applied is None:
                     raise
-                return applied
-            if isinstance(failed, bytes):
-                return failed
-            if failed is not None:
-                applied = yield from self._settle()
-                if applied is None:
-                    raise conflicted(failed)
-                return applied
-            exhausted = self._exhausted()
-            if exhausted is not None:
-                applied = yield from self._settle()
-                if applied is None:
-                    raise exhausted
                 return applied
             yield from pause_before(self._context, self._attempts + 1)
 
@@ -128,18 +120,17 @@ class _Sending:
         self._lost = False
         return None if row is None else row.versionstamp
 
-    def _exhausted(self) -> RetriesExhaustedError | None:
+    def _require_attempts_left(self) -> None:
         elapsed = self._context.monotonic() - self._started
         policy = self._context.retry
-        if self._attempts < policy.attempts and elapsed < policy.deadline_s:
-            return None
-        return RetriesExhaustedError(
-            "the answer to every commit of the transaction was lost",
-            attempts=self._attempts,
-            elapsed_s=round(elapsed, 6),
-            failed_checks=(decode_key(self._token.key),) if self._token else (),
-            hint="Nothing was written. Look after the connection to the store, and run the transaction again.",
-        )
+        if self._attempts >= policy.attempts or elapsed >= policy.deadline_s:
+            raise RetriesExhaustedError(
+                "the answer to every commit of the transaction was lost",
+                attempts=self._attempts,
+                elapsed_s=round(elapsed, 6),
+                failed_checks=(decode_key(self._token.key),) if self._token else (),
+                hint="Nothing was written. Look after the connection to the store, and run the transaction again.",
+            )
 
     def annotate(self, error: BaseException) -> None:
         """Add to an interruption the token by which the outcome can be found out, if it is uncertain."""

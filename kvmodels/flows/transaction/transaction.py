@@ -378,7 +378,7 @@ class TransactionFlows:
         acted = [rules.guard_check(key, row) for key, row in self._acted.items()]
         checks |= {check.key: check for check in acted if check is not None}
         checks |= self._guards.checks()
-        checks |= {check.key: check for check in [*self._reads.checks(self.view.live.values(), checks)]}
+        checks |= {check.key: check for check in self._reads.checks(self.view.live.values(), checks)}
         marks = self._guards.marks(self.context.codec)
         for message, _ in self._messages:
             # A message that could not be given up in the end would be tried for ever.
@@ -442,7 +442,7 @@ class TransactionFlows:
         for chunk in split_ranges(self.context.limits, map(point, self._reads.keys()), guarded=False):
             found = yield from read(chunk)
             rows = [(one.start, stored[0] if stored else None) for one, stored in zip(chunk, found.ranges, strict=True)]
-            failed = self._reads.changed(rows)
+            failed = self._reads.differing(rows)
             if failed:
                 self._stop(failed)
 
