@@ -251,7 +251,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             ([(1, Light(id=1, on=False))], [(1, None)])
         """
         context, schema = self._runner.context, self._runner.schema
-        watch = record_watch.watch_records(context, schema, time.monotonic, since=since, timeout=timeout)
+        watch = record_watch.RecordWatch(context, schema, time.monotonic, since=since, timeout=timeout)
         return record_watches.AsyncRecordWatchIterator(self._runner, watch)
 
     async def refresh(self, obj: M) -> M:

@@ -62,14 +62,8 @@ def deno_line(form: StoreFormat, row: Row, key: Key, *, is_record: bool) -> str:
     except InvalidValueError as error:
         error.key = key
         raise
-    content: dict[str, Any] = {
-        "key": deno_key(key),
-        "value": value,
-        "versionstamp": format_versionstamp(row.versionstamp),
-    }
-    if row.expire_at is not None:
-        content["expires_at"] = row.expire_at
-    return dump_line(content)
+    content = {"key": deno_key(key), "value": value, "versionstamp": format_versionstamp(row.versionstamp)}
+    return dump_line(content, row.expire_at)
 
 
 class DenoLoading(Loading):

@@ -122,12 +122,8 @@ class Dumping:
 
     def _line_of(self, row: Row) -> str:
         key = self._form.entry_without_value(row).key
-        content: dict[str, Any] = {"key": key_to_json(key)}
-        content.update(self._value(row, key))
-        if row.expire_at is not None:
-            content["expires_at"] = row.expire_at
         self.keys += 1
-        return dump_line(content)
+        return dump_line({"key": key_to_json(key), **self._value(row, key)}, row.expire_at)
 
     def _value(self, row: Row, key: Key) -> dict[str, Any]:
         codec = self._form.codec
@@ -149,20 +145,16 @@ REMOVED_AT_ONCE: Final = 200
 DAMAGED: Final = "The file is damaged, cut off, or no dump of kv.dump(). Nothing of it was kept."
 
 
-def _is_object(value: object) -> bool:
-    return type(value) is dict
-
-
 def _is_cut_off(value: Any) -> bool:
     """Return whether this is the catalogue of a store with an unfinished load."""
-    return _is_object(value) and LOADING in value
+    return type(value) is dict and LOADING in value
 
 
 class _Copies(NamedTuple):
     """A collection with indexes that contain copies of its records, or of their fields."""
 
     prefix: bytes
-    layouts: tuple[EntryLayout, ...]
+    layouts: Sequence[EntryLayout]
 
 
 class Loading:
@@ -177,9 +169,9 @@ class Loading:
         self._header_key = form.root + HEADER_KEY
         self._before: dict[str, Any] | None = None
         self._header: Header | None = None
-        self._skipped: frozenset[str] = frozenset()
-        self._counting: frozenset[tuple[str, str, int]] = frozenset()
-        self._copies: Mapping[str, _Copies] = {}
+        self._skipped: set[str] = set()
+        self._counting: set[tuple[str, str, int]] = set()
+        self._copies: dict[str, _Copies] = {}
         self._frame = DumpFrame((DUMP_FORMAT,), DAMAGED)
 
     # -- the store
@@ -291,9 +283,7 @@ class Loading:
 
     def take(self, lines: Sequence[str | bytes]) -> list[tuple[Mutation, ...]]:
         """Return the mutations of the next lines, one group per commit; pure."""
-        return list(self._commits(lines))
-
-    def _commits(self, lines: Sequence[str | bytes]) -> Iterator[tuple[Mutation, ...]]:
+        commits: list[tuple[Mutation, ...]] = []
         pending: list[Mutation] = []
         size = key_size = 0
         limits = self._limits
@@ -307,12 +297,13 @@ class Loading:
                 or guard + size + group_size > min(COMMIT_BYTES, limits.max_operation_bytes)
                 or key_size + group_keys > limits.max_operation_key_bytes
             ):
-                yield tuple(pending)
+                commits.append(tuple(pending))
                 pending, size, key_size = [], 0, 0
             pending += group
             size, key_size = size + group_size, key_size + group_keys
         if pending:
-            yield tuple(pending)
+            commits.append(tuple(pending))
+        return commits
 
     def _group(self, line: str | bytes) -> list[Set]:
         """Return the mutations of one line, which are committed together."""
@@ -337,7 +328,7 @@ class Loading:
         codec = self._form.codec
         encode, form = (codec.encode, "value") if "value" in content else (codec.encode_document, "document")
         value = value_from_json(content[form])
-        if form == "document" and not _is_object(value):
+        if form == "document" and type(value) is not dict:
             raise ValueError("a document that is not an object")
         packed = self._form.root + encode_key(key)
         if packed == self._header_key:
@@ -356,26 +347,19 @@ class Loading:
         if self._frame.keys != 1:
             raise ValueError("the catalogue after other keys")
         header, unfinished = Header.from_value(value, key).without_unfinished()
-        copies: dict[str, _Copies] = {}
+        self._header, self._skipped = header, {*unfinished}
         for collection in header.collections.values():
-            layouts = tuple(stored_entry_layout(collection, index) for index in collection.indexes if index.copies)
+            layouts: list[EntryLayout] = []
+            for index in collection.indexes:
+                # For an incomplete index, counters are omitted like the fence, because versionstamps show which records
+                # are counted.
+                self._counting.add((collection.name, index.name, index.generation))
+                if index.copies:
+                    # Copies are written with their record, not at their position in the dump.
+                    self._skipped.add(index.prefix(collection.name))
+                    layouts.append(stored_entry_layout(collection, index))
             if layouts:
-                copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
-        self._header, self._copies = header, copies
-        # For an incomplete index, counters are omitted like the fence, because versionstamps show which records are
-        # counted.
-        self._counting = frozenset(
-            (collection.name, index.name, index.generation)
-            for collection in header.collections.values()
-            for index in collection.indexes
-        )
-        # Copies are written with their record, not at their position in the dump.
-        self._skipped = unfinished | {
-            index.prefix(collection.name)
-            for collection in header.collections.values()
-            for index in collection.indexes
-            if index.copies
-        }
+                self._copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
 
     def _copies_of(self, key: Key, record: Set) -> list[Set]:
         copies = self._copies.get(key[0]) if type(key[0]) is str else None

@@ -25,8 +25,10 @@ LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"
 Line = str | bytes
 
 
-def dump_line(content: Mapping[str, Any]) -> str:
-    """Return a line of JSON, in one line for every program that reads text."""
+def dump_line(content: dict[str, Any], expire_at: int | None = None) -> str:
+    """Return a line of JSON, in one line for every program that reads text; with a deadline, if there is one."""
+    if expire_at is not None:
+        content["expires_at"] = expire_at
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"
 

@@ -33,7 +33,7 @@ from kvmodels.core.operations import (
     point,
 )
 from kvmodels.errors import DecodeError
-from kvmodels.flows.effects import Flow, read, try_commit
+from kvmodels.flows.effects import Flow, read, read_row, try_commit
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 from kvmodels.indexing.budget import check_budget
@@ -132,7 +132,7 @@ class LockClaim:
             if row is None:
                 # No other process may remove it before the lease ends, so this step has removed it.
                 time = yield from self._leases.now()
-                return time < self._held_until_ms and not (yield from self._is_there())
+                return time < self._held_until_ms and (yield from read_row(self._key)) is None
             self._versionstamp = row.versionstamp
         return True  # the lease expires
 
@@ -224,12 +224,8 @@ class LockClaim:
         return try_commit(AtomicWrite((Check(self._key, self._versionstamp),), (mutation,)))
 
     def _own(self, key: bytes) -> Flow[Row | None]:
-        found = yield from read([point(key)])
-        return next((row for row in found.ranges[0] if self._is_own(row)), None)
-
-    def _is_there(self) -> Flow[bool]:
-        found = yield from read([point(self._key)])
-        return bool(found.ranges[0])
+        row = yield from read_row(key)
+        return None if row is None or not self._is_own(row) else row
 
     def _is_own(self, row: Row) -> bool:
         return bool(self._content(row, "owner") == self._owner)

@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import Any, Final, cast
 
 from kvmodels.core.keys import decode_key, encode_key, encode_part, escape, key_successor, prefix_range, skip_parts
-from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, point
+from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, Set
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, InvalidValueError, RetriesExhaustedError
 from kvmodels.flows.arguments import lifetime_ms, require_text
-from kvmodels.flows.effects import Flow, commit, read
+from kvmodels.flows.effects import Flow, commit, read, read_row
 from kvmodels.flows.kv.operations import PendingWrite, commit_operation, get_entry
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 from kvmodels.flows.writing.changes import Keep
@@ -52,13 +52,12 @@ def get_value(form: StoreFormat, limits: Limits, key: str) -> Flow[Any]:
 
 def set_value(form: StoreFormat, limits: Limits, key: str, value: Any, expire_in: object) -> Flow[None]:
     """Store a value; one commit."""
-    mutation, lifetimes = _set(form, key, value, expire_in)
-    yield from commit_operation(form, limits, PendingWrite((), (mutation,), lifetimes))
+    yield from commit_operation(form, limits, _setting(form, key, value, expire_in))
 
 
 def delete_value(form: StoreFormat, limits: Limits, key: str) -> Flow[None]:
     """Remove a key if it is there; one commit."""
-    yield from commit_operation(form, limits, PendingWrite((), (Delete(_pack(form, key)),), {}))
+    yield from commit_operation(form, limits, PendingWrite(mutations=(Delete(_pack(form, key)),)))
 
 
 def compare_and_set(
@@ -66,8 +65,7 @@ def compare_and_set(
 ) -> Flow[bool]:
     """Store ``new`` if the key holds ``old``, or is absent and ``old`` is None; return whether it was stored."""
     keep = isinstance(expire_in, Keep)
-    mutation, lifetimes = _set(form, key, new, None if keep else expire_in)
-    pending = PendingWrite((), (mutation,), lifetimes)
+    pending = _setting(form, key, new, None if keep else expire_in)
     return (yield from _compare_and_commit(form, limits, old, pending, keep_deadline=keep))
 
 
@@ -76,7 +74,7 @@ def compare_and_delete(form: StoreFormat, limits: Limits, key: str, old: Any) ->
     mutation = Delete(_pack(form, key))
     if old is None:
         return False
-    return (yield from _compare_and_commit(form, limits, old, PendingWrite((), (mutation,), {})))
+    return (yield from _compare_and_commit(form, limits, old, PendingWrite(mutations=(mutation,))))
 
 
 def _compare_and_commit(
@@ -86,8 +84,7 @@ def _compare_and_commit(
     key = mutation.key
     expected = None if old is None else form.codec.encode(old)
     for _ in range(ATTEMPTS):
-        found = yield from read([point(key)])
-        row = found.ranges[0][0] if found.ranges[0] else None
+        row = yield from read_row(key)
         if (None if row is None else (row.value, row.encoding)) != expected:
             return False
         check = Check(key, None if row is None else row.versionstamp)
@@ -139,7 +136,8 @@ def delete_all(form: StoreFormat, limits: Limits) -> Flow[int]:
     """Remove every key of the namespace except those of the library; return their number."""
     low, high = prefix_range(form.root)
     library = form.root + encode_part(LIBRARY_PART)
-    wanted = max(1, min(AT_ONCE, limits.max_mutations, limits.max_read_entries, _fitting(limits)))
+    fitting = limits.max_operation_bytes // limits.max_key_bytes
+    wanted = max(1, min(AT_ONCE, limits.max_mutations, limits.max_read_entries, fitting))
     removed = 0
     for start, end in ((low, library), (library + b"\xff", high)):
         while True:
@@ -185,11 +183,11 @@ def unpack_json(key: str, value: Any) -> Any:
         ) from error
 
 
-def _set(form: StoreFormat, key: str, value: Any, expire_in: object) -> tuple[Mutation, dict[int, int]]:
+def _setting(form: StoreFormat, key: str, value: Any, expire_in: object) -> PendingWrite:
     packed = _pack(form, key)
     _require_value(value)
     lifetimes = {} if expire_in is None else {0: lifetime_ms(expire_in)}
-    return Set(packed, *form.codec.encode(value)), lifetimes
+    return PendingWrite((), (Set(packed, *form.codec.encode(value)),), lifetimes)
 
 
 def _pack(form: StoreFormat, key: str) -> bytes:
@@ -230,10 +228,6 @@ def _text_prefix(form: StoreFormat, prefix: object) -> bytes:
     if not isinstance(prefix, str) or any("\ud800" <= character <= "\udfff" for character in prefix):
         raise InvalidArgumentError("a prefix of keys is a text", argument="prefix", value=prefix, hint="Give a str.")
     return form.root + encode_key(("",))[:-1] + escape(prefix.encode())
-
-
-def _fitting(limits: Limits) -> int:
-    return limits.max_operation_bytes // limits.max_key_bytes
 
 
 def namespace_path(form: StoreFormat) -> tuple[str, ...]:

@@ -41,8 +41,7 @@ def get_entry(form: StoreFormat, limits: Limits, key: Key) -> Flow[Entry]:
     """Read one key; one request."""
     packed = _pack_read_key(form, limits, key)
     found = yield from read([point(packed)])
-    rows = found.ranges[0]
-    return form.entry(rows[0]) if rows else Entry(form.unpack_key(packed), None, None)
+    return form.entry_at(packed, found.ranges[0])
 
 
 def get_entries(form: StoreFormat, limits: Limits, keys: Iterable[Key]) -> Flow[list[Entry]]:
@@ -61,10 +60,7 @@ def get_entries(form: StoreFormat, limits: Limits, keys: Iterable[Key]) -> Flow[
             "kv.snapshot(), on an engine that has snapshots.",
         )
     found = yield from read([point(packed) for packed in packed_keys])
-    return [
-        form.entry(rows[0]) if rows else Entry(form.unpack_key(packed), None, None)
-        for packed, rows in zip(packed_keys, found.ranges, strict=True)
-    ]
+    return [form.entry_at(packed, rows) for packed, rows in zip(packed_keys, found.ranges, strict=True)]
 
 
 def _pack_read_key(form: StoreFormat, limits: Limits, key: Key) -> bytes:
@@ -97,9 +93,9 @@ class PendingWrite(NamedTuple):
         messages: messages that the same commit puts into the queue.
     """
 
-    checks: tuple[Check, ...]
-    mutations: tuple[Mutation, ...]
-    lifetimes: Mapping[int, int]
+    checks: tuple[Check, ...] = ()
+    mutations: tuple[Mutation, ...] = ()
+    lifetimes: Mapping[int, int] = {}
     messages: tuple[NewMessage, ...] = ()
 
 

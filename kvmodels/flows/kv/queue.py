@@ -162,7 +162,7 @@ def take_message(
 
 def _due_in(form: StoreFormat, rows: list[Row], time: int, leases: Leases) -> list[int]:
     """Return milliseconds until each message may be taken."""
-    due_in = [_ready_ms(form, row.key) - time for row in rows]
+    due_in = [message_parts(form, row.key)[0] - time for row in rows]
     if leases.ended_by_engine:
         return due_in
     messages = [Message.unpack(form.codec, row) for row in rows]
@@ -193,7 +193,7 @@ class Delivery:
         self._key = row.key
         self._versionstamp = row.versionstamp
         self._message = Message.unpack(form.codec, row)._replace(owner=owner)
-        self._id = _message_id(form, row.key)
+        _, self._id = message_parts(form, row.key)
 
     @property
     def key(self) -> bytes:
@@ -300,11 +300,3 @@ def message_parts(form: StoreFormat, key: bytes) -> tuple[int, str]:
             return ready_ms, message_id
         case _:
             raise DecodeError("a key of a queue is not that of a message", key=decode_key(key))
-
-
-def _ready_ms(form: StoreFormat, key: bytes) -> int:
-    return message_parts(form, key)[0]
-
-
-def _message_id(form: StoreFormat, key: bytes) -> str:
-    return message_parts(form, key)[1]

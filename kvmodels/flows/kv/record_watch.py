@@ -37,21 +37,23 @@ class ChangedRecord(NamedTuple, Generic[M]):
     versionstamp: str | None
 
 
-def watch_records(
-    context: Context, schema: ModelSchema, monotonic: Callable[[], float], *, since: str | None, timeout: float | None
-) -> RecordWatch:
-    """Check the arguments of ``watch``, and return the new watch. Raises InvalidArgumentError."""
-    return RecordWatch(context, schema, position_of(since), (timeout_of(timeout), monotonic))
-
-
 class RecordWatch(RangeWatch[ChangedRecord[Any]]):
-    """Delivers the records of a model, unless it resumes after a commit, and then the records that change."""
+    """Delivers the records of a model, unless it resumes after a commit, and then the records that change.
+
+    ``since`` and ``timeout`` are the arguments of ``watch``. Raises InvalidArgumentError if one is invalid.
+    """
 
     def __init__(
-        self, context: Context, schema: ModelSchema, since: bytes | None, timeout: tuple[float, Callable[[], float]]
+        self,
+        context: Context,
+        schema: ModelSchema,
+        monotonic: Callable[[], float],
+        *,
+        since: str | None,
+        timeout: float | None,
     ) -> None:
         ends = key_range(prefix=(schema.collection,), start=None, end=None)
-        super().__init__(ends, since, lambda limits: limits, timeout)
+        super().__init__(ends, position_of(since), lambda limits: limits, (timeout_of(timeout), monotonic))
         self._context = context
         self._schema = schema
 

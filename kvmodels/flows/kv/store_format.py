@@ -6,7 +6,7 @@ part and no reservation is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -105,6 +105,10 @@ class StoreFormat:
         key = self._stored_key(row)
         value = self.codec.decode(row.value, row.encoding, row.key)
         return Entry(key, value, format_versionstamp(row.versionstamp), row.expire_at)
+
+    def entry_at(self, packed: bytes, rows: Sequence[Row]) -> Entry:
+        """Return the entry of a key of which a read has found one row or none. Raises DecodeError."""
+        return self.entry(rows[0]) if rows else Entry(self.unpack_key(packed), None, None)
 
     def entry_without_value(self, row: Row) -> Entry:
         """Unpack a stored row without its value. Raises DecodeError if the key cannot be read."""

@@ -200,17 +200,13 @@ class KeyWatch(Watch[Entry]):
             self._check_sizes(limits)
         found = yield from read([point(key) for key in self._keys])
         self._seen = found.versionstamp
-        rows = [rows[0] if rows else None for rows in found.ranges]
-        present = [None if row is None else row.versionstamp for row in rows]
-        deadlines = [row.expire_at for row in rows if row is not None and row.expire_at is not None]
+        present = [rows[0].versionstamp if rows else None for rows in found.ranges]
+        deadlines = [row.expire_at for rows in found.ranges for row in rows if row.expire_at is not None]
         self._deadline = min(deadlines, default=None)
         if present == self._last:
             return None
         self._last, self._delivered = present, found.versionstamp
-        return [self._entry(key, row) for key, row in zip(self._keys, rows, strict=True)]
-
-    def _entry(self, key: bytes, row: Row | None) -> Entry:
-        return Entry(self._form.unpack_key(key), None, None) if row is None else self._form.entry(row)
+        return [self._form.entry_at(key, rows) for key, rows in zip(self._keys, found.ranges, strict=True)]
 
     def _check_sizes(self, limits: Limits) -> None:
         for key in self._keys:
@@ -298,5 +294,4 @@ class PrefixWatch(RangeWatch[Entry]):
 
     def _changed(self, changes: Sequence[tuple[bytes, Row | None]]) -> Flow[list[Entry]]:
         yield from ()
-        unpack, entry = self._form.unpack_key, self._form.entry
-        return [Entry(unpack(key), None, None) if row is None else entry(row) for key, row in changes]
+        return [self._form.entry_at(key, () if row is None else (row,)) for key, row in changes]

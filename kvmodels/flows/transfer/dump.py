@@ -14,7 +14,6 @@ those that its foreign keys name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.codecs.typed_json import key_to_json, value_to_json
@@ -60,10 +59,7 @@ class RecordDumping(Dumping):
                 yield deno_line(self._form, row, key, is_record=True)
                 continue
             document = self._form.codec.decode_document(row.value, row.encoding, row.key)
-            content: dict[str, Any] = {"key": key_to_json(key), "document": value_to_json(document)}
-            if row.expire_at is not None:
-                content["expires_at"] = row.expire_at
-            yield dump_line(content)
+            yield dump_line({"key": key_to_json(key), "document": value_to_json(document)}, row.expire_at)
 
     def end(self) -> Sequence[str]:
         """Return the last lines."""

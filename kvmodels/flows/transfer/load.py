@@ -87,22 +87,17 @@ class DumpedLines:
         self._derived: frozenset[str] = frozenset()
         self.frame = DumpFrame(() if self._is_deno else (DUMP_FORMAT, RECORDS_FORMAT), DAMAGED)
 
-    def read(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
-        """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error."""
-        for line in lines:
-            self.frame.number += 1
-            yield from self._read_one(line, self._of_deno if self._is_deno else self._of_line)
+    def read(self, lines: Sequence[Line], *, again: bool = False) -> Iterator[DumpedRecord | Set]:
+        """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error.
 
-    def read_deferred(self, lines: Sequence[Line]) -> Iterator[DumpedRecord | Set]:
-        """Yield the records of lines that were read before, and are not counted again."""
+        ``again``: the lines were read before, and are not counted again.
+        """
         for line in lines:
-            yield from self._read_one(line, self._of_deno if self._is_deno else self._content)
-
-    def _read_one(self, line: Line, read: Callable[[Line], DumpedRecord | Set | None]) -> Iterator[DumpedRecord | Set]:
-        with self.frame:
-            found = read(line)
-        if found is not None:
-            yield found
+            self.frame.number += not again
+            with self.frame:
+                found = self._of_deno(line) if self._is_deno else self._of_line(line, again=again)
+            if found is not None:
+                yield found
 
     # -- the format of Deno
 
@@ -120,17 +115,14 @@ class DumpedLines:
 
     # -- the format of the library
 
-    def _of_line(self, line: Line) -> DumpedRecord | Set | None:
-        content = self.frame.content(line)
+    def _of_line(self, line: Line, *, again: bool) -> DumpedRecord | Set | None:
+        content = content_of(line) if again else self.frame.content(line)
         if content is not None:
             return self._of_content(content, line)
         if self.frame.number == 1:
             first = self.frame.first
             self._collections = frozenset(first["collections"] if first[DUMP_MARK] == RECORDS_FORMAT else ())
         return None
-
-    def _content(self, line: Line) -> DumpedRecord | Set | None:
-        return self._of_content(content_of(line), line)
 
     def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | Set | None:
         key = key_from_json(content["key"])
@@ -310,9 +302,8 @@ class RecordLoading:
             deferred: whether these lines were returned by an earlier call.
             final: do not defer a record again.
         """
-        found = self._lines.read_deferred(lines) if deferred else self._lines.read(lines)
         later: list[Line] = []
-        for schema, group in groupby(found, _schema_of):
+        for schema, group in groupby(self._lines.read(lines, again=deferred), _schema_of):
             if schema is None:
                 yield from self._store_keys([one for one in group if isinstance(one, Set)])
                 continue
