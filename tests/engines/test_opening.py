@@ -16,6 +16,7 @@ from kvmodels.engines.url import open_engine
 from kvmodels.errors import InvalidArgumentError, ReadOnlyError
 from kvmodels.limits import Limits
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
+from tests.engines.pragmas import writer_pragmas
 from tests.engines.processes import run
 
 
@@ -178,7 +179,7 @@ def test_options_reach_the_engine(tmp_path: Path):
     path = tmp_path / "app.db"
     engine = open_engine(path, durability="relaxed", clock=lambda: 77, busy_timeout=0.5, limits=Limits.DENO)
     assert isinstance(engine, SqliteEngine)
-    assert engine.writer_pragmas()["synchronous"] == 1
+    assert writer_pragmas(engine)["synchronous"] == 1
     assert (engine.now_ms(), engine.limits) == (77, Limits.DENO)
     assert engine.check_open().options.busy_timeout == 0.5
     engine.close()

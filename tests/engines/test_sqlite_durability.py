@@ -28,6 +28,7 @@ from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.engines.url import open_engine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.kill_writers import COMMITS_AT_MOST
+from tests.engines.pragmas import writer_pragmas
 from tests.engines.processes import ROOT, run
 
 KILLS = 50
@@ -38,7 +39,7 @@ SEED = 20_261_120
 def test_the_writing_connection_has_the_synchronous_mode_of_the_durability(tmp_path: Path, durability, synchronous):
     engine = SqliteEngine(tmp_path / "store.db", durability=durability)
     for _ in range(2):
-        pragmas = engine.writer_pragmas()
+        pragmas = writer_pragmas(engine)
         assert (pragmas["synchronous"], pragmas["journal_mode"]) == (synchronous, "wal")
         assert (pragmas["application_id"], pragmas["user_version"]) == (APPLICATION_ID, FORMAT)
         commit(engine, put(b"a"))
@@ -47,7 +48,7 @@ def test_the_writing_connection_has_the_synchronous_mode_of_the_durability(tmp_p
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    assert engine.writer_pragmas()["synchronous"] == synchronous
+    assert writer_pragmas(engine)["synchronous"] == synchronous
     engine.close()
 
 

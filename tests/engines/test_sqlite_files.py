@@ -270,8 +270,6 @@ def test_a_store_for_reading_only_reads_beside_a_writer_in_another_process(path:
     assert keys(reader, EVERYTHING) == [b"from another process"]
     with pytest.raises(ReadOnlyError):
         commit(reader, put(b"a"))
-    with pytest.raises(ReadOnlyError):
-        reader.writer_pragmas()
     reader.close()
 
 

@@ -20,6 +20,7 @@ from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS
 from kvmodels.errors import EngineTimeoutError, ForeignFileError, SnapshotExpiredError
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
 from tests.engines.deadlines import seconds_until_all_have_given_up
+from tests.engines.pragmas import writer_pragmas
 from tests.engines.processes import finish, run, start
 
 
@@ -327,7 +328,7 @@ def test_review_29_a_file_that_is_busy_at_any_statement_of_opening_is_waited_for
     monkeypatch.setattr(FirstBusyConnection, "answered", set())
     for number in range(2):  # a file that is made, and one that is there
         engine = SqliteEngine(path, durability=durability, change_log=60)
-        assert engine.writer_pragmas()["journal_mode"] == "wal"
+        assert writer_pragmas(engine)["journal_mode"] == "wal"
         assert len(keys(engine, EVERYTHING)) == 0
         with closing(engine.snapshot()) as snapshot:
             assert snapshot.read([EVERYTHING, EVERYTHING]) == engine.read([EVERYTHING, EVERYTHING])

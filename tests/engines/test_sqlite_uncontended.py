@@ -30,10 +30,9 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.shared import group_commit
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
-from kvmodels.engines.sqlite import statements
-from kvmodels.engines.sqlite import uncontended as uncontended
+from kvmodels.engines.sqlite import statements, uncontended
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.uncontended import UncontendedWriter
+from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.errors import (
     ClosedError,
     CommitUnknownError,
@@ -518,8 +517,8 @@ def interrupted_at(number: int, engine: SqliteEngine, write: AtomicWrite) -> tup
     """Return the outcome of a commit that is interrupted before the line with this number, and the notes."""
     left = [number]
     codes = {
-        UncontendedWriter.carry_out.__code__,
-        UncontendedWriter._written.__code__,
+        SqliteStore._carry_out_alone.__code__,
+        uncontended.written.__code__,
         GroupCommitter.commit_uncontended.__code__,
     }
 

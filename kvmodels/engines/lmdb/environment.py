@@ -20,7 +20,7 @@ import lmdb
 
 from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, ReadResult, Row
 from kvmodels.engines.lmdb import file as lmdb_file
-from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, OpenEnvironment, Settings, State, translated
+from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, OpenEnvironment, State, translated
 from kvmodels.engines.lmdb.lock import WriterLock
 from kvmodels.engines.lmdb.rows import ZEROS, Transaction, unpacked
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, replaced
@@ -181,16 +181,17 @@ class LmdbEnvironment(FileStore[OpenEnvironment]):
 
     def _open_environment(self, backoff: Backoff, *, first: bool) -> OpenEnvironment:
         """Open the folder; the caller holds ``write_lock`` and ``_gate``."""
-        settings = Settings(self._map_size, self.readonly, self.options.durability == "commit")
         environment: lmdb.Environment | None = None
         try:
+            if not self.readonly:
+                self._writer_lock.acquire(backoff)
+            environment = lmdb_file.open_environment(
+                self.path, self.url, self.options, self._map_size, readonly=self.readonly
+            )
             if self.readonly:
-                environment = lmdb_file.open_environment(self.path, self.url, settings)
                 with_room(environment, lambda one: lmdb_file.refuse_uninitialised(one, self.url, self.clock))
                 databases = lmdb_file.open_databases(environment)
             else:
-                self._writer_lock.acquire(backoff)
-                environment = lmdb_file.open_environment(self.path, self.url, settings)
                 environment.reader_check()
                 databases = with_room(
                     environment, lambda one: lmdb_file.initialise(one, self.url, self.clock, raise_counter=first)

@@ -20,6 +20,7 @@ import lmdb
 
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import file_identity, has_room_for_no_more
+from kvmodels.engines.shared.file_engine import FileOptions
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -131,14 +132,6 @@ class OpenEnvironment(NamedTuple):
     databases: Databases
 
 
-class Settings(NamedTuple):
-    """How an environment is opened; ``map_size`` in bytes."""
-
-    map_size: int
-    readonly: bool
-    synced_metadata: bool
-
-
 def data_file(path: str) -> str:
     """The file whose identity is that of the store."""
     return os.path.join(path, DATA)
@@ -196,15 +189,15 @@ def is_writable(path: str) -> bool:
     return not os.path.exists(data) or os.access(data, os.W_OK)
 
 
-def open_environment(path: str, url: str, settings: Settings) -> lmdb.Environment:
+def open_environment(path: str, url: str, options: FileOptions, map_size: int, *, readonly: bool) -> lmdb.Environment:
     """Open the environment; the folder must exist. Raises ReadOnlyError, UnsupportedError or lmdb.Error."""
-    if settings.readonly and os.stat(data_file(path)).st_size == 0:
+    if readonly and os.stat(data_file(path)).st_size == 0:
         raise _empty(url)
     environment = lmdb.Environment(
         path,
-        map_size=settings.map_size,
-        readonly=settings.readonly,
-        metasync=settings.synced_metadata,
+        map_size=map_size,
+        readonly=readonly,
+        metasync=options.durability == "commit",
         create=False,
         max_dbs=len(DATABASES),
         max_readers=MOST_READERS,

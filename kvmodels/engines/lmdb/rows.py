@@ -67,12 +67,6 @@ def items_of(transaction: Transaction, databases: Databases, one: ReadRange) -> 
     return cursor.iterprev() if positioned else iter(())
 
 
-def plain_rows(transaction: Transaction, databases: Databases, one: ReadRange) -> list[PlainRow] | None:
-    """The rows of a range that has an end, with their values; None if one of them has a deadline."""
-    items = _items_within(transaction, databases, one)
-    return None if items is None else _plain(items)
-
-
 def plain_followed_rows(
     transaction: Transaction, databases: Databases, one: ReadRange, suffix: SuffixFollow
 ) -> tuple[list[Item], list[PlainRow]] | None:
@@ -159,11 +153,6 @@ def unpacked(key: bytes, data: bytes) -> Row:
     return _row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))
 
 
-def deadline_of(data: bytes) -> int | None:
-    """The deadline in what is stored under a key."""
-    return from_ordered(data, HEAD) if data[9] else None
-
-
 def stored_row(transaction: Transaction, databases: Databases, key: bytes) -> Row | None:
     """The row that is stored under a key, expired or not."""
     data = transaction.get(key, None, databases.rows) if key else None
@@ -230,8 +219,8 @@ def _followed_rows(
 
 def _scan_plain(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Any]:
     """The rows of a range, as tuples where that is less work."""
-    plain = None if one.end is None or one.keys_only else plain_rows(transaction, databases, one)
-    return scan(transaction, databases, one, now) if plain is None else plain
+    items = None if one.keys_only else _items_within(transaction, databases, one)
+    return scan(transaction, databases, one, now) if items is None else _plain(items)
 
 
 def scan(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Row]:

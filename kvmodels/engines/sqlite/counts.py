@@ -16,7 +16,7 @@ from kvmodels.core.operations import Counted, Guard, GuardFailed, ReadRange, to_
 from kvmodels.engines.contract import NotSmallError
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import statements
-from kvmodels.errors import DecodeError
+from kvmodels.engines.sqlite.file import without_counter
 
 _STORED = "SELECT count(*) FROM kv WHERE k >= ? AND k < ?"
 _FEW_STORED = "SELECT count(*) FROM (SELECT 1 FROM kv WHERE k >= ? AND k < ? LIMIT ?)"
@@ -48,9 +48,7 @@ def count_together(
         else connection.execute(FEW_TOGETHER, (key, now, start, end, most + 1, now, start, end))
     ).fetchall()
     if not found:
-        raise DecodeError(
-            "the SQLite file is damaged", reason="the row with its counter is missing", hint="Restore a backup."
-        )
+        raise without_counter()
     version, guarded, stored, expired = found[0]
     if guard is not None:
         actual = None if guarded is None else to_versionstamp(guarded)

@@ -208,10 +208,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
         self.check_open().raise_counter()
         return super().changes(one, after)
 
-    def writer_pragmas(self) -> dict[str, int | str]:
-        """Return the settings of the writing connection by name; for tests and for support."""
-        return self.check_open().writer_pragmas()
-
     def backup(self, path: str) -> None:
         """Copy one snapshot into a new file, with SQLite's own backup; O(pages), and commits go on meanwhile.
 

@@ -130,8 +130,6 @@ SETTINGS_OF_THE_WRITER = {
 }
 """By durability. Only macOS knows the difference of the last two: its fsync does not reach the platter."""
 
-REPORTED_PRAGMAS = ("synchronous", "journal_mode", "application_id", "user_version", "page_size")
-
 MEMORY_PATH = ""
 
 
@@ -298,12 +296,6 @@ def set_pragma(connection: sqlite3.Connection, setting: str, backoff: Backoff) -
     with_backoff(backoff, lambda: connection.execute(f"PRAGMA {setting}").fetchall())
 
 
-def read_pragma(connection: sqlite3.Connection, name: str, backoff: Backoff) -> int | str:
-    """Return one setting of the connection; raises as ``set_pragma``."""
-    value: int | str = with_backoff(backoff, lambda: connection.execute(f"PRAGMA {name}").fetchall())[0][0]
-    return value
-
-
 def connect_memory() -> Connection:
     """A connection to a new database in memory, which no other connection can see."""
     return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
@@ -356,7 +348,7 @@ def ready(connection: sqlite3.Connection, url: str) -> Ready | None:
             return None
         rows = connection.execute(READY_STATE).fetchall()
         if not rows:
-            raise _without_counter()
+            raise without_counter()
         high_water, earliest_ms = rows[0]
         return Ready(high_water, "log_state" in names, earliest_ms)
     finally:
@@ -428,12 +420,13 @@ def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
 def _high_water(connection: sqlite3.Connection) -> int:
     rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
     if not rows:
-        raise _without_counter()
+        raise without_counter()
     high_water: int = rows[0][0]
     return high_water
 
 
-def _without_counter() -> DecodeError:
+def without_counter() -> DecodeError:
+    """Return the error for a file whose row with the counter of versionstamps is missing."""
     return DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
 
 

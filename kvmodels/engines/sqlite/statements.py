@@ -34,7 +34,7 @@ from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures
 from kvmodels.engines.shared.evaluation import evaluate as evaluate_mutations
 from kvmodels.engines.sqlite import entry_join as sqlite_suffix_follow
-from kvmodels.errors import DecodeError
+from kvmodels.engines.sqlite.file import without_counter
 
 STATE = "SELECT version, clock FROM meta WHERE id = 0"
 SET_STATE = "UPDATE meta SET version = ?, clock = ? WHERE id = 0"
@@ -429,9 +429,7 @@ def delete_expired(connection: sqlite3.Connection, limit: int, now: int) -> int:
 
 def _state_of(found: list[Any]) -> tuple[int, int]:
     if not found:
-        raise DecodeError(
-            "the SQLite file is damaged", reason="the row with its counter is missing", hint="Restore a backup."
-        )
+        raise without_counter()
     return found[0][0], found[0][1]
 
 

@@ -19,24 +19,22 @@ from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Follow, G
 from kvmodels.engines.shared.background import DueRemovals
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, refuse_network_place, replaced
 from kvmodels.engines.shared.file_engine import FileOptions, FileStore
-from kvmodels.engines.shared.group_commit import Group
+from kvmodels.engines.shared.group_commit import Group, UncontendedCommit
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite import statements
+from kvmodels.engines.sqlite import statements, uncontended
 from kvmodels.engines.sqlite.file import (
     IDLE_CONNECTIONS,
     MEMORY_PATH,
-    REPORTED_PRAGMAS,
     SETTINGS_OF_A_READER,
     SETTINGS_OF_THE_WRITER,
     leaves_doubt,
     translated,
     with_backoff,
 )
-from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.engines.sqlite.write_transactions import SqliteTransaction
-from kvmodels.errors import CommitUnknownError, KvModelsError
+from kvmodels.errors import CommitUnknownError, EngineTimeoutError, KvModelsError
 
 T = TypeVar("T")
 
@@ -48,7 +46,8 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         super().__init__(path, url, options, sqlite3.Error)
         self.in_memory = path == MEMORY_PATH
         """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
-        self._uncontended = UncontendedWriter(self)
+        # One value, so that an interrupt cannot come between its parts.
+        self._known: uncontended.Known = (0, None)
         self.writer: sqlite_file.Connection | None = None
         self._refused = False
         self.raised = False
@@ -70,8 +69,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         if self.in_memory:
             self.writer = sqlite_file.connect_memory()
             sqlite_file.initialise_memory(self.writer, self.clock)
-            if self.options.change_log is not None:
-                sqlite_log.set_up(self.writer, self.options.change_log)
+            self._set_up_log(self.writer, backoff)
             self.raised = True
             return
         if not self.options.allow_network_fs:
@@ -259,8 +257,52 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         if self.readonly:
             self._require_writable()
         backoff = self.backoff()
-        outcome = self.commits.commit_uncontended(write, self._uncontended.carry_out)
+        outcome = self.commits.commit_uncontended(write, self._carry_out_alone)
         return self.commits.commit(write, backoff) if outcome is None else outcome
+
+    def _carry_out_alone(self, commit: UncontendedCommit) -> None:
+        """Carry out an operation and set its outcome; see ``GroupCommitter.commit_uncontended``."""
+        with self.write_lock:
+            connection = self.writer
+            if connection is None or not self.raised or self.closed_reason is not None or self.snapshots:
+                return
+            if connection.in_transaction or not uncontended.ends_at_once(commit.write):
+                return
+            committed = None
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                written = uncontended.written(connection, self.clock, self._known, commit.write)
+                if isinstance(written, Conflict):
+                    connection.rollback()
+                    commit.outcome = written
+                    return
+                version, earliest_ms, check = written
+                committed = Committed(version.to_bytes(8, "big") + statements.ZEROS)
+                connection.execute("COMMIT")
+                commit.outcome = committed
+                self._known = version, check
+            except BaseException as error:
+                # As in ``_write``: nothing that takes an interrupt may come before the rollback.
+                open_still = connection.in_transaction
+                try:
+                    connection.rollback()
+                except sqlite3.Error as failure:
+                    self._give_up_writer(connection, error, failure)
+                if isinstance(error, sqlite3.Error):
+                    self._refuse(error, in_commit=committed is not None)
+                    return
+                if committed is not None and not open_still:  # the interrupt came behind COMMIT
+                    commit.outcome = committed
+                raise
+        self.background.committed(version, earliest_ms)
+
+    def _refuse(self, error: sqlite3.Error, *, in_commit: bool) -> None:
+        """Raise what an error of an uncontended commit means, unless a group may have more luck."""
+        if in_commit and leaves_doubt(error, self.path):
+            raise self._fail(error) from error
+        meaning = self.translated(error)
+        if not isinstance(error, sqlite3.IntegrityError) and not isinstance(meaning, EngineTimeoutError):
+            raise meaning from error
 
     def _carry_out(self, group: Group) -> None:
         def work(connection: sqlite3.Connection) -> SqliteTransaction:
@@ -335,7 +377,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
                 try:
                     connection.rollback()
                 except sqlite3.Error as failure:
-                    self.give_up_writer(connection, error, failure)
+                    self._give_up_writer(connection, error, failure)
                 # The interrupt came behind COMMIT, which SQLite did not refuse.
                 if ending and not open_still and not self._refused and group is not None:
                     group.committed = True
@@ -360,18 +402,18 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
             except sqlite3.Error as error:
                 self._refused = True
                 if leaves_doubt(error, self.path):
-                    raise self.fail(error) from error
+                    raise self._fail(error) from error
                 backoff.wait(error)
             else:
                 return
 
-    def give_up_writer(self, connection: sqlite_file.Connection, error: BaseException, failure: sqlite3.Error) -> None:
+    def _give_up_writer(self, connection: sqlite_file.Connection, error: BaseException, failure: sqlite3.Error) -> None:
         """Close the writing connection, which could not be rolled back after an error; the next commit opens one."""
         error.add_note(f"the rollback failed too: {failure}")
         self.writer = None
         self._discard(connection)
 
-    def fail(self, error: sqlite3.Error) -> CommitUnknownError:
+    def _fail(self, error: sqlite3.Error) -> CommitUnknownError:
         """Close the store, because the state of the disk is unknown."""
         self.refuse_calls("an I/O error in COMMIT")
         reason = f"{error.sqlite_errorname}: {error}"
@@ -419,8 +461,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
                 except sqlite3.Error:
                     # Closing the connection ends its transaction as well; the next commit opens another one.
                     self.writer = None
-                    writer.discarded = True
-                    writer.close()
+                    self._discard(writer)
 
     def writing_connection(self, backoff: Backoff) -> sqlite_file.Connection:
         """The connection that writes, opened if need be; the caller holds ``write_lock``."""
@@ -430,14 +471,6 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         if connection is None:
             connection = self.writer = self._open_writer(backoff, create=False)
         return connection
-
-    def writer_pragmas(self) -> dict[str, int | str]:
-        """The settings of the writing connection, by name."""
-        self._require_writable()
-        with self.write_lock:
-            backoff = self.backoff()
-            connection = self.writing_connection(backoff)
-            return {name: sqlite_file.read_pragma(connection, name, backoff) for name in REPORTED_PRAGMAS}
 
     def translated(self, error: Exception) -> KvModelsError:
         """The error of this library for an error of SQLite."""

@@ -1,4 +1,4 @@
-"""Uncontended commits: one operation in a transaction of its own, while no other writer is in sight.
+"""What an uncontended commit writes: one operation in a transaction of its own, while no other writer is in sight.
 
 The queue, the group and their bookkeeping are an eighth of the processor time of a commit that waits for the disk, and
 what a commit checks is mostly what the last one has left.
@@ -13,142 +13,61 @@ disregards deadlines is remembered so, of a row that the operation has left as i
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
-from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Removal, Set
-from kvmodels.engines.shared.background import StoreBackground
+from kvmodels.core.operations import AtomicWrite, Check, Conflict, Removal, Set
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.group_commit import UncontendedCommit
 from kvmodels.engines.sqlite import statements
-from kvmodels.engines.sqlite.file import Connection, leaves_doubt
-from kvmodels.errors import CommitUnknownError, EngineTimeoutError, KvModelsError
 
 INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"
 RAISE: Final = "UPDATE meta SET version = ?, clock = ? WHERE id = 0 AND version = ?"
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
+Known: TypeAlias = tuple[int, Check | None]
+"""The version of the last transaction of this kind, and a check that holds as long as the store has it."""
+
 Written: TypeAlias = tuple[int, int | None, Check | None]
 """The result of a transaction: its version, its first deadline, and a check that still holds."""
 
 
-class UncontendedStore(Protocol):
-    """The store that is written."""
-
-    path: str
-    clock: EngineClock
-    background: StoreBackground
-    write_lock: threading.Lock
-    writer: Connection | None
-    closed_reason: str | None
-    raised: bool
-
-    @property
-    def snapshots(self) -> Mapping[int, Any]:
-        """The snapshots that are open."""
-        ...
-
-    def translated(self, error: Exception) -> KvModelsError:
-        """Return the error of this library for an error of SQLite."""
-        ...
-
-    def fail(self, error: sqlite3.Error) -> CommitUnknownError:
-        """Close the store after a failure that leaves the content of the disk unknown."""
-        ...
-
-    def give_up_writer(self, connection: Connection, error: BaseException, failure: sqlite3.Error) -> None:
-        """Close the writing connection, which could not be rolled back."""
-        ...
+def ends_at_once(write: AtomicWrite | Removal) -> bool:
+    """Return whether an operation has few enough checks for one statement."""
+    return isinstance(write, Removal) or len(write.checks) <= statements.CHECKS_AT_ONCE
 
 
-class UncontendedWriter:
-    """See the module."""
+def written(
+    connection: sqlite3.Connection, clock: EngineClock, known: Known, write: AtomicWrite | Removal
+) -> Written | Conflict:
+    """Judge and write an operation in a write transaction, or return its conflict."""
+    before, held = known
+    if isinstance(write, Removal):
+        if held is not None and write[0] == held and _raise(connection, clock, before):
+            return _removed(connection, before + 1, write)
+        evaluated, now = statements.evaluate_removal(connection, write, clock)
+        if isinstance(evaluated, Conflict):
+            return evaluated
+        checks: Sequence[Check] = write[:1]
+    else:
+        checks, mutations = write
+        if held is not None:
+            rows = _new_rows(write, held, before + 1)
+            if rows is not None and _raise(connection, clock, before):
+                connection.executemany(INSERT, rows)
+                return before + 1, None, held
+        version, now, failed = statements.judge(connection, checks, clock)
+        if failed:
+            return _new(Conflict, (failed,))
+        evaluated = statements.evaluate(connection, mutations, version, now)
+    statements.set_state(connection, evaluated[0], now)
+    statements.write(connection, evaluated)
+    return evaluated[0], evaluated[4], _left(checks, evaluated)
 
-    __slots__ = ("_known", "_store")
 
-    def __init__(self, store: UncontendedStore) -> None:
-        self._store = store
-        # One value, so that an interrupt cannot come between its parts.
-        self._known: tuple[int, Check | None] = (0, None)
-
-    def carry_out(self, commit: UncontendedCommit) -> None:
-        """Carry out an operation and set its outcome; see ``GroupCommitter.commit_uncontended``."""
-        store = self._store
-        with store.write_lock:
-            connection = store.writer
-            if connection is None or not store.raised or store.closed_reason is not None or store.snapshots:
-                return
-            if connection.in_transaction:
-                return
-            if not isinstance(commit.write, Removal) and len(commit.write.checks) > statements.CHECKS_AT_ONCE:
-                return
-            committed = None
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                written = self._written(connection, commit.write)
-                if isinstance(written, Conflict):
-                    connection.rollback()
-                    commit.outcome = written
-                    return
-                version, earliest_ms, check = written
-                committed = _new(Committed, (version.to_bytes(8, "big") + statements.ZEROS,))
-                connection.execute("COMMIT")
-                commit.outcome = committed
-                self._known = version, check
-            except BaseException as error:
-                # As in SqliteStore: nothing that takes an interrupt may come before the rollback.
-                open_still = connection.in_transaction
-                try:
-                    connection.rollback()
-                except sqlite3.Error as failure:
-                    store.give_up_writer(connection, error, failure)
-                if isinstance(error, sqlite3.Error):
-                    self._refused(error, in_commit=committed is not None)
-                    return
-                if committed is not None and not open_still:  # the interrupt came behind COMMIT
-                    commit.outcome = committed
-                raise
-        store.background.committed(version, earliest_ms)
-
-    def _refused(self, error: sqlite3.Error, *, in_commit: bool) -> None:
-        """Raise what an error means, unless a group may have more luck."""
-        store = self._store
-        if in_commit and leaves_doubt(error, store.path):
-            raise store.fail(error) from error
-        meaning = store.translated(error)
-        if not isinstance(error, sqlite3.IntegrityError) and not isinstance(meaning, EngineTimeoutError):
-            raise meaning from error
-
-    def _written(self, connection: sqlite3.Connection, write: AtomicWrite | Removal) -> Written | Conflict:
-        clock = self._store.clock
-        before, held = self._known
-        if isinstance(write, Removal):
-            if held is not None and write[0] == held and self._raise(connection, before):
-                return _removed(connection, before + 1, write)
-            evaluated, now = statements.evaluate_removal(connection, write, clock)
-            if isinstance(evaluated, Conflict):
-                return evaluated
-            checks: Sequence[Check] = write[:1]
-        else:
-            checks, mutations = write
-            if held is not None:
-                rows = _new_rows(write, held, before + 1)
-                if rows is not None and self._raise(connection, before):
-                    connection.executemany(INSERT, rows)
-                    return before + 1, None, held
-            version, now, failed = statements.judge(connection, checks, clock)
-            if failed:
-                return _new(Conflict, (failed,))
-            evaluated = statements.evaluate(connection, mutations, version, now)
-        statements.set_state(connection, evaluated[0], now)
-        statements.write(connection, evaluated)
-        return evaluated[0], evaluated[4], _left(checks, evaluated)
-
-    def _raise(self, connection: sqlite3.Connection, version: int) -> bool:
-        """Raise the counter if it is this one; its time was written by this store, whose clock never goes back."""
-        return connection.execute(RAISE, (version + 1, self._store.clock.now_ms(), version)).rowcount == 1
+def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> bool:
+    """Raise the counter if it is this one; its time was written by this store, whose clock never goes back."""
+    return connection.execute(RAISE, (version + 1, clock.now_ms(), version)).rowcount == 1
 
 
 def _new_rows(write: AtomicWrite, held: Check, version: int) -> list[tuple[bytearray, bytearray, int, int]] | None:
