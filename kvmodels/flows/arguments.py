@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final, TypeGuard, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -41,15 +41,15 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
             raise TypeError
         iterator = iter(cast("Any", value))
     except TypeError:
-        raise _refusal("several values are needed, in a list or another iterable", argument, value, hint) from None
+        raise refusal("several values are needed, in a list or another iterable", argument, value, hint) from None
     return list(iterator)
 
 
 def fields_of(argument: str, value: object) -> dict[str, Any]:
     """Return the values of fields by name. Raises InvalidArgumentError if it is not a mapping."""
-    if not _is_mapping(value) or not all(isinstance(name, str) for name in value):
-        raise _refusal("fields are given by name", argument, value, f'Give a dict: {argument}={{"name": value}}.')
-    return dict(value)
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in cast("Iterable[object]", value)):
+        raise refusal("fields are given by name", argument, value, f'Give a dict: {argument}={{"name": value}}.')
+    return dict(cast("Mapping[str, Any]", value))
 
 
 def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_ms: int) -> int:
@@ -65,7 +65,7 @@ def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_m
     hint = f"Give seconds or a timedelta, {shortest_ms / 1000:g} to {longest_ms / 1000:g} seconds."
     milliseconds = _milliseconds(argument, value, "a duration is a number of seconds or a timedelta", hint)
     if not shortest_ms <= milliseconds <= longest_ms:  # also for NaN
-        raise _refusal("a duration is out of range", argument, value, hint)
+        raise refusal("a duration is out of range", argument, value, hint)
     return max(1, round(milliseconds)) if milliseconds else 0
 
 
@@ -82,9 +82,9 @@ def lifetime_ms(expire_in: object) -> int:
     hint = "Give seconds or a timedelta, 0 or more; leave it out to keep the record."
     milliseconds = _milliseconds("expire_in", expire_in, "a lifetime is a number of seconds or a timedelta", hint)
     if not milliseconds >= 0:  # also for NaN
-        raise _refusal("a lifetime must be 0 or more", "expire_in", expire_in, hint)
+        raise refusal("a lifetime must be 0 or more", "expire_in", expire_in, hint)
     if milliseconds > LONGEST_LIFETIME_MS:
-        raise _refusal("a lifetime is too long", "expire_in", expire_in, "Leave it out to keep the value.")
+        raise refusal("a lifetime is too long", "expire_in", expire_in, "Leave it out to keep the value.")
     return max(1, round(milliseconds)) if milliseconds else 0
 
 
@@ -115,32 +115,32 @@ def versions_of(if_version: object) -> tuple[bytes, ...]:
     expected = "20 hexadecimal digits"
     versions = tuple(versionstamp_of("if_version", one, expected=expected, hint=hint) for one in given)
     if not versions:
-        raise _refusal("a list without a version allows none", "if_version", if_version, hint)
+        raise refusal("a list without a version allows none", "if_version", if_version, hint)
     return versions
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:
     """Refuse a value that is not callable. Raises InvalidArgumentError."""
     if not callable(value):
-        raise _refusal("this is not a function", argument, value, hint)
+        raise refusal("this is not a function", argument, value, hint)
 
 
 def require_flag(argument: str, value: object) -> None:
     """Refuse a value that is neither True nor False: ``readonly="no"`` would be true. Raises InvalidArgumentError."""
     if not isinstance(value, bool):
-        raise _refusal("this is neither True nor False", argument, value, "Give True or False.")
+        raise refusal("this is neither True nor False", argument, value, "Give True or False.")
 
 
 def require_limit(limit: object, hint: str) -> None:
     """Refuse a limit that is not a positive whole number. Raises InvalidArgumentError."""
     if type(limit) is not int or limit < 1:
-        raise _refusal("a limit is not a positive whole number", "limit", limit, hint)
+        raise refusal("a limit is not a positive whole number", "limit", limit, hint)
 
 
 def require_text(argument: str, value: object, hint: str) -> None:
     """Refuse a value that cannot be a str part of a key. Raises InvalidArgumentError."""
     if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise _refusal("this is not a text that can be looked for", argument, value, hint)
+        raise refusal("this is not a text that can be looked for", argument, value, hint)
 
 
 def require_no_counters(schema: ModelSchema) -> None:
@@ -166,11 +166,8 @@ def require_object(schema: ModelSchema, instance: object) -> None:
         raise foreign_object(schema, instance)
 
 
-def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    return isinstance(value, Mapping)
-
-
-def _refusal(message: str, argument: str, value: object, hint: str) -> InvalidArgumentError:
+def refusal(message: str, argument: str, value: object, hint: str) -> InvalidArgumentError:
+    """Return the error for a value of an argument."""
     # A class or a function is shown by its name, because its repr contains a meaningless address.
     shown = getattr(value, "__name__", value)
     return InvalidArgumentError(message, argument=argument, value=shown, hint=hint)

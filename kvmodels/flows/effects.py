@@ -13,9 +13,10 @@ model. An error of the engine is thrown into the flow at the ``yield`` of its re
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from kvmodels._support.turns import Ticket
 from kvmodels.core.keys import key_successor
@@ -35,7 +36,7 @@ from kvmodels.core.operations import (
     Row,
     point,
 )
-from kvmodels.errors import CommitUnknownError, EngineTimeoutError
+from kvmodels.errors import CommitUnknownError
 from kvmodels.limits import Limits
 
 T = TypeVar("T")
@@ -198,12 +199,6 @@ def read_row(key: bytes) -> Flow[Row | None]:
     return rows[0] if rows else None
 
 
-def read_present(ranges: Sequence[ReadRange]) -> Flow[ReadResult]:
-    """Read all ranges in their present state, also in a transaction; one request."""
-    answer: ReadResult = yield ReadPresent(ranges)
-    return answer
-
-
 def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:
     """Count the live rows of all ranges in one snapshot, without reading them; one request.
 
@@ -229,12 +224,6 @@ def try_commit(write: AtomicWrite) -> Flow[Committed | None]:
     return outcome if isinstance(outcome, Committed) else None
 
 
-def commit_apart(write: AtomicWrite) -> Flow[Committed | Conflict]:
-    """Apply one atomic operation at once in a transaction, whatever becomes of it. Raises CommitUnknownError."""
-    answer: Committed | Conflict = yield CommitApart(write)
-    return answer
-
-
 def sleep(seconds: float) -> Flow[None]:
     """Wait for ``seconds`` (0 or more)."""
     yield Sleep(seconds)
@@ -243,18 +232,6 @@ def sleep(seconds: float) -> Flow[None]:
 def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
     """Wait until a ticket has its turn, at most ``seconds`` (0 or more); return whether it has."""
     answer: bool = yield TakeTurn(ticket, seconds)
-    return answer
-
-
-def reserve_writes(seconds: float) -> Flow[bool]:
-    """Keep other processes from writing until the next commit of this one; return whether that succeeded.
-
-    The caller must finally call ``Context.release_writes``.
-    """
-    try:
-        answer: bool = yield ReserveWrites(seconds)
-    except EngineTimeoutError:
-        return False
     return answer
 
 
@@ -270,15 +247,6 @@ def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     Returns the versionstamp of the last commit. Raises ClosedError if the store was closed meanwhile.
     """
     answer: bytes = yield WaitForCommit(after, seconds)
-    return answer
-
-
-def wait_for_keys(keys: tuple[bytes, ...], after: int, seconds: float) -> Flow[int]:
-    """Wait until a key may have changed since the wait that returned ``after``, or ``seconds`` (0 or more) are over.
-
-    Returns ``after`` if nothing has changed. Raises ClosedError if the store was closed meanwhile.
-    """
-    answer: int = yield WaitForKeys(keys, after, seconds)
     return answer
 
 
@@ -413,39 +381,31 @@ class OneRequest(NamedTuple, Generic[T]):
     otherwise: Callable[[], Flow[T]] | None = None
 
 
-class Lookup(Protocol[T_co]):
-    """A compiled lookup of one record; see ``kvmodels.flows.reading.lookup``."""
+class Lookup(ABC, Generic[T_co]):
+    """Base of compiled lookups of one record; see ``kvmodels.flows.reading.lookup``.
 
-    @property
-    def guard(self) -> Guard | None:
-        """The guard of the read."""
-        ...
+    Attributes:
+        guard: the guard of the read.
+        follow: the function from the first rows to the range of the record.
+        load: the function from the row of the record, which may be a plain tuple, and the key to its object. The result
+            is None if it is a wrong record. Without ``load``, the complete read is needed.
+        otherwise: the function from the operand to the flow to run after AGAIN, or after a failed guard.
+    """
 
-    @property
-    def follow(self) -> Follow | None:
-        """The function from the first rows to the range of the record."""
-        ...
+    __slots__ = ()
 
-    @property
-    def load(self) -> Callable[[Any, bytes], T_co | None] | None:
-        """The function from the row of the record, which may be a plain tuple, and the key to its object.
+    guard: Guard | None = None
+    follow: Follow | None = None
+    load: Callable[[Any, bytes], T_co | None] | None
+    otherwise: Callable[[Any], Flow[T_co]]
 
-        The result is None if it is a wrong record. Without ``load``, the complete read is needed.
-        """
-        ...
-
-    @property
-    def otherwise(self) -> Callable[[Any], Flow[T_co]]:
-        """The function from the operand to the flow to run after AGAIN, or after a failed guard."""
-        ...
-
+    @abstractmethod
     def answer(self, found: ReadResult, key: bytes, given: Any, /) -> T_co:
         """Return the object that a read of the key has found; or AGAIN; or like ``absent``."""
-        ...
 
+    @abstractmethod
     def absent(self, given: Any, /) -> T_co:
         """Return None, or raise DoesNotExist."""
-        ...
 
 
 class OneLookup(NamedTuple, Generic[T]):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.flows import arguments
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.on_write import HOOK_NAMES, HookName, Hooks, is_asynchronous
 from kvmodels.schema.definition.definition import ModelSchema
@@ -52,7 +52,16 @@ class _Registry:
                 kept.append(_Connection(function, wanted))
             self._replace(kept)
 
-    def _disconnect(self, function: Callable[..., object], models: tuple[type[Any], ...]) -> bool:
+    def disconnect(self, function: Callable[..., object], /, *models: type[Any]) -> bool:
+        """Stop calling a function.
+
+        Args:
+            function: a connected function.
+            models: disconnect only from these models; none: from all.
+
+        Returns:
+            Whether it was connected to them. A write that has already begun may still call it.
+        """
         with self._lock:
             kept: list[_Connection] = []
             for known in self.connections:
@@ -72,11 +81,11 @@ class _Registry:
 
     def _checked(self, function: Any, models: tuple[Any, ...]) -> tuple[type[Any], ...]:
         if not callable(function) or isinstance(function, type):
-            raise self._refusal(
+            raise arguments.refusal(
                 "this is not a function", "function", function, "Write connect(function, User), the function first."
             )
         if is_asynchronous(function):
-            raise self._refusal(
+            raise arguments.refusal(
                 "a receiver of a signal is asynchronous",
                 "function",
                 function,
@@ -84,12 +93,8 @@ class _Registry:
             )
         for model in models:
             if not (isinstance(model, type) and issubclass(model, KvModel)):
-                raise self._refusal("this is not a model class", "models", model, "Give classes: connect(f, User).")
+                raise arguments.refusal("this is not a model class", "models", model, "Give classes: connect(f, User).")
         return models
-
-    def _refusal(self, message: str, argument: str, value: Any, hint: str) -> InvalidArgumentError:
-        shown = getattr(value, "__name__", value)
-        return InvalidArgumentError(message, argument=argument, value=shown, hint=hint)
 
     def __repr__(self) -> str:
         return f"<signal {self._name} connections={len(self.connections)}>"
@@ -129,18 +134,6 @@ class Signal(_Registry):
 
         return connected
 
-    def disconnect(self, function: Callable[[Any], object], /, *models: type[Any]) -> bool:
-        """Stop calling a function.
-
-        Args:
-            function: a connected function.
-            models: disconnect only from these models; none: from all.
-
-        Returns:
-            Whether it was connected to them. A write that has already begun may still call it.
-        """
-        return self._disconnect(function, models)
-
 
 class ChangeSignal(_Registry):
     """A signal whose receivers take the object and the previous one: for updates."""
@@ -176,18 +169,6 @@ class ChangeSignal(_Registry):
             return function
 
         return connected
-
-    def disconnect(self, function: Callable[[Any, Any], object], /, *models: type[Any]) -> bool:
-        """Stop calling a function.
-
-        Args:
-            function: a connected function.
-            models: disconnect only from these models; none: from all.
-
-        Returns:
-            Whether it was connected to them. A write that has already begun may still call it.
-        """
-        return self._disconnect(function, models)
 
 
 class Signals:

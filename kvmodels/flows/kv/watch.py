@@ -15,7 +15,7 @@ from kvmodels.core.keys import Key, key_range, key_successor
 from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, point
 from kvmodels.errors import ClosedError, InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.arguments import KEYS_HINT, items_of, versionstamp_of
-from kvmodels.flows.effects import Flow, now, read, read_changes, sleep, wait_for_commit, wait_for_keys
+from kvmodels.flows.effects import Flow, WaitForKeys, now, read, read_changes, sleep, wait_for_commit
 from kvmodels.flows.kv.leases import POLL_S, tells_of_changes
 from kvmodels.flows.kv.operations import check_read_size
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -168,7 +168,7 @@ class Watch(ABC, Generic[T]):
 
     def _wait_for_keys(self, seconds: float) -> Flow[bool]:
         before = self._notice
-        self._notice = yield from wait_for_keys(self._watched, before, seconds)
+        self._notice = yield WaitForKeys(self._watched, before, seconds)
         return self._notice != before
 
 

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, Loader
-from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, ReadResult, Row, point
+from kvmodels.core.operations import Follow, PredictedFollow, ReadRange, ReadResult, Row, point
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context, HeaderView, live_collection
-from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneLookup, read, read_all, steps_of
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, Lookup, OneLookup, read, read_all, steps_of
 from kvmodels.flows.hydration.loader import entry_loader_of, loader_of, packer_of, slot_owner_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, object_of_document
 from kvmodels.flows.reading.scan import fetch
@@ -134,14 +134,11 @@ def _kept(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[
     return lookup
 
 
-class KeyLookup:
+class KeyLookup(Lookup[Any]):
     """Reads the record of a primary key.
 
     ``missing`` creates the error if there is no record; None if a record is not required.
     """
-
-    guard: Guard | None = None
-    follow: Follow | None = None
 
     def __init__(
         self,

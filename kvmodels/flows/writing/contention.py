@@ -30,9 +30,9 @@ from kvmodels._support.turns import SHORT_LAPSE_S, Handover, Ticket
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Delete, Guard, Row, Set
-from kvmodels.errors import RetriesExhaustedError
+from kvmodels.errors import EngineTimeoutError, RetriesExhaustedError
 from kvmodels.flows.context import Context, pause_before
-from kvmodels.flows.effects import Flow, reserve_writes, sleep, take_turn
+from kvmodels.flows.effects import Flow, ReserveWrites, take_turn
 
 OUTSIDERS_S: Final = 1.0
 """Seconds for which calls with a turn take the writer lock, after another process has defeated one of them."""
@@ -60,7 +60,11 @@ class WriteReservation:
         if context.release_writes is None or context.monotonic() >= context.turns.outsiders_until:
             return False
         self._asked = True
-        return (yield from reserve_writes(max(seconds_left, 0)))
+        try:
+            answer: bool = yield ReserveWrites(max(seconds_left, 0))
+        except EngineTimeoutError:
+            return False
+        return answer
 
     def release(self) -> None:
         """Let other processes write again. Idempotent."""
@@ -212,7 +216,7 @@ def repeated(context: Context, keys: Collection[bytes], attempt: Callable[[], Fl
                 if keys:
                     yield from contention.lost(keys)
                 else:
-                    yield from sleep(min(context.retry.pause(attempts + 1, context.random()), max(0.0, seconds_left())))
+                    yield from pause_before(context, attempts + 1, seconds_left())
                 attempts += 1
                 result = yield from attempt()
                 if result is not None:

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from kvmodels.catalog.keyspace import key_counter
 from kvmodels.core.keys import key_range
-from kvmodels.core.operations import AtomicWrite, Check, Committed, ReadRange, Row, Set, point
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.arguments import require_object
 from kvmodels.flows.context import Context, KeyPool
-from kvmodels.flows.effects import Flow, commit, commit_apart, read_present
+from kvmodels.flows.effects import Commit, CommitApart, Flow, ReadPresent
 from kvmodels.flows.writing.contention import repeated
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -79,7 +79,7 @@ def _reserved(context: Context, schema: ModelSchema, count: int) -> Flow[range |
     """Reserve a range of keys; None if another process was faster, or if it is not known."""
     counter, codec = key_counter(schema.collection), context.codec
     low, high = key_range(prefix=(schema.collection,), start=None, end=None)
-    found = yield from read_present((point(counter), ReadRange(low, high, 1, reverse=True)))
+    found: ReadResult = yield ReadPresent((point(counter), ReadRange(low, high, 1, reverse=True)))
     row = found.ranges[0][0] if found.ranges[0] else None
     start = 1 if row is None else codec.decode(row.value, row.encoding, row.key)
     if found.ranges[1]:
@@ -87,7 +87,7 @@ def _reserved(context: Context, schema: ModelSchema, count: int) -> Flow[range |
         start = max(start, last + 1)
     write = AtomicWrite((counter_check(counter, row),), (Set(counter, *codec.encode(start + count)),))
     try:
-        outcome = yield from (commit if context.transaction is None else commit_apart)(write)
+        outcome: Committed | Conflict = yield (Commit if context.transaction is None else CommitApart)(write)
     except CommitUnknownError:
         return None  # if it was applied, these keys are a gap
     return range(start, start + count) if isinstance(outcome, Committed) else None
