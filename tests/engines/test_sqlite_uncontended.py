@@ -30,7 +30,8 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.shared import group_commit
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
-from kvmodels.engines.sqlite import statements, uncontended
+from kvmodels.engines.sqlite import statements
+from kvmodels.engines.sqlite import write_transactions as uncontended
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.errors import (
@@ -212,14 +213,14 @@ def nobody_else_commits(patch: pytest.MonkeyPatch) -> None:
 
 def taken_is_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "kvmodels.engines.sqlite.uncontended.INSERT",
+        "kvmodels.engines.sqlite.write_transactions.INSERT",
         uncontended.INSERT.replace("INSERT", "INSERT OR REPLACE"),
     )
 
 
 def taken_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "kvmodels.engines.sqlite.uncontended.INSERT",
+        "kvmodels.engines.sqlite.write_transactions.INSERT",
         uncontended.INSERT.replace("INSERT", "INSERT OR IGNORE"),
     )
 

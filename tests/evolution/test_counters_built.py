@@ -14,8 +14,7 @@ from kvmodels.catalog.catalogue import IndexState
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.effects import Commit, Sleep
 from kvmodels.flows.evolution.build import build_index
-from kvmodels.flows.writing.records import insert, mutate
-from kvmodels.flows.writing.removals import remove_key
+from kvmodels.flows.writing.records import insert, mutate, remove_key
 from kvmodels.indexing import entries, rules
 from kvmodels.runtime.sync import perform
 from kvmodels.schema.declare.markers import AggregateIndex, Indexed

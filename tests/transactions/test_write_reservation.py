@@ -24,7 +24,7 @@ from kvmodels.flows.effects import Commit, steps_of
 from kvmodels.flows.transaction import commit as rerunning
 from kvmodels.flows.writing import cascade as cascading
 from kvmodels.flows.writing import contention as contending
-from kvmodels.flows.writing import given_keys, removals
+from kvmodels.flows.writing import given_keys, records
 from kvmodels.runtime.sync import perform
 from tests.transactions.models import Account, Note, Ticket
 from tests.transactions.rival import Rival
@@ -290,7 +290,7 @@ def test_the_place_is_left_when_a_removal_is_closed_before_its_commit(url_of, ri
     url = url_of(engine)
     with opened(url) as db, rival.opened(url):
         answers = interrupted(db, rival)
-        flow = steps_of(removals.remove(db._core.context, db._core.schemas["accounts"], 1))
+        flow = steps_of(records.remove(db._core.context, db._core.schemas["accounts"], 1))
         request = flow.send(None)
         while answers[-1:] != ["busy"]:
             request = flow.send(perform(db._engine, request))

@@ -26,7 +26,7 @@ from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.kv import record_watch
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
-from kvmodels.flows.writing import records, removals, upsert
+from kvmodels.flows.writing import records, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import request_bodies
@@ -524,7 +524,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             RetriesExhaustedError: other writers changed the record during every attempt.
         """
         context, schema = self._runner.context, self._runner.schema
-        return await self._runner.run("remove", removals.remove(context, schema, target, if_version=if_version))
+        return await self._runner.run("remove", records.remove(context, schema, target, if_version=if_version))
 
     async def remove_cascade(
         self,

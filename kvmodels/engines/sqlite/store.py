@@ -23,7 +23,7 @@ from kvmodels.engines.shared.group_commit import Group, UncontendedCommit
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite import statements, uncontended
+from kvmodels.engines.sqlite import statements, write_transactions
 from kvmodels.engines.sqlite.file import (
     IDLE_CONNECTIONS,
     MEMORY_PATH,
@@ -47,7 +47,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         self.in_memory = path == MEMORY_PATH
         """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
         # One value, so that an interrupt cannot come between its parts.
-        self._known: uncontended.Known = (0, None)
+        self._known: write_transactions.Known = (0, None)
         self.writer: sqlite_file.Connection | None = None
         self._refused = False
         self.raised = False
@@ -266,12 +266,12 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
             connection = self.writer
             if connection is None or not self.raised or self.closed_reason is not None or self.snapshots:
                 return
-            if connection.in_transaction or not uncontended.ends_at_once(commit.write):
+            if connection.in_transaction or not write_transactions.ends_at_once(commit.write):
                 return
             committed = None
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                written = uncontended.written(connection, self.clock, self._known, commit.write)
+                written = write_transactions.written(connection, self.clock, self._known, commit.write)
                 if isinstance(written, Conflict):
                     connection.rollback()
                     commit.outcome = written

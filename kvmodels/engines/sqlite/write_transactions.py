@@ -1,16 +1,32 @@
-"""Write transactions of an SQLite file, which evaluate and write the operations of one commit or of a group.
+"""Write transactions of an SQLite file: those of a group of operations, and those of one while no other writer waits.
 
-Rules of this module: an operation is evaluated completely before anything of it is written, so a refused one needs no
-savepoint.
+An operation is evaluated completely before anything of it is written, so a refused one needs no savepoint.
+
+An uncontended commit is one operation in a transaction of its own. The queue, the group and their bookkeeping are an
+eighth of the processor time of a commit that waits for the disk, and what a commit checks is mostly what the last one
+has left.
+
+Rules of this module: an uncontended commit takes what ends at once. An operation of many checks, a file that is busy, a
+snapshot that may have to be ended, a key in the way of a new row: nothing is applied then, and the operation is left to
+a group, which says what is wrong. A check that held at a version of the store holds as long as the file has that
+version, because each commit of any process raises it; whether it has is part of the statement that raises it again.
+Only a check that disregards deadlines is remembered so, of a row that the operation has left as it was.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Removal, Set, to_versionstamp
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import statements
+
+INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"
+RAISE: Final = "UPDATE meta SET version = ?, clock = ? WHERE id = 0 AND version = ?"
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 
 class SqliteTransaction:
@@ -58,3 +74,97 @@ class SqliteTransaction:
         """Store the time that a refused operation has seen after the last that was written; called before COMMIT."""
         if self._seen_ms > self._stored_ms and self.version is not None:
             statements.set_state(self._connection, self.version, self._seen_ms)
+
+
+Known: TypeAlias = tuple[int, Check | None]
+"""The version of the last transaction of this kind, and a check that holds as long as the store has it."""
+
+Written: TypeAlias = tuple[int, int | None, Check | None]
+"""The result of a transaction: its version, its first deadline, and a check that still holds."""
+
+
+def ends_at_once(write: AtomicWrite | Removal) -> bool:
+    """Return whether an operation has few enough checks for one statement."""
+    return isinstance(write, Removal) or len(write.checks) <= statements.CHECKS_AT_ONCE
+
+
+def written(
+    connection: sqlite3.Connection, clock: EngineClock, known: Known, write: AtomicWrite | Removal
+) -> Written | Conflict:
+    """Judge and write an operation in a write transaction, or return its conflict."""
+    before, held = known
+    if isinstance(write, Removal):
+        if held is not None and write[0] == held and _raise(connection, clock, before):
+            return _removed(connection, before + 1, write)
+        evaluated, now = statements.evaluate_removal(connection, write, clock)
+        if isinstance(evaluated, Conflict):
+            return evaluated
+        checks: Sequence[Check] = write[:1]
+    else:
+        checks, mutations = write
+        if held is not None:
+            rows = _new_rows(write, held, before + 1)
+            if rows is not None and _raise(connection, clock, before):
+                connection.executemany(INSERT, rows)
+                return before + 1, None, held
+        version, now, failed = statements.judge(connection, checks, clock)
+        if failed:
+            return _new(Conflict, (failed,))
+        evaluated = statements.evaluate(connection, mutations, version, now)
+    statements.set_state(connection, evaluated[0], now)
+    statements.write(connection, evaluated)
+    return evaluated[0], evaluated[4], _left(checks, evaluated)
+
+
+def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> bool:
+    """Raise the counter if it is this one; its time was written by this store, whose clock never goes back."""
+    return connection.execute(RAISE, (version + 1, clock.now_ms(), version)).rowcount == 1
+
+
+def _new_rows(write: AtomicWrite, held: Check, version: int) -> list[tuple[bytearray, bytearray, int, int]] | None:
+    """Return the rows of an operation that only inserts, and checks no more than ``held``; None for another one."""
+    checks, mutations = write
+    free = {check[0] for check in checks if check[1] is None}
+    if not free or len(checks) > len(free) + 1:
+        return None
+    rows: list[tuple[bytearray, bytearray, int, int]] = []
+    for mutation in mutations:
+        if type(mutation) is not Set:
+            return None
+        key, value, encoding, expire_at, versionstamped = mutation
+        if expire_at is not None or versionstamped:
+            return None
+        free.discard(key)
+        # Of bytes Python asks first whether they are to be adapted, as said of ``statements.bound``.
+        rows.append((bytearray(key), bytearray(value), encoding, version))
+    if free:
+        return None  # one is checked and not set
+    for check in checks:
+        if check[1] is not None and check != held:
+            return None
+    return rows
+
+
+def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> Written | Conflict:
+    """As ``statements.evaluate_removal`` where its check holds, and written."""
+    check, key, entries = removal
+    found = connection.execute(statements.POINT, (bytearray(key),)).fetchall()
+    keys = None
+    if found:
+        value, encoding, _, expire_at = found[0]
+        if expire_at is None:
+            keys = entries(key, value, encoding)
+    if keys is None:
+        return _new(Conflict, ((),))
+    connection.executemany(statements.DELETE, [(bytearray(key),), *[(bytearray(one),) for one in keys]])
+    return version, None, None if check[0] == key or check[0] in keys else check
+
+
+def _left(checks: Sequence[Check], evaluated: statements.Evaluated) -> Check | None:
+    """Return a check that an operation leaves as true as it was, whatever time passes."""
+    _, upserts, timed, deletions, _ = evaluated
+    changed = {row[0] for rows in (upserts, timed, deletions) for row in rows}
+    for check in checks:
+        if check[1] is not None and check[2] and check[0] not in changed:
+            return check
+    return None

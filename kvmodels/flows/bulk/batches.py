@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -42,7 +42,15 @@ from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
-T = TypeVar("T")
+
+class _Item(Protocol):
+    """A record of a batch, by its packed primary key."""
+
+    @property
+    def pk(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=_Item)
 
 LARGEST_BATCH: Final = 500
 """The default number of records per commit, if the limits of the engine allow it."""
@@ -153,7 +161,7 @@ def write_in_transaction(
 
 
 class BulkAction(ABC, Generic[T]):
-    """The change or removal of each record; ``T`` identifies a record."""
+    """The change or removal of each record."""
 
     schema: ModelSchema
 
@@ -162,10 +170,6 @@ class BulkAction(ABC, Generic[T]):
 
     holds_objects: bool = False
     """Whether objects of the caller are stored."""
-
-    @abstractmethod
-    def pk_of(self, item: T) -> bytes:
-        """Return the packed primary key of a record."""
 
     def position_of(self, _: T, /) -> int | None:
         """Return the position of an object in the caller's list; None if there is no such list."""
@@ -192,7 +196,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
         self._work = work
         self._items = items
         self._layout = context.layouts[work.schema.collection]
-        self._keys = [self._layout.key(work.pk_of(item)) for item in items]
+        self._keys = [self._layout.key(item.pk) for item in items]
         self._collect = collect
         self._progress = progress
         self._left_out: dict[bytes, Exception] = {}
@@ -222,7 +226,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
                 # The limit may have been exceeded by all records together; for a single one, the record is known.
                 if len(self._items) > 1 or self._left_out:
                     raise
-                self._left_out[self._work.pk_of(self._items[0])] = error
+                self._left_out[self._items[0].pk] = error
 
     def keys(self, _: HeaderView, /) -> Sequence[bytes]:
         """Return the keys of the records, and those of the progress."""
@@ -237,7 +241,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
         failed: list[BulkFailure] = []
         for item in self._items:
             try:
-                left_out = self._left_out.get(self._work.pk_of(item))
+                left_out = self._left_out.get(item.pk)
                 if left_out is not None:
                     raise left_out
                 step = self._work.step(seen, item)
@@ -276,7 +280,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
         return Proposal(self._changes, done, always(outcome), states if holds_objects else None, after, beside)
 
     def _key(self, item: T) -> Any:
-        return shown_key(self._layout.unpack(self._work.pk_of(item)))
+        return shown_key(self._layout.unpack(item.pk))
 
     def _name(self, error: Exception, item: T) -> None:
         name_record(error, self.schema, self._key(item), self._work.position_of(item))
@@ -285,7 +289,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
         """Add the record to an error of the compiler, if the error is about one record."""
         change = changed_record(error, self._changes)
         pk = None if change is None else change.pk
-        item = next((one for one in self._items if len(self._items) == 1 or self._work.pk_of(one) == pk), None)
+        item = next((one for one in self._items if len(self._items) == 1 or one.pk == pk), None)
         if item is not None:
             self._name(error, item)
 
@@ -300,7 +304,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
         if self._collect and self._context.transaction is None:
             self._left_out[removal.pk] = error
         elif not self._collect:
-            self._name(error, next(one for one in self._items if self._work.pk_of(one) == removal.pk))
+            self._name(error, next(one for one in self._items if one.pk == removal.pk))
 
 
 def failure_of(key: Any, error: Exception) -> BulkFailure:

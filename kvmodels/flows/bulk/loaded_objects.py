@@ -5,7 +5,7 @@ Rules of this module: objects are validated and encoded before the first batch i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -53,8 +53,8 @@ def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
     require_changes(schema, dict.fromkeys(names))
 
 
-def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> list[tuple[Any, ObjectState]]:
-    """Return the objects with their states; refuse a repeated object."""
+def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> dict[bytes, tuple[Any, ObjectState]]:
+    """Return the objects with their states, by packed primary key; refuse a repeated object."""
     loaded: dict[bytes, tuple[Any, ObjectState]] = {}
     layout = context.layouts[schema.collection]
     for position, instance in enumerate(objects):
@@ -75,27 +75,29 @@ def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> li
         if pk in loaded:
             raise repeated_key(state.key)
         loaded[pk] = instance, state
-    return list(loaded.values())
+    return loaded
 
 
 def _bulk_update(
-    loaded: Sequence[tuple[Any, ObjectState]], names: Sequence[str] | None, options: BulkOptions, writer: ChangeBuilder
+    loaded: Mapping[bytes, tuple[Any, ObjectState]],
+    names: Sequence[str] | None,
+    options: BulkOptions,
+    writer: ChangeBuilder,
 ) -> Flow[BulkResult]:
     context = writer.context
     layout = context.layouts[writer.schema.collection]
     items: list[LoadedObject] = []
-    for position, (instance, state) in enumerate(loaded):
-        key = layout.key(layout.pack(state.key))
-        row = Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
+    for position, (pk, (instance, state)) in enumerate(loaded.items()):
+        row = Row(layout.key(pk), state.value, state.encoding, state.versionstamp, state.expire_at)
         try:
             item = yield from _prepared(writer, instance, state, row, names)
         except Exception as error:  # user validators may raise anything; the batch of the object lists it
             if options.on_error == "raise":
                 name_record(error, writer.schema, shown_key(state.key), position)
                 raise
-            items.append(LoadedObject(position, state.key, row, None, error))
+            items.append(LoadedObject(position, pk, state.key, row, None, error))
         else:
-            items.append(LoadedObject(position, state.key, row, item))
+            items.append(LoadedObject(position, pk, state.key, row, item))
     work = StoreAction(writer, may_expire=any(item.row.expire_at is not None for item in items))
     if context.transaction is not None:
         return (yield from write_in_transaction(context, work, items, options))
@@ -146,9 +148,10 @@ def _prepared(
 
 
 class LoadedObject(NamedTuple):
-    """An object of the caller, and the row that it was loaded from."""
+    """An object of the caller, and the row that it was loaded from; ``pk`` is its packed primary key."""
 
     position: int
+    pk: bytes
     key: tuple[Any, ...]
     row: Row
     item: EncodedObject | None
@@ -164,11 +167,6 @@ class StoreAction(BulkAction[LoadedObject]):
         self.schema = writer.schema
         self.reads = may_expire
         self._writer = writer
-        self._layout = writer.context.layouts[writer.schema.collection]
-
-    def pk_of(self, item: LoadedObject) -> bytes:
-        """Return the packed primary key."""
-        return self._layout.pk_of(item.row.key)
 
     def position_of(self, item: LoadedObject, /) -> int:
         """Return the index in the caller's list."""

@@ -161,10 +161,6 @@ class _QueryAction(BulkAction[FoundRecord]):
         self._layout = writer.context.layouts[query.schema.collection]
         self._matcher: Matcher | None = matcher(query.schema, query.where)
 
-    def pk_of(self, item: FoundRecord) -> bytes:
-        """Return the packed primary key."""
-        return item.pk
-
     def _row(self, seen: AttemptState, item: FoundRecord) -> tuple[Row, Document] | None:
         """Return the row and the document of a record; None if it no longer satisfies the query."""
         row = seen.live_row(self._layout.key(item.pk))

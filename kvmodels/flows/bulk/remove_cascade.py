@@ -157,10 +157,6 @@ class _ReferrerChange(BulkAction[_CascadeItem]):
         self._writer = writer
         self._fields = fields
 
-    def pk_of(self, item: _CascadeItem) -> bytes:
-        """Return the packed primary key."""
-        return item.pk
-
     def step(self, seen: AttemptState, item: _CascadeItem) -> PlannedChange | None:
         """Return the change of a record; None if it does not refer to its target any more."""
         writer = self._writer

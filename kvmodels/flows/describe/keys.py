@@ -24,33 +24,12 @@ from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.kv.dead_letters import noted_message
 from kvmodels.indexing.entries import owner_in
 
-KeyKind = Literal[
-    "record",
-    "entry",
-    "slot",
-    "counter",
-    "header",
-    "fence",
-    "build",
-    "drop",
-    "migration",
-    "unmigrated",
-    "violation",
-    "message",
-    "dead_letter",
-    "lock",
-    "ticket",
-    "bulk",
-    "key_counter",
-    "guard",
-    "reference_guard",
-    "reference_anchor",
-    "token",
-    "namespace",
-    "reserved",
-    "foreign",
-    "plain",
-]
+_OfModels = Literal["record", "entry", "slot", "counter"]
+_OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unmigrated", "violation"]
+_OfQueuesAndLocks = Literal["message", "dead_letter", "lock", "ticket"]
+_OfWrites = Literal["bulk", "key_counter", "guard", "reference_guard", "reference_anchor", "token"]
+_OfOthers = Literal["namespace", "reserved", "foreign", "plain"]
+KeyKind = Literal[_OfModels, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
 
 
 @dataclass(frozen=True, slots=True)

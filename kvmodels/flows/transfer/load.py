@@ -207,6 +207,10 @@ class _ValidRecord(NamedTuple):
     dumped: DumpedRecord
     item: EncodedObject
 
+    @property
+    def pk(self) -> bytes:
+        return self.item.pk
+
 
 class _Waiting(NamedTuple):
     """A record whose foreign key names a record that is not stored."""
@@ -446,16 +450,10 @@ class _StoreDumped(BulkAction[_ValidRecord]):
     def __init__(self, context: Context, schema: ModelSchema, on_conflict: OnConflict) -> None:
         self.schema = schema
         self._on_conflict = on_conflict
-        self._layout = context.layouts[schema.collection]
         self._writer = ChangeBuilder(context, schema, KEEP)
         self._writer.life = None  # neither hooks nor new values of time fields
 
-    def pk_of(self, item: _ValidRecord) -> bytes:
-        """Return the packed primary key."""
-        return item.item.pk
-
     def step(self, seen: AttemptState, item: _ValidRecord) -> PlannedChange | None:
-        """Return the change that stores the record; None if it exists and is kept. Raises AlreadyExistsError."""
         key = item.dumped.key
         if seen.live_row(key) is not None and self._on_conflict != "update":
             if self._on_conflict == "ignore":

@@ -1,4 +1,4 @@
-"""Insert, save, patch, mutate and rename one record.
+"""Insert, save, patch, mutate, rename and remove one record.
 
 Each function builds a ``LogicalWrite``. ``kvmodels.flows.writing.attempt`` compiles it, retries it and handles lost
 answers; the ``ChangeBuilder`` of ``kvmodels.flows.writing.changes`` runs hooks and sets time fields.
@@ -16,8 +16,9 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
+from kvmodels.catalog.keyspace import reference_guards
 from kvmodels.core.operations import Row
-from kvmodels.errors import InvalidValueError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import require_callable, require_flag, require_object, versions_of
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
@@ -41,13 +42,14 @@ from kvmodels.flows.writing.changes import (
     stored,
 )
 from kvmodels.flows.writing.given_keys import after_keys, without_key
-from kvmodels.flows.writing.operation import AttemptState, Proposal, always
+from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, Proposal, always
 from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, stale_error
 from kvmodels.indexing.entries import RecordChange
+from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import mark_body_error, with_keys
-from kvmodels.schema.instances import ObjectState, set_stored, state_of, with_state_of
+from kvmodels.schema.instances import ObjectState, drop_state, set_stored, state_of, with_state_of
 
 R = TypeVar("R")
 
@@ -103,7 +105,6 @@ class _InsertObject(RecordWrite):
         super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
-        """Return the proposal that stores the record; AlreadyExistsError if there is one."""
         item, writer = self._item, self._writer
         if seen.rows is None:  # the commit checks that there is none
             return storing_one(writer, writer.store(item, seen, None))
@@ -163,7 +164,6 @@ class _SaveObject(RecordWrite):
         self._loaded = loaded
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
-        """Return the proposal that stores the object; StaleObjectError if its record is of another version."""
         writer, item, loaded = self._writer, self._item, self._loaded
         schema = writer.schema
         old = loaded if seen.rows is None else seen.row(self._key)
@@ -242,7 +242,6 @@ class _ChangeRecord(RecordWrite):
         super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
-        """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
         schema = writer.schema
         row = self.found(seen)
@@ -334,11 +333,9 @@ class _RenameRecord(RecordWrite):
         super().__init__(writer, layout.key(self._pk))
 
     def keys(self, _: HeaderView, /) -> Sequence[bytes]:
-        """Return both keys."""
         return (self._key, self._new_key)
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
-        """Return the proposal that moves the record; DoesNotExist, or AlreadyExistsError."""
         writer, new_values = self._writer, self._new_values
         context, schema = writer.context, writer.schema
         row = self.found(seen)
@@ -375,3 +372,125 @@ def _moving(writer: ChangeBuilder, step: PlannedChange, replaced: Row | None) ->
     left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
     proposal = storing_one(writer, step._replace(change=moved), is_fresh=True)
     return proposal._replace(changes=(moved, left), states=None)
+
+
+def remove(
+    context: Context, schema: ModelSchema, target: Any, *, if_version: str | Collection[str] | None = None
+) -> Flow[bool]:
+    """Remove a record by its primary key, or that of an object; see ``remove_key`` and ``remove_object``."""
+    expected = None if if_version is None else versions_of(if_version)
+    if not isinstance(target, schema.model):
+        return remove_key(context, schema, target, expected)
+    if expected is not None:
+        raise InvalidArgumentError(
+            "an object is removed at its own version",
+            argument="if_version",
+            value=if_version,
+            hint="Leave if_version out, or give the primary key instead of the object.",
+        )
+    return remove_object(context, schema, target)
+
+
+def remove_key(
+    context: Context, schema: ModelSchema, given: Any, expected: tuple[bytes, ...] | None = None
+) -> Flow[bool]:
+    """Remove a record with all its entries; return False when it was absent and any version was expected.
+
+    Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
+    """
+    values, pk = packed_key(context, schema, given)
+    return flow_of(ChangeBuilder(context, schema, KEEP), _RemoveByKey, values, pk, expected)
+
+
+def _is_target(view: HeaderView, schema: ModelSchema) -> bool:
+    return bool(view.live[schema.collection].referrers)
+
+
+def _removed(_: bytes) -> bool:
+    return True
+
+
+_REMOVED: Final[Proposal[bool]] = Proposal((), _removed)
+"""The proposal of a removal that the engine compiles; its changes are not known before."""
+
+
+class _RemoveByKey(RecordWrite):
+    """Remove a record, of any version or of the expected one."""
+
+    __slots__ = ("_expected", "_pk", "_values", "guesses")
+
+    def __init__(
+        self, writer: ChangeBuilder, values: tuple[Any, ...], pk: bytes, expected: tuple[bytes, ...] | None
+    ) -> None:
+        schema = writer.schema
+        self._values, self._pk, self._expected = values, pk, expected
+        view = writer.context.view
+        # Hooks, and the class of a record of several, are asked of the row; what refers to it, of its guard.
+        self.guesses = writer.life is None and schema.variants is None and not (view and _is_target(view, schema))
+        super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk)
+
+    def keys(self, view: HeaderView, /) -> Sequence[bytes]:
+        """Return the key of the record, and that of its guard if others may refer to it."""
+        schema = self._writer.schema
+        if self._writer.context.transaction is not None or not _is_target(view, schema):
+            return (self._key,)
+        return (self._key, reference_guards(schema.collection) + self._pk)
+
+    def compiled(self, view: HeaderView, /) -> CompiledWrite[bool] | None:
+        """Return a removal that the engine compiles, where the engine can."""
+        context = self._writer.context
+        if not context.removes or not self.guesses or self._expected is not None:
+            return None
+        compiler = record_writer(view.live[self._writer.schema.collection], view.guard, context.codec)
+        removal = None if compiler is None else compiler.removal(self._pk, context.limits)
+        return None if removal is None else (_REMOVED, removal)
+
+    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
+        writer = self._writer
+        row = self.found(seen)
+        require_version(writer.schema, self._values, self._expected, row)
+        if row is None:
+            return Proposal((), always(False))
+        step = writer.remove(seen, self._pk, row, unread=True)
+        return _new(_PROPOSAL, ((step[0],), _removed, _removed, None, step[2], None))
+
+
+def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:
+    """Remove the record of a loaded object if it has not changed since; an object never stored is removed by its key.
+
+    Cost: one commit without a read. Raises StaleObjectError: the record changed or went since the object was loaded.
+    """
+    state = state_of(instance)
+    writer = ChangeBuilder(context, schema, KEEP)
+    if state is None:
+        values = schema.primary_key_of(instance)
+        return flow_of(writer, _RemoveByKey, values, context.layouts[schema.collection].pack(values), None)
+    return flow_of(writer, _RemoveLoaded, instance, state)
+
+
+class _RemoveLoaded(RecordWrite):
+    """Remove the record of an object that was loaded from its present version."""
+
+    __slots__ = ("_instance", "_loaded", "_pk", "_state", "reads")
+
+    def __init__(self, writer: ChangeBuilder, instance: Any, state: ObjectState) -> None:
+        layout = writer.context.layouts[writer.schema.collection]
+        self._pk = layout.pack(state.key)
+        super().__init__(writer, layout.key(self._pk))
+        self.reads = state.expire_at is not None
+        self._instance = instance
+        self._loaded = Row(self._key, state.value, state.encoding, state.versionstamp, state.expire_at)
+        self._state = state
+
+    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
+        loaded = self._loaded
+        current = loaded if seen.rows is None else seen.live_row(self._key)
+        if current is None or current.versionstamp != loaded.versionstamp:
+            raise stale_error(self._writer.schema, self._state.key, loaded, current)
+        step = self._writer.remove(seen, self._pk, current)
+        states = always(((self._instance, None),))
+        return Proposal((step.change,), self._done, always(True), states, step.after)
+
+    def _done(self, _: bytes) -> bool:
+        drop_state(self._instance)
+        return True
