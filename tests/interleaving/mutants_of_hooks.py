@@ -16,7 +16,7 @@ def hooks_work_on_the_object_of_the_caller(patch: Patch) -> None:
 
 
 def hooks_run_before_the_commit(patch: Patch) -> None:
-    real = changes.Lifecycle.ready
+    real = changes.ChangeBuilder._ready
 
     def ready(self: Any, item: Any, seen: Any, old: Any) -> Any:
         item, calls = real(self, item, seen, old)
@@ -24,24 +24,24 @@ def hooks_run_before_the_commit(patch: Patch) -> None:
             call()
         return item, ()
 
-    patch.setattr(changes.Lifecycle, "ready", ready)
+    patch.setattr(changes.ChangeBuilder, "_ready", ready)
 
 
 def hooks_see_the_record_of_the_first_attempt(patch: Patch) -> None:
-    real = changes.Lifecycle.ready
+    real = changes.ChangeBuilder._ready
     seen_first: dict[int, Any] = {}
 
     def ready(self: Any, item: Any, seen: Any, old: Any) -> Any:
         return real(self, item, seen, seen_first.setdefault(id(self), old))
 
-    patch.setattr(changes.Lifecycle, "ready", ready)
+    patch.setattr(changes.ChangeBuilder, "_ready", ready)
 
 
 def counts_follow_the_first_attempt(patch: Patch) -> None:
-    real = changes.Lifecycle._stored
+    real = changes.ChangeBuilder._stored
     first: dict[tuple[int, str], Any] = {}
 
     def stored(self: Any, field: Any, document: Any, schema: Any) -> Any:
         return first.setdefault((id(self), field.name), real(self, field, document, schema))
 
-    patch.setattr(changes.Lifecycle, "_stored", stored)
+    patch.setattr(changes.ChangeBuilder, "_stored", stored)

@@ -100,7 +100,7 @@ def insert_columns(writer: ChangeBuilder, objects: Sequence[Any]) -> InsertColum
     """Validate and encode new objects by columns; None if each of them must be handled individually."""
     context, schema, view = writer.context, writer.schema, writer.context.view
     codec = context.codec
-    if writer.life is not None or context.transaction is not None or context.traits.may_lose_answers or not objects:
+    if not writer.is_plain or context.transaction is not None or context.traits.may_lose_answers or not objects:
         return None
     if view is None or schema.prepare_many is None or schema.ttl_ms is not None or not isinstance(codec, MsgpackCodec):
         return None

@@ -451,7 +451,7 @@ class _StoreDumped(BulkAction[_ValidRecord]):
         self.schema = schema
         self._on_conflict = on_conflict
         self._writer = ChangeBuilder(context, schema, KEEP)
-        self._writer.life = None  # neither hooks nor new values of time fields
+        self._writer.is_plain = True  # neither hooks nor new values of time fields
 
     def step(self, seen: AttemptState, item: _ValidRecord) -> PlannedChange | None:
         key = item.dumped.key

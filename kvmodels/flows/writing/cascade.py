@@ -187,8 +187,8 @@ class Cascade:
         writer = self._writers.get(schema.collection)
         if writer is None:
             writer = self._writers[schema.collection] = ChangeBuilder(self._context, schema, KEEP)
-            if writer.life is not None and schema.time_fields:
-                writer.life.now_ms = yield from now()
+            if schema.time_fields:
+                writer.now_ms = yield from now()
         return writer
 
 

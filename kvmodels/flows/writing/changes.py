@@ -5,7 +5,7 @@ trace in the object of the caller. ``after_*`` hooks belong to the proposal and 
 
 Rules of this module: nothing is read or written here, but for the clock. An object of the caller is changed only after
 the commit: then it holds the validated values and the state that was stored. A deadline is kept unless the caller gives
-another one. Without time fields, hooks and receivers there is no ``Lifecycle``.
+another one.
 """
 
 from __future__ import annotations
@@ -262,78 +262,122 @@ class PlannedChange(NamedTuple):
     after: Calls = ()
 
 
-class Lifecycle:
-    """The time fields and hooks of one operation.
+class ChangeBuilder:
+    """Stores and removes the records of one operation; sets their time fields, and runs their hooks.
 
     Attributes:
+        is_plain: whether there are neither time fields nor hooks.
         now_ms: the time that all records of the operation get.
     """
 
-    __slots__ = ("_context", "_schema", "now_ms")
+    __slots__ = ("context", "deadline", "is_plain", "now_ms", "schema")  # no named tuple: one is made for every write
 
-    def __init__(self, context: Context, schema: ModelSchema) -> None:
-        self._context = context
-        self._schema = schema
+    def __init__(self, context: Context, schema: ModelSchema, deadline: Deadline) -> None:
+        self.context = context
+        self.schema = schema
+        self.deadline = deadline
+        may_have_hooks = context.signals.connected or schema.hooks is not None or schema.variants is not None
+        self.is_plain = not (schema.time_fields or (may_have_hooks and _hooks_of(context, schema)))
         self.now_ms = 0
 
-    def _hooks_for(self, instance: Any) -> Hooks:
-        return self._context.signals.hooks_of(self._schema.variant_of(instance)) or _NONE
-
-    def first(self, instance: Any, old: Document | None) -> EncodedObject:
-        """Validate and encode an object with its time fields, for an insert (``old`` None) or an update.
+    def first(self, instance: Any, old: Document | None = None) -> EncodedObject:
+        """Validate and encode an object, once per operation; ``old`` is the stored document that it changes.
 
         What the caller has put into a time field is not even validated.
         """
-        if not self._schema.time_fields:
-            return pending(self._context, self._schema, instance)
-        require_object(self._schema, instance)
+        if not self.schema.time_fields:
+            return pending(self.context, self.schema, instance)
+        require_object(self.schema, instance)
         fresh = copy(instance)
         # No copy of these: nobody changes them here, and those of the caller stay his.
         object.__setattr__(fresh, "__pydantic_private__", instance.__pydantic_private__)
         self._set_time(fresh, old if old is not None and self._follows(instance, old) else None)
-        return pending(self._context, self._schema, fresh)._replace(instance=instance, fresh=fresh)
+        return pending(self.context, self.schema, fresh)._replace(instance=instance, fresh=fresh)
+
+    def store(
+        self, item: EncodedObject, seen: AttemptState, old: Row | None, before: Document | None = None
+    ) -> PlannedChange:
+        """Return the step that stores an object over the row that was read; to be called in every attempt.
+
+        Hooks run here. An expired row is none, so the object is inserted. ``before`` is the document of the row, if the
+        caller has decoded it. Raises DecodeError: the row is of a class that this program does not know.
+        """
+        after: Calls = ()
+        if not self.is_plain:
+            expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
+            item, after = self._ready(item, seen, None if expired else old)
+        change = record_change(self.context, item, seen, old, self.deadline, before=before)
+        if self.schema.variants is not None:
+            self._require_known(change, seen)
+        return _new(PlannedChange, (change, item, after))
+
+    def remove(self, seen: AttemptState, pk: bytes, row: Row, *, unread: bool = False) -> PlannedChange:
+        """Return the step that removes a record; hooks run here, with the object as it was stored.
+
+        With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
+        Raises DecodeError: the row is of a class that this program does not know, or hooks need an object.
+        """
+        after = () if self.is_plain else self._removal(seen, row, unread=unread)
+        live = seen.view.live[self.schema.collection]
+        before = document_of(self.context, row)
+        change: RecordChange = _new(RecordChange, (live, pk, row, before, None, b"", 0, None, False, None, False, None))
+        if self.schema.variants is not None:
+            self._require_known(change, seen)
+        return _new(PlannedChange, (change, None, after))
+
+    def _require_known(self, change: RecordChange, seen: AttemptState) -> None:
+        """Leave a record alone whose class only another program knows; one that has expired is none."""
+        old = change.old
+        if old is None or change.old_document is None:
+            return
+        if old.expire_at is None or old.expire_at > seen.now_ms:
+            live = change.live
+            require_known_class(live.schema, change.old_document, live.layout.unpack(live.layout.pk_of(old.key)))
+
+    def _hooks_for(self, instance: Any) -> Hooks:
+        return self.context.signals.hooks_of(self.schema.variant_of(instance)) or _NONE
 
     def _follows(self, instance: Any, old: Document) -> bool:
         """Return whether a document is of the class of an object; else the object is a new record in its place."""
-        variants = self._schema.variants
+        variants = self.schema.variants
         if variants is None:
             return True
         schema = variants.of_document(old)
         return schema is not None and schema.model is instance.__class__
 
-    def ready(self, item: EncodedObject, seen: AttemptState, old: Row | None) -> tuple[EncodedObject, Calls]:
+    def _ready(self, item: EncodedObject, seen: AttemptState, old: Row | None) -> tuple[EncodedObject, Calls]:
         """Return the object that an attempt stores, after time fields and hooks, and the hooks to run after the commit.
 
         ``old``: the live row that is changed; None for an insert.
         """
-        if old is not None and self._schema.variants is not None:
-            old = old if self._follows(item.instance, document_of(self._context, old)) else None
+        if old is not None and self.schema.variants is not None:
+            old = old if self._follows(item.instance, document_of(self.context, old)) else None
         event: Event = "insert" if old is None else "update"
         hooks = self._hooks_for(item.instance)
         before, after = getattr(hooks, f"before_{event}"), getattr(hooks, f"after_{event}")
         arguments: tuple[Any, ...] = ()
         if old is not None and (before or after):
-            arguments = (object_of(self._context, seen.view.live[self._schema.collection], old),)
+            arguments = (object_of(self.context, seen.view.live[self.schema.collection], old),)
         if before:
             fresh = _copied(item)
             for hook in before:
                 _call(hook, fresh, *arguments)
-            if self._schema.time_fields:
-                self._set_time(fresh, None if old is None else document_of(self._context, old))
-            changed = pending(self._context, self._schema, fresh)
+            if self.schema.time_fields:
+                self._set_time(fresh, None if old is None else document_of(self.context, old))
+            changed = pending(self.context, self.schema, fresh)
             if changed.pk != item.pk:
                 hint = "The record is looked for before hooks run: use a default_factory or a validator."
                 message = "a hook changed the primary key"
-                raise key_changed(message, self._schema, item.key_values, changed.key_values, hint)
+                raise key_changed(message, self.schema, item.key_values, changed.key_values, hint)
             item = changed._replace(instance=item.instance, fresh=fresh)
         return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
 
-    def removal(self, seen: AttemptState, row: Row, *, unread: bool) -> Calls:
+    def _removal(self, seen: AttemptState, row: Row, *, unread: bool) -> Calls:
         """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
-        if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self._context, self._schema)):
+        if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self.context, self.schema)):
             return ()
         try:
-            instance = object_of(self._context, seen.view.live[self._schema.collection], row)
+            instance = object_of(self.context, seen.view.live[self.schema.collection], row)
         except DecodeError as error:
             if unread:
                 return ()
@@ -350,21 +394,21 @@ class Lifecycle:
 
     def _set_time(self, fresh: Any, old: Document | None) -> None:
         counted = old is not None and self._is_counted(old)
-        for field in self._schema.variant_of(fresh).time_fields:
+        for field in self.schema.variant_of(fresh).time_fields:
             if old is None:
                 value = field.first(self.now_ms)
             else:
-                stored = self._stored(field, old, self._schema.variant_of(fresh))
+                stored = self._stored(field, old, self.schema.variant_of(fresh))
                 value = field.next(stored, self.now_ms, counted=counted)
             fresh.__dict__[field.name] = value
             fresh.__pydantic_fields_set__.add(field.name)
 
     def _is_counted(self, old: Document) -> bool:
         """Return whether a document is one that the same transaction has stored."""
-        transaction = self._context.transaction
+        transaction = self.context.transaction
         if transaction is None:
             return False
-        layout = self._context.layouts[self._schema.collection]
+        layout = self.context.layouts[self.schema.collection]
         return transaction.wrote(layout.key(layout.pack_document(old)))
 
     def _stored(self, field: TimeField, document: Document, schema: ModelSchema) -> Any:
@@ -386,76 +430,12 @@ class Lifecycle:
             ) from error
 
 
-class ChangeBuilder:
-    """Stores and removes the records of one operation.
-
-    Attributes:
-        life: what runs besides; None: nothing.
-    """
-
-    __slots__ = ("context", "deadline", "life", "schema")  # no named tuple: one is made for every write
-
-    def __init__(self, context: Context, schema: ModelSchema, deadline: Deadline) -> None:
-        self.context = context
-        self.schema = schema
-        self.deadline = deadline
-        may_have_hooks = context.signals.connected or schema.hooks is not None or schema.variants is not None
-        hooks = may_have_hooks and _hooks_of(context, schema)
-        self.life = Lifecycle(context, schema) if hooks or schema.time_fields else None
-
-    def first(self, instance: Any, old: Document | None = None) -> EncodedObject:
-        """Validate and encode an object, once per operation; ``old`` is the stored document that it changes."""
-        if self.life is None:
-            return pending(self.context, self.schema, instance)
-        return self.life.first(instance, old)
-
-    def store(
-        self, item: EncodedObject, seen: AttemptState, old: Row | None, before: Document | None = None
-    ) -> PlannedChange:
-        """Return the step that stores an object over the row that was read; to be called in every attempt.
-
-        Hooks run here. An expired row is none, so the object is inserted. ``before`` is the document of the row, if the
-        caller has decoded it. Raises DecodeError: the row is of a class that this program does not know.
-        """
-        after: Calls = ()
-        if self.life is not None:
-            expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
-            item, after = self.life.ready(item, seen, None if expired else old)
-        change = record_change(self.context, item, seen, old, self.deadline, before=before)
-        if self.schema.variants is not None:
-            self._require_known(change, seen)
-        return _new(PlannedChange, (change, item, after))
-
-    def remove(self, seen: AttemptState, pk: bytes, row: Row, *, unread: bool = False) -> PlannedChange:
-        """Return the step that removes a record; hooks run here, with the object as it was stored.
-
-        With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
-        Raises DecodeError: the row is of a class that this program does not know, or hooks need an object.
-        """
-        after = () if self.life is None else self.life.removal(seen, row, unread=unread)
-        live = seen.view.live[self.schema.collection]
-        before = document_of(self.context, row)
-        change: RecordChange = _new(RecordChange, (live, pk, row, before, None, b"", 0, None, False, None, False, None))
-        if self.schema.variants is not None:
-            self._require_known(change, seen)
-        return _new(PlannedChange, (change, None, after))
-
-    def _require_known(self, change: RecordChange, seen: AttemptState) -> None:
-        """Leave a record alone whose class only another program knows; one that has expired is none."""
-        old = change.old
-        if old is None or change.old_document is None:
-            return
-        if old.expire_at is None or old.expire_at > seen.now_ms:
-            live = change.live
-            require_known_class(live.schema, change.old_document, live.layout.unpack(live.layout.pk_of(old.key)))
-
-
 def writing(
     context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[ChangeBuilder], Flow[R]]
 ) -> Flow[R]:
     """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields."""
     writer = ChangeBuilder(context, schema, deadline)
-    return verb(writer) if writer.life is None else attended(writer, writer.life, verb)
+    return verb(writer) if writer.is_plain else attended(writer, verb)
 
 
 def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
@@ -467,10 +447,10 @@ def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
     return [hooks for hooks in found if hooks is not None]
 
 
-def attended(writer: ChangeBuilder, life: Lifecycle, verb: Callable[[ChangeBuilder], Flow[R]]) -> Flow[R]:
+def attended(writer: ChangeBuilder, verb: Callable[[ChangeBuilder], Flow[R]]) -> Flow[R]:
     """Return the result of ``verb``, after the clock was read if the model has time fields."""
     if writer.schema.time_fields:
-        life.now_ms = yield from now()
+        writer.now_ms = yield from now()
     return (yield from verb(writer))
 
 

@@ -55,9 +55,9 @@ class RecordWrite(LogicalWrite[Any]):
 
 def flow_of(writer: ChangeBuilder, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
     """Return the flow of an operation that is made of a writer and arguments."""
-    if writer.life is None:
+    if writer.is_plain:
         return execute(writer.context, operation(writer, *arguments))
-    return attended(writer, writer.life, lambda one: execute(one.context, operation(one, *arguments)))
+    return attended(writer, lambda one: execute(one.context, operation(one, *arguments)))
 
 
 def packed_key(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:

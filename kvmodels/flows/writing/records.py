@@ -238,7 +238,7 @@ class _ChangeRecord(RecordWrite):
         self._changes = changes
         self._expected = expected
         self._body_fields = body_fields
-        self.guesses = writer.life is None
+        self.guesses = writer.is_plain
         super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
@@ -260,7 +260,7 @@ class _ChangeRecord(RecordWrite):
         # If an object can be made of the row, this is a document.
         old: Document = context.codec.decode_unchecked(row[1], row[2], row[0])
         revised = None
-        if schema.revise is not None and writer.life is None and old.__class__ is dict:
+        if schema.revise is not None and writer.is_plain and old.__class__ is dict:
             revised = schema.revise(old, changes)
         if revised is None:
             instance = loader_of(context, seen.view.live[schema.collection])(row)
@@ -426,7 +426,7 @@ class _RemoveByKey(RecordWrite):
         self._values, self._pk, self._expected = values, pk, expected
         view = writer.context.view
         # Hooks, and the class of a record of several, are asked of the row; what refers to it, of its guard.
-        self.guesses = writer.life is None and schema.variants is None and not (view and _is_target(view, schema))
+        self.guesses = writer.is_plain and schema.variants is None and not (view and _is_target(view, schema))
         super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk)
 
     def keys(self, view: HeaderView, /) -> Sequence[bytes]:
