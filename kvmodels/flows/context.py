@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
@@ -38,31 +39,23 @@ class KeyPool:
     Ranges double from one key on: a short program leaves no gap, and a busy one reserves once for a thousand records.
     """
 
-    __slots__ = ("_keys", "_size")
-
     def __init__(self) -> None:
         self._keys: deque[int] = deque()
-        self._size = 1
+        self.size = 1
+        """How many keys to reserve next."""
 
     def take(self, count: int) -> list[int]:
         """Return the next keys, at most ``count``."""
         found: list[int] = []
-        while len(found) < count:
-            try:
+        with suppress(IndexError):
+            while len(found) < count:
                 found.append(self._keys.popleft())
-            except IndexError:
-                break
         return found
-
-    @property
-    def size(self) -> int:
-        """How many keys to reserve next."""
-        return self._size
 
     def put(self, keys: Iterable[int]) -> None:
         """Add a range of keys that was reserved."""
         self._keys.extend(keys)
-        self._size = min(2 * self._size, LARGEST_RANGE)
+        self.size = min(2 * self.size, LARGEST_RANGE)
 
 
 T = TypeVar("T")

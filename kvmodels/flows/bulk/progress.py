@@ -21,7 +21,7 @@ import msgpack
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import RecordLayout, bulk_key, bulk_prefix
 from kvmodels.core.keys import decode_key, encode_key, key_successor
-from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, after_prefix, point
+from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, after_prefix
 from kvmodels.errors import (
     IntegrityError,
     InvalidArgumentError,
@@ -32,7 +32,7 @@ from kvmodels.flows.arguments import require_text
 from kvmodels.flows.bulk.keys import FoundRecord
 from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult
 from kvmodels.flows.context import Context, live_collection, pause_before
-from kvmodels.flows.effects import Flow, read, read_all, try_commit
+from kvmodels.flows.effects import Flow, read, read_all, read_row, try_commit
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.references import missing_target
 from kvmodels.flows.writing.changes import EncodedObject, already_stored
@@ -128,12 +128,12 @@ class StoredProgress:
 
     def load(self) -> Flow[BulkState | None]:
         """Read the row. Raises InvalidArgumentError if it belongs to a bulk write with other arguments."""
-        rows = (yield from read((point(self._key),))).ranges[0]
-        if not rows:
+        row = yield from read_row(self._key)
+        if row is None:
             self.state, self._versionstamp = None, None
             return None
-        value = self._context.codec.decode(rows[0].value, rows[0].encoding, self._key)
-        self.state, self._versionstamp = BulkState.from_value(value), rows[0].versionstamp
+        value = self._context.codec.decode(row.value, row.encoding, self._key)
+        self.state, self._versionstamp = BulkState.from_value(value), row.versionstamp
         if self.state.digest != self._digest:
             raise InvalidArgumentError(
                 "a bulk write with this id was begun with other arguments",
@@ -154,7 +154,7 @@ class StoredProgress:
         Raises RetriesExhaustedError: every attempt met a conflict; LimitExceededError: one commit cannot hold so much,
         and nothing was sent.
         """
-        write = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(state)), *mutations))
+        write = self._write(state, mutations)
         check_budget(write, self._context.limits)
         outcome = yield from try_commit(write)
         if outcome is not None:
@@ -194,8 +194,9 @@ class StoredProgress:
         check = rules.progress_check(self._key, self._versionstamp)
         return () if check is None else (check,)
 
-    def _encoded(self, state: BulkState) -> tuple[bytes, int]:
-        return self._context.codec.encode(state.to_value())
+    def _write(self, state: BulkState, mutations: Sequence[Mutation]) -> AtomicWrite:
+        row = Set(self._key, *self._context.codec.encode(state.to_value()))
+        return AtomicWrite(self._checks(), (row, *mutations))
 
     def _moved(self, state: BulkState, versionstamp: bytes) -> None:
         self.state, self._versionstamp, self._conflicts = state, versionstamp, 0
@@ -235,8 +236,7 @@ class StoredProgress:
             value = {"kind": failure.kind, "message": failure.message}
             key = self.prefix("failed") + self._layout.pack(failure.key if self._composite else (failure.key,))
             mutations.append(Set(key, *self._context.codec.encode(value)))
-        beside = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(moved)), *mutations))
-        return beside, partial(self._noted, moved, outcome)
+        return self._write(moved, mutations), partial(self._noted, moved, outcome)
 
     def _noted(self, state: BulkState, outcome: BatchOutcome, versionstamp: bytes) -> None:
         self._moved(state, versionstamp)
@@ -316,12 +316,8 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
     """
     require_text("resume_id", resume_id, "Give the id of the bulk write.")
     key = bulk_key(resume_id)
-    forgotten = False
     attempts = 0
-    while True:
-        rows = (yield from read((point(key),))).ranges[0]
-        if not rows:
-            break
+    while (row := (yield from read_row(key))) is not None:
         attempts += 1
         if attempts > context.retry.attempts:
             raise RetriesExhaustedError(
@@ -329,12 +325,11 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
                 attempts=attempts,
                 failed_checks=(decode_key(key),),
             )
-        check = Check(key, rows[0].versionstamp, physical=True)
+        check = Check(key, row.versionstamp, physical=True)
         yield from try_commit(AtomicWrite((check,), (Delete(key),)))  # the next read finds out
-        forgotten = True
     while not (yield from _remove(context.limits, ((key_successor(key), after_prefix(key)),), ())):
         continue
-    return forgotten
+    return attempts > 0
 
 
 def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[Check, ...]) -> Flow[bool]:

@@ -30,7 +30,7 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import reference_anchors
 from kvmodels.catalog.references import IncomingReference, incoming_references
 from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import AtomicWrite, Mutation, ReadRange, Row, Set, point
+from kvmodels.core.operations import AtomicWrite, Mutation, ReadRange, Row, point
 from kvmodels.errors import OperationTooLargeError, ProtectedError, RetriesExhaustedError
 from kvmodels.flows.arguments import require_text
 from kvmodels.flows.bulk.batches import LARGEST_BATCH, BulkAction, BulkRun, name_record, note_committed
@@ -38,7 +38,7 @@ from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, OnError, checked_options
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, read, read_all
+from kvmodels.flows.effects import Flow, read, read_all, read_row
 from kvmodels.flows.hydration.rows import document_of, own_row, shown_key
 from kvmodels.flows.references import anchor, refused_reference
 from kvmodels.flows.writing.cascade import cascaded_change
@@ -113,11 +113,9 @@ class _CascadeProgress(StoredProgress):
 
     @property
     def keys(self) -> Sequence[bytes]:
-        """The keys that every batch must read."""
         return (*super().keys, self.same_key)
 
     def overtaken_in(self, seen: AttemptState) -> bool:
-        """Return whether another process has changed the row since it was read, or has removed the target."""
         return super().overtaken_in(seen) or not self.is_target(seen.row(self.same_key))
 
     def is_target(self, row: Row | None) -> bool:
@@ -132,12 +130,9 @@ class _CascadeProgress(StoredProgress):
     def advanced(
         self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
     ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
-        """Return the write to commit with a batch, and a function to call with the versionstamp of the commit.
-
-        Records that were left for later do not count.
-        """
         state = self.state
         assert state is not None, "a batch is written after the beginning"
+        # Records that were left for later do not count.
         moved = state._replace(
             matched=state.matched + outcome.written,
             written=state.written + outcome.written,
@@ -146,7 +141,7 @@ class _CascadeProgress(StoredProgress):
             if any(isinstance(one, _CascadeItem) and one.reference is None for one in items)
             else state.phase,
         )
-        return AtomicWrite(self._checks(), (Set(self._key, *self._encoded(moved)), *notes)), partial(self._moved, moved)
+        return self._write(moved, notes), partial(self._moved, moved)
 
 
 class _ReferrerChange(BulkAction[_CascadeItem]):
@@ -217,7 +212,7 @@ class _RemoveCascade:
                 state = progress.state
                 if state is not None and state.phase == "done":
                     return BulkResult(state.matched, state.written, (), state.batches, progress.resumed)
-                if state is not None and not progress.is_target((yield from self._same_row())):
+                if state is not None and not progress.is_target((yield from read_row(progress.same_key))):
                     yield from progress.save(state._replace(phase="done"))
                 elif state is not None:
                     yield from self._round(view, live)
@@ -244,10 +239,6 @@ class _RemoveCascade:
             yield from reload_header(context)
             self._count_failure(None)
         return True
-
-    def _same_row(self) -> Flow[Row | None]:
-        rows = (yield from read((point(self._progress.same_key),))).ranges[0]
-        return rows[0] if rows else None
 
     def _round(self, view: HeaderView, live: LiveCollection) -> Flow[None]:
         """Remove the records that refer to the target, and then the target."""

@@ -116,11 +116,8 @@ class Scrub:
                 # A repaired record expects other entries than before.
                 self._every_one = bool(self._repair)
                 judged = self._entries_of(live, row)
-            self._add_up(judged)
-
-    def _add_up(self, entries: RecordEntries) -> None:
-        for index, (keys, value) in entries.complete() or ():
-            self._sums_of(index).add(keys, value, entries.row)
+            for index, (keys, value) in judged.complete() or ():
+                self._sums_of(index).add(keys, value, row)
 
     def _sums_of(self, index: LiveIndex) -> EntrySums:
         place = _generation(index)

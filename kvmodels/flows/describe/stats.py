@@ -193,27 +193,19 @@ def _entries(collection: str, index: StoredIndex) -> _RangePart:
 
 def _ranges(header: Header, time: int) -> list[_Range]:
     """Return ranges that cover every key once, in key order."""
-    known = sorted([*_of_models(header), *_of_library(time)])
+    library = encode_key((RESERVED,))
+    after_library = after_prefix(library)
+    # Empty ranges divide the gaps where the keys of the library begin and end.
+    borders = [(border, border, _OTHER) for border in (library, after_library, _END)]
     found: list[_Range] = []
     at = _FIRST
-    library, after_library = encode_key((RESERVED,)), after_prefix(encode_key((RESERVED,)))
-    for start, end, part in known:
-        found += _between(at, start, library, after_library)
-        found.append((start, end, part))
+    for start, end, part in sorted([*_of_models(header), *_of_library(time), *borders]):
+        if at < start:
+            found.append((at, start, _LIBRARY if library <= at < after_library else _OTHER))
+        if start < end:
+            found.append((start, end, part))
         at = end
-    return found + list(_between(at, _END, library, after_library))
-
-
-def _between(start: bytes, end: bytes, library: bytes, after_library: bytes) -> Iterator[_Range]:
-    """Yield a gap between known ranges, divided where the keys of the library begin and end."""
-    for low, high, part in (
-        (_FIRST, library, _OTHER),
-        (library, after_library, _LIBRARY),
-        (after_library, _END, _OTHER),
-    ):
-        first, last = max(start, low), min(end, high)
-        if first < last:
-            yield first, last, part
+    return found
 
 
 def _of_models(header: Header) -> Iterator[_Range]:
@@ -262,19 +254,15 @@ def _sampled(context: Context, start: bytes, end: bytes) -> Flow[RowStats]:
     first = result.ranges[0]
     if len(first) < size:
         return _sum(first)
-    number = yield from _count(ReadRange(start, end))
+    counted = yield from count_rows((ReadRange(start, end),))
+    assert not isinstance(counted, GuardFailed), "there is no guard"
+    number = counted.numbers[0]
     result = yield from read((ReadRange(key_successor(first[-1].key), end, size, reverse=True),))
     sample = _sum([*first, *result.ranges[0]])
     if sample.rows >= number:
         return sample
     scale = number / sample.rows
     return RowStats(number, round(sample.bytes * scale), round(sample.expiring * scale), exact=False)
-
-
-def _count(one: ReadRange) -> Flow[int]:
-    counted = yield from count_rows((one,))
-    assert not isinstance(counted, GuardFailed), "there is no guard"
-    return counted.numbers[0]
 
 
 def _locks(context: Context, start: bytes, end: bytes) -> Flow[tuple[int, int]]:

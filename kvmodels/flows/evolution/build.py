@@ -26,7 +26,7 @@ from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
 from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
 from kvmodels.catalog.references import given_up_reference, unenforced_references
-from kvmodels.core.keys import key_successor, skip_parts
+from kvmodels.core.keys import decode_key, key_successor, skip_parts
 from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
 from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError, SchemaMismatchError, UnknownFieldError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
@@ -245,13 +245,15 @@ def _violations(
     if isinstance(result, GuardFailed):
         return None
     layout = context.layouts[schema.collection]
-    return tuple(index_violation(context, layout, _listed_pk(index, row), row) for row in result.ranges[0])
+    return tuple(index_violation(context, layout, listed_parts(index, row)[1], row) for row in result.ranges[0])
 
 
-def _listed_pk(index: LiveIndex, violation: Row) -> bytes:
-    """Return the primary key in the key of a violation row."""
+def listed_parts(index: LiveIndex, violation: Row) -> tuple[bytes, bytes]:
+    """Return the slot in the key of a violation row, empty if there is none, and the primary key."""
     rest = violation.key[len(index.violations) :]
-    return rest[skip_parts(rest, 1) :]
+    at = skip_parts(rest, 1)
+    (slot,) = decode_key(rest[:at])
+    return slot if isinstance(slot, bytes) else b"", rest[at:]
 
 
 class Progress(NamedTuple):
@@ -428,7 +430,7 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
     current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
     if current is None:
         return
-    key = live.layout.key(_listed_pk(index, violation))
+    key = live.layout.key(listed_parts(index, violation)[1])
     result = yield from read((point(key),), view.guard)
     if isinstance(result, GuardFailed):
         context.view = None

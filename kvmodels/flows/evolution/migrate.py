@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
@@ -185,9 +185,9 @@ def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]
     size = BatchSize(context, migration_key(schema.collection))
     while True:
         settled = yield from settle_unmigrated(context, schema, aim)
-        if settled.records:
+        if settled:
             size.passed(committed=False)
-        elif settled.conflicts:
+        elif settled is None:
             yield from size.pause()
         else:
             return
@@ -407,20 +407,21 @@ def _forgetful(instance: Any, names: Iterable[str]) -> Any:
     return instance
 
 
-class SettleResult(NamedTuple):
-    """The number of records removed from the list of those that cannot be rewritten, and of commits with a conflict."""
-
-    records: int
-    conflicts: int = 0
+Settled: TypeAlias = bool | None
+"""Whether a record was removed from the list of those that cannot be rewritten; None: not, because of a conflict."""
 
 
-def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[SettleResult]:
+def _any_settled(parts: Sequence[Settled]) -> Settled:
+    return True if any(parts) else None if None in parts else False
+
+
+def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[Settled]:
     """Try every listed record again: rewrite it if that is possible now, or remove it from the list.
 
     A value that one record releases may become free for another, so repeat this until nothing changes.
     """
     prefix = unmigrated_prefix(schema.collection)
-    start, settled = prefix, SettleResult(0)
+    start, settled = prefix, list[Settled]()
     while True:
         view, live = yield from writable_collection(context, schema)
         span = ReadRange(start, after_prefix(prefix), SETTLED_AT_ONCE)
@@ -430,13 +431,12 @@ def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> 
             continue
         listed = result.ranges[0]
         if not listed:
-            return settled
+            return _any_settled(settled)
         start = key_successor(listed[-1].key)
-        some = yield from _settle_some(context, RecordBatch(context, view, live), aim, listed)
-        settled = SettleResult(settled.records + some.records, settled.conflicts + some.conflicts)
+        settled.append((yield from _settle_some(context, RecordBatch(context, view, live), aim, listed)))
 
 
-def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: Sequence[Row]) -> Flow[SettleResult]:
+def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: Sequence[Row]) -> Flow[Settled]:
     """Handle some listed records in one commit; one by one if that is too large."""
     layout, prefix = batch.live.layout, unmigrated_prefix(batch.live.schema.collection)
     keys = [layout.key(row.key[len(prefix) :]) for row in listed]
@@ -444,7 +444,7 @@ def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: S
     assert records is not None, "there is no guard"
     now_ms = yield from now()
     changes: list[RecordChange] = []
-    gone = 0
+    gone = False
     for row, key, rows in zip(listed, keys, records, strict=True):
         change = rewritten(context, batch.live, rows[0], aim, now_ms) if rows else None
         if isinstance(change, Misfit):
@@ -453,27 +453,27 @@ def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: S
         if change is not None:
             changes.append(change)
             continue
-        gone += 1
+        gone = True
         batch.check(Check(key, rows[0].versionstamp if rows else None, physical=bool(rows)))
         batch.add(Delete(row.key))
     try:
         refused = yield from batch.compile(changes, now_ms)
         if refused is None:
-            return SettleResult(0, conflicts=1)
+            return None
         left = {one.row.key for one in refused}
         settled = [change for change in changes if change.key not in left]
         if not settled and not gone:
-            return SettleResult(0)
+            return False
         batch.add(*(Delete(prefix + change.pk) for change in settled))
-        return SettleResult(len(settled) + gone) if (yield from batch.commit()) else SettleResult(0, conflicts=1)
+        return (yield from batch.commit()) or None
     except LimitExceededError:
         if len(listed) == 1:
-            return SettleResult(0)
-    one_by_one: list[SettleResult] = []
+            return False
+    one_by_one: list[Settled] = []
     for row in listed:
         alone = yield from _settle_some(context, batch.restarted(), aim, (row,))
         one_by_one.append(alone)
-    return SettleResult(sum(one.records for one in one_by_one), sum(one.conflicts for one in one_by_one))
+    return _any_settled(one_by_one)
 
 
 show_public_path(MigrationReport)

@@ -12,14 +12,13 @@ from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.core.keys import decode_key, skip_parts
 from kvmodels.core.operations import ReadRange, Row, after_prefix, point
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, read_all
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation
-from kvmodels.flows.evolution.build import BuildReport, build_index, unknown_index
+from kvmodels.flows.evolution.build import BuildReport, build_index, listed_parts, unknown_index
 from kvmodels.flows.evolution.migrate import unmigrated
 from kvmodels.flows.hydration.rows import document_of, shown_key
 from kvmodels.flows.references import EXPIRES
@@ -105,19 +104,21 @@ def _of_index(
     rows = yield from read_all(context.limits, (span,), view.guard)
     if rows is None:
         return None
-    listed = [_ListedRow.of(index, row) for row in rows[0]]
-    reasons = [index_violation(context, live.layout, one.pk, one.row) for one in listed]
-    referring = {live.layout.key(one.pk) for one, why in zip(listed, reasons, strict=True) if _names_target(why)}
-    stored = yield from _stored(context, view, {one.slot for one in listed if one.slot} | referring)
+    listed: list[tuple[bytes, bytes, IndexViolation]] = []
+    for row in rows[0]:
+        slot, pk = listed_parts(index, row)
+        listed.append((slot, live.layout.key(pk), index_violation(context, live.layout, pk, row)))
+    referring = {key for _, key, why in listed if _names_target(why)}
+    stored = yield from _stored(context, view, {slot for slot, _, _ in listed if slot} | referring)
     if stored is None:
         return None
     found: list[RecordViolation] = []
-    for one, why in zip(listed, reasons, strict=True):
+    for slot, key, why in listed:
         if _names_target(why):
-            values = _target(context, live, index, stored.get(live.layout.key(one.pk)))
+            values = _target(context, live, index, stored.get(key))
         else:
-            values = index.layout.columns_in(one.slot) if one.slot else None
-        holder = _holder(context, live, index, stored.get(one.slot))
+            values = index.layout.columns_in(slot) if slot else None
+        holder = _holder(context, live, index, stored.get(slot))
         name = index.stored.name
         found.append(RecordViolation(live.schema.collection, name, why.key, why.kind, values, holder, why.reason))
     return found
@@ -140,20 +141,6 @@ def _target(context: Context, live: LiveCollection, index: LiveIndex, record: Ro
     return None if pk is None else (reference.target_in(pk),)
 
 
-@dataclass(frozen=True, slots=True)
-class _ListedRow:
-    row: Row
-    slot: bytes
-    pk: bytes
-
-    @classmethod
-    def of(cls, index: LiveIndex, row: Row) -> _ListedRow:
-        rest = row.key[len(index.violations) :]
-        at = skip_parts(rest, 1)
-        (slot,) = decode_key(rest[:at])
-        return cls(row, slot if isinstance(slot, bytes) else b"", rest[at:])
-
-
 def _stored(context: Context, view: HeaderView, keys: Iterable[bytes]) -> Flow[dict[bytes, Row] | None]:
     wanted: Sequence[bytes] = sorted(keys)
     found = yield from read_all(context.limits, [point(key) for key in wanted], view.guard)
@@ -174,17 +161,14 @@ def _holder(context: Context, live: LiveCollection, index: LiveIndex, slot: Row 
 def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
     """Try the violations of one index, or of every PENDING index, again; without any left, the index is READABLE."""
     view = yield from reload_header(context)
-    pending = [index.stored.name for index in view.live[schema.collection].maintained if _is_pending(index)]
+    maintained = view.live[schema.collection].maintained
+    pending = [index.stored.name for index in maintained if index.stored.state is IndexState.PENDING]
     reports: list[BuildReport] = []
     for chosen in pending if name is None else (name,):
         if chosen in schema.indexes or name is not None:
             report = yield from build_index(context, schema, chosen)
             reports.append(report)
     return tuple(reports)
-
-
-def _is_pending(index: LiveIndex) -> bool:
-    return index.stored.state is IndexState.PENDING
 
 
 show_public_path(RecordViolation)
