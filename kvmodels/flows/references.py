@@ -120,11 +120,8 @@ def busy_targets(failed: Iterable[bytes], collections: Iterable[LiveCollection])
 def anchor(targets: Mapping[bytes, bytes], guard: Guard) -> Flow[None]:
     """Set the anchors of records that change often, so that new references need not check the records themselves.
 
-    Without it, inserts that refer to a record which another writer updates in a loop would never succeed.
-
-    Args:
-        targets: the keys of the anchors by the keys of the records.
-        guard: the header, which the commit checks.
+    Without it, inserts that refer to a record which another writer updates in a loop would never succeed. ``targets``:
+    the keys of the anchors by the keys of the records.
     """
     for key, anchor_key in targets.items():
         for _ in range(ANCHOR_ATTEMPTS):
@@ -168,13 +165,7 @@ class DanglingReference(NamedTuple):
 
 
 class ReferenceScan:
-    """One scan of the foreign keys of a store.
-
-    Args:
-        header: lists the foreign keys.
-        guard: the guard of the header; None if no other process writes.
-        root: the prefix of all keys, for a namespace.
-    """
+    """One scan of the foreign keys of a store; without ``guard`` no other process may write."""
 
     def __init__(
         self, codec: ValueCodec, header: Header, limits: Limits, *, guard: Guard | None = None, root: bytes = b""

@@ -85,16 +85,7 @@ def bulk_create(
     progress: Callable[[BulkProgress], object] | None = None,
     resume_id: str | None = None,
 ) -> Flow[list[BulkItem[Any]]]:
-    """Insert all objects, in their order.
-
-    Args:
-        batch_size: records per atomic operation, 1 or more; None for one operation over all of them.
-        on_conflict: ``"error"`` raises at the first object that cannot be inserted; ``"ignore"`` leaves such objects
-            out and inserts the others; ``"update"`` overwrites the record with the same primary key, whatever its
-            version, and raises if another record holds a unique value.
-        expire_in: milliseconds until the records expire, None for no deadline, KEEP for the lifetime that their model
-            declares, or for the deadline of the record that is overwritten.
-    """
+    """Insert all objects, in their order; KEEP is also the deadline of a record that is overwritten."""
     options = checked_options(context, BulkOptions(batch_size, "raise", progress, resume_id, on_conflict))
     objects = items_of("objs", instances, "Give objects of the model in a list.")
     create = partial(_create, objects, options)

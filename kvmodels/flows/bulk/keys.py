@@ -77,8 +77,7 @@ class Source(Generic[T]):
 class KeySource(Source[FoundRecord]):
     """A source of the primary keys of the results of a query, including its slice.
 
-    Raises:
-        InvalidArgumentError: the results of the query are values.
+    Raises InvalidArgumentError if the results of the query are values.
     """
 
     def __init__(self, context: Context, query: Query) -> None:

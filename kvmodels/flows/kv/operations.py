@@ -175,11 +175,8 @@ class ListOptions(NamedTuple):
 class Listing:
     """A position in a range: fetched rows that were not taken yet, and the rest of the range.
 
-    Every batch is its own snapshot; between two batches nothing is open and nothing is held.
-
-    Raises:
-        InvalidArgumentError: an invalid option.
-        InvalidCursorError: not a cursor, or one outside the bounds of the selector.
+    Every batch is its own snapshot; between two batches nothing is open and nothing is held. Raises
+    InvalidArgumentError for an invalid option; InvalidCursorError for a cursor outside the bounds of the selector.
     """
 
     def __init__(self, form: StoreFormat, selection: Selection, options: ListOptions) -> None:

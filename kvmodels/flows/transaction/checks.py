@@ -97,8 +97,7 @@ class ReadSet:
     def note(self, key: bytes, row: Row | None) -> bool:
         """Remember what was read under a key, None for an absent or expired row.
 
-        Returns:
-            False when the key was seen in another version before: an engine without snapshots has a newer state.
+        Returns False when the key was seen in another version before: an engine without snapshots has a newer state.
         """
         versionstamp = None if row is None else row.versionstamp
         if key in self._seen:
@@ -305,8 +304,7 @@ def unchecked(transaction: object) -> AbstractContextManager[None]:
 def is_unchecked(transaction: object) -> bool:
     """Return whether this code runs in such a block of a transaction.
 
-    Raises:
-        TransactionSuspendedError: only a function that is not on the call stack is in such a block.
+    Raises TransactionSuspendedError if only a function that is not on the call stack is in such a block.
 
     Examples:
         >>> with unchecked("one"):

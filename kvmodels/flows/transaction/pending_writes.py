@@ -321,12 +321,7 @@ class Overlay:
         return touched is not None and touched.decides
 
     def row(self, key: bytes, stored: Row | None, now_ms: int | None = None) -> Row | None:
-        """Return the present row of a key.
-
-        Args:
-            stored: the row in the snapshot.
-            now_ms: hides rows past their deadline; None: they are seen.
-        """
+        """Return the present row of a key, given its row in the snapshot; ``now_ms`` None: also an expired one."""
         touched = self._touched.get(key)
         row = stored if touched is None else self._present(key, touched, stored)
         return None if row is None or (now_ms is not None and _expired(row, now_ms)) else row
@@ -353,13 +348,7 @@ class Overlay:
         return wanted._replace(limit=wanted.limit + hidden + expiring)
 
     def merged(self, wanted: ReadRange, stored: list[Row], now_ms: int | None = None) -> list[Row]:
-        """Return the present rows of a range.
-
-        Args:
-            wanted: the range.
-            stored: the rows of ``widened(wanted)`` in the snapshot.
-            now_ms: as for ``row``.
-        """
+        """Return the present rows of a range, given those of ``widened(wanted)`` in the snapshot."""
         if wanted.end is None:
             row = self.row(wanted.start, stored[0] if stored else None, now_ms)
             return [] if row is None else [row]
@@ -417,8 +406,7 @@ def _expired(row: Row, now_ms: int) -> bool:
 def folded(before: Mutation | None, after: Mutation) -> Mutation:
     """Return one mutation that does the same as two of one key in turn.
 
-    Raises:
-        InvalidValueError: a sum, min or max that cannot be applied to what the transaction has stored.
+    Raises InvalidValueError for a sum, min or max that cannot be applied to what the transaction has stored.
 
     Examples:
         >>> folded(Arithmetic("sum", b"k", 2), Arithmetic("sum", b"k", 3)).operand

@@ -302,9 +302,7 @@ class RecordLoading:
     def store(self, lines: Sequence[Line], *, deferred: bool = False, final: bool = False) -> Flow[list[Line]]:
         """Write the next lines; return those that must wait for the records that their foreign keys name.
 
-        Args:
-            deferred: whether these lines were returned by an earlier call.
-            final: do not defer a record again.
+        ``deferred``: an earlier call has returned these lines. ``final``: do not defer a record again.
         """
         later: list[Line] = []
         for schema, group in groupby(self._lines.read(lines, again=deferred), _schema_of):

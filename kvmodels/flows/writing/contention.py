@@ -125,11 +125,9 @@ class Contention:
             )
 
     def lost(self, keys: Collection[bytes]) -> Flow[None]:
-        """Wait for the turn after a conflict.
+        """Wait for the turn after a conflict of these keys; for the header, and for a token, there are no turns.
 
-        Args:
-            keys: whose checks failed; of the header, and of a token, nobody takes a turn. Empty if records that change
-                with this one were changed while they were read.
+        There are no keys if records that change with this one were changed while they were read.
         """
         quick = self._context.monotonic() - self._began < QUICK_S
         yield from self._waited(frozenset(keys) - {HEADER_KEY}, quick=quick)
