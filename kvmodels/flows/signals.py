@@ -32,8 +32,6 @@ class _Connection(NamedTuple):
 class _Registry:
     """The connections of one signal."""
 
-    __slots__ = ("_forget", "_lock", "_name", "connections")
-
     def __init__(self, name: HookName, lock: threading.Lock, forget: Callable[[], None]) -> None:
         self.connections: tuple[_Connection, ...] = ()
         self._name = name
@@ -103,8 +101,6 @@ class _Registry:
 class Signal(_Registry):
     """A signal whose receivers take the object: for inserts and removals."""
 
-    __slots__ = ()
-
     @overload
     def connect(self, function: Callable[[KvModel], R], /) -> Callable[[KvModel], R]: ...
     @overload
@@ -137,8 +133,6 @@ class Signal(_Registry):
 
 class ChangeSignal(_Registry):
     """A signal whose receivers take the object and the previous one: for updates."""
-
-    __slots__ = ()
 
     @overload
     def connect(self, function: Callable[[KvModel, KvModel], R], /) -> Callable[[KvModel, KvModel], R]: ...
@@ -194,17 +188,6 @@ class Signals:
         >>> db.signals.before_insert.disconnect(capitalize)
         True
     """
-
-    __slots__ = (
-        "_resolved",
-        "after_insert",
-        "after_remove",
-        "after_update",
-        "before_insert",
-        "before_remove",
-        "before_update",
-        "connected",
-    )
 
     def __init__(self) -> None:
         self.connected = False

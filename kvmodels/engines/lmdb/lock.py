@@ -34,8 +34,6 @@ class WriterLock:
             a Python function before its first step, and then the lock would stay taken.
     """
 
-    __slots__ = ("_file", "_path", "_turn", "release")
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: int | None = None

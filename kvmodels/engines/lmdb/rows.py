@@ -191,30 +191,8 @@ def read_ranges(
             behind: list[Any] = plain[1]
             return [entries], [behind]
     found = [scan(transaction, databases, one, now) for one in ranges]
-    if isinstance(follow, SuffixFollow):
-        return found, _followed_rows(transaction, databases, found[0], follow, now)
     followed = [] if follow is None else [scan(transaction, databases, one, now) for one in follow(found)]
     return found, followed
-
-
-def _followed_rows(
-    transaction: Transaction, databases: Databases, rows: Sequence[Row], suffix: SuffixFollow, now: int
-) -> list[list[Row]]:
-    """The row behind each of some rows; LMDB looks all of them up in one call."""
-    prefix, start = suffix.prefix, suffix.start
-    keys = [prefix + row[0][start:] for row in rows]
-    stored = dict(transaction.cursor(databases.rows).getmulti([key for key in keys if key]))
-    found: list[list[Row]] = []
-    for key in keys:
-        data = stored.get(key)
-        if data is None:
-            found.append([])
-        elif data[9]:
-            row = unpacked(key, data)
-            found.append([] if row.expire_at is not None and row.expire_at <= now else [row])
-        else:
-            found.append([_row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))])
-    return [[row for (row,) in found]] if all(found) and found else found
 
 
 def _scan_plain(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Any]:

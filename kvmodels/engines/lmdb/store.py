@@ -44,8 +44,6 @@ class LmdbTransaction:
         earliest_ms: the first deadline that was written, or None.
     """
 
-    __slots__ = ("_clock", "_databases", "_state", "_transaction", "earliest_ms", "version")
-
     def __init__(self, transaction: Transaction, databases: Databases, state: State, clock: EngineClock) -> None:
         self._transaction = transaction
         self._databases = databases

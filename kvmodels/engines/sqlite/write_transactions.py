@@ -37,8 +37,6 @@ class SqliteTransaction:
         earliest_ms: the first deadline that was written, or None.
     """
 
-    __slots__ = ("_clock", "_connection", "_seen_ms", "_stored_ms", "earliest_ms", "version")
-
     def __init__(self, connection: sqlite3.Connection, clock: EngineClock) -> None:
         self._connection = connection
         self._clock = clock

@@ -47,8 +47,6 @@ def sum_of(key: bytes) -> int:
 class EntrySums:
     """The sums of one generation of an index; ``copies`` means that entries have the versionstamps of their records."""
 
-    __slots__ = ("_copies", "_sums")
-
     def __init__(self, copies: bool) -> None:
         self._copies = copies
         self._sums = [0] * (_MASK + 1)

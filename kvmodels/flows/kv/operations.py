@@ -176,7 +176,7 @@ class Listing:
     """A position in a range: fetched rows that were not taken yet, and the rest of the range.
 
     Every batch is its own snapshot; between two batches nothing is open and nothing is held. Raises
-    InvalidArgumentError for an invalid option; InvalidCursorError for a cursor outside the bounds of the selector.
+    InvalidArgumentError for an invalid option; InvalidCursorError if it is not a cursor, or is outside the bounds.
     """
 
     def __init__(self, form: StoreFormat, selection: Selection, options: ListOptions) -> None:

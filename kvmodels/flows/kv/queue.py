@@ -185,8 +185,6 @@ class Delivery:
     ``row``: the message that was found; it belongs to the owner once ``extend`` has returned True.
     """
 
-    __slots__ = ("_form", "_id", "_key", "_message", "_stores_lease", "_versionstamp")
-
     def __init__(self, form: StoreFormat, row: Row, owner: str, *, stores_lease: bool = False) -> None:
         self._form = form
         self._stores_lease = stores_lease

@@ -49,8 +49,6 @@ MOST_KEPT: Final = 1_000
 class KeptRows:
     """The first rows that a transaction has read, by key."""
 
-    __slots__ = ("_rows", "_versionstamp")
-
     def __init__(self) -> None:
         self._rows: dict[bytes, Row] = {}
         self._versionstamp = b""
@@ -79,8 +77,6 @@ class KeptRows:
 
 class ReadSet:
     """The keys that a transaction has read, with their versions; no more of them than a commit may check."""
-
-    __slots__ = ("_limits", "_overflow", "_seen", "_span", "_state")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -218,8 +214,6 @@ def row_to_set(exclusive: bytes, common: bytes, shared: bool) -> bytes:
 
 class Guards:
     """The guards that one transaction has taken."""
-
-    __slots__ = ("_seen", "_taken")
 
     def __init__(self) -> None:
         self._seen: dict[bytes, bytes | None] = {}

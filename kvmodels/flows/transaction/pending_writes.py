@@ -73,8 +73,6 @@ class _Save(NamedTuple):
 class WrittenRecords:
     """The records that a transaction has written, shown in its overlay and ended with its commit."""
 
-    __slots__ = ("_codec", "_overlay", "_records", "_saves", "_stamps")
-
     def __init__(self, codec: ValueCodec, overlay: Overlay) -> None:
         self._codec = codec
         self._overlay = overlay
@@ -257,8 +255,6 @@ _EMPTY: Final = Layer()
 
 class Overlay:
     """The present rows of a transaction, given those of its snapshot; changed counters carry ``versionstamp``."""
-
-    __slots__ = ("_layers", "_touched", "_versionstamp")
 
     def __init__(self, versionstamp: bytes) -> None:
         self._versionstamp = versionstamp

@@ -85,8 +85,6 @@ class Cascade:
         failed: is called before an error of a hook or validator is raised.
     """
 
-    __slots__ = ("_context", "_entries", "_failed", "_rows", "_steps", "_writers", "keys")
-
     def __init__(self, context: Context, rows: RowReader, entries: EntryReader, failed: Failed) -> None:
         self._context = context
         self._rows = rows

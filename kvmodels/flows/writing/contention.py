@@ -41,8 +41,6 @@ OUTSIDERS_S: Final = 1.0
 class WriteReservation:
     """The reservation of one call. The caller finally calls ``release``."""
 
-    __slots__ = ("_asked", "_context")
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._asked = False
@@ -103,8 +101,6 @@ class Contention:
 
     The caller keeps ``ticket.alive``, and calls ``leave`` at the end. ``began``: when the present attempt began.
     """
-
-    __slots__ = ("_began", "_context", "_defeats", "_keys", "_reservation", "_seconds_left", "ticket")
 
     def __init__(self, context: Context, seconds_left: Callable[[], float], began: float) -> None:
         self._context = context

@@ -21,8 +21,6 @@ VOID = "void"
 class Token:
     """The token of one logical operation."""
 
-    __slots__ = ("key", "lifetime_ms", "text")
-
     def __init__(self, text: str, deadline_s: float) -> None:
         self.text = text
         self.key = token_key(text)
