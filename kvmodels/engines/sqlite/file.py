@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import file_identity, has_room_for_no_more
@@ -164,20 +164,6 @@ LMDB_DATA = "data.mdb"
 READY_STATE = "SELECT clock, (SELECT x FROM kv WHERE x IS NOT NULL ORDER BY x LIMIT 1) FROM meta WHERE id = 0"
 """The state that an opening reads besides the names of the schema. One statement for both takes SQLite 5 us more to
 compile than two."""
-
-
-class Ready(NamedTuple):
-    """The stored settings of a complete file.
-
-    Attributes:
-        high_water: of the clock, in milliseconds.
-        logs: whether it keeps a change log.
-        earliest_ms: the deadline of a row that is reached first; None when no row has one.
-    """
-
-    high_water: int
-    logs: bool
-    earliest_ms: int | None
 
 
 class Connection(sqlite3.Connection):
@@ -337,8 +323,11 @@ def recognise(connection: sqlite3.Connection, url: str) -> bool:
     return False
 
 
-def ready(connection: sqlite3.Connection, url: str) -> Ready | None:
-    """Return the stored settings of the file; None if it has to be made or completed."""
+def ready(connection: sqlite3.Connection, url: str) -> tuple[int, bool, int | None] | None:
+    """Return the high-water mark of the clock, whether changes are kept, and the first deadline of a row.
+
+    None if the file has to be made or completed.
+    """
     try:
         connection.execute("BEGIN")
         if not recognise(connection, url):
@@ -350,7 +339,7 @@ def ready(connection: sqlite3.Connection, url: str) -> Ready | None:
         if not rows:
             raise without_counter()
         high_water, earliest_ms = rows[0]
-        return Ready(high_water, "log_state" in names, earliest_ms)
+        return high_water, "log_state" in names, earliest_ms
     finally:
         connection.rollback()
 
@@ -414,10 +403,6 @@ def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
     """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark."""
     floor = clock.counter_floor()
     connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (floor,))
-    return _high_water(connection)
-
-
-def _high_water(connection: sqlite3.Connection) -> int:
     rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
     if not rows:
         raise without_counter()

@@ -99,15 +99,16 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
             sqlite_file.prepare(self.path, self.url, backoff)
         if self.options.change_log is not None:
             return False
-        found: list[sqlite_file.Ready | None] = []
+        found: list[tuple[int, bool, int | None] | None] = []
         connection = self._open_reader(backoff, lambda one: found.append(sqlite_file.ready(one, self.url)))
         state = found[-1]
         if state is None:
             self._discard(connection)
             return False
-        self.clock.raise_to(state.high_water)
+        high_water, logs, earliest_ms = state
+        self.clock.raise_to(high_water)
         self.idle.put(connection)
-        self._due = None if state.logs else DueRemovals(state.earliest_ms, None)
+        self._due = None if logs else DueRemovals(earliest_ms, None)
         return True
 
     def _set_up_log(self, writer: sqlite3.Connection, backoff: Backoff) -> None:

@@ -8,7 +8,7 @@ The first run takes no turn before its commit, so writers of different keys do n
 it takes the turn for the keys that it replaces. After a conflict the function waits for its turn on the keys of the
 conflict, and keeps the turn until its commit (``kvmodels._support.turns``). From then on only writers that take no
 turns, such as other processes, can cause a conflict. If one of these has done so recently, a function with a turn also
-takes the writer lock of the file, before it reads (``WriteReservation``).
+takes the writer lock of the file, before it reads (``HeldTurn``).
 
 A run ends as soon as it comes to a key for which another transaction has the turn: at a write, and if the last run of
 the function has written, already at a read.
@@ -37,7 +37,7 @@ from kvmodels.errors import (
 from kvmodels.flows.context import Context, pause_before
 from kvmodels.flows.effects import Commit, Flow, now, take_turn
 from kvmodels.flows.references import anchor, busy_targets
-from kvmodels.flows.writing.contention import WriteReservation
+from kvmodels.flows.writing.contention import HeldTurn
 from kvmodels.flows.writing.tokens import Token, settled
 from kvmodels.indexing.budget import check_budget
 
@@ -159,22 +159,20 @@ class RunHistory:
         self.seconds = inf
 
 
-class Rerun:
-    """The runs of one call. The caller keeps ``ticket.alive``, and calls ``leave`` at the end.
+class Rerun(HeldTurn):
+    """The runs of one call.
 
     Args:
         retries: how often the function is run again at most, 0 or more; None for the attempts of the policy.
 
     Attributes:
         attempt: number of the present run, from 1.
-        ticket: its place in the queues for contended keys.
     """
 
     def __init__(self, context: Context, retries: int | None, history: RunHistory) -> None:
-        self._context = context
+        super().__init__(context, context.turns.ticket(), context.monotonic())
         self._retries = context.retry.attempts - 1 if retries is None else retries
         self._history = history
-        self._started = context.monotonic()
         self._began = self._started
         self._contended: frozenset[bytes] = frozenset()
         self._defeats = 0
@@ -183,8 +181,6 @@ class Rerun:
         self._lost: frozenset[bytes] = frozenset()
         self._replaced: frozenset[bytes] = frozenset()
         self.attempt = 1
-        self._reservation = WriteReservation(context)
-        self.ticket = context.turns.ticket()
 
     @property
     def will_write(self) -> bool:
@@ -211,14 +207,14 @@ class Rerun:
         """Note that a conflict has ended a run. It is not kept, because it holds the frames of the run."""
         self._failed = conflict.failed_checks
         self._lost = frozenset(keys) - {HEADER_KEY}
-        left = self._left()
+        left = self.seconds_left()
         if self.attempt > self._retries or left <= 0:
             raise self._exhausted(_MORE_TIME if left <= 0 else _MORE_RETRIES) from conflict
         self.attempt += 1
 
     def interrupted(self, lost: SnapshotLostError) -> None:
         """Note that the store has ended the snapshot of a run, which wrote nothing."""
-        if self.attempt > self._retries or self._left() <= 0:
+        if self.attempt > self._retries or self.seconds_left() <= 0:
             raise lost
         self._lost = frozenset()
         self.attempt += 1
@@ -232,38 +228,27 @@ class Rerun:
         if view is not None:
             yield from anchor(busy_targets(self._lost - self._replaced, view.live.values()), view.guard)
         if self._had_turn and self.ticket.granted and self._lost <= self.ticket.keys:
-            self._reservation.expect_outsiders()
+            self._expect_outsiders()
             self._defeats += 1
-            if not (yield from self._reserve()):
-                yield from pause_before(self._context, self._defeats + 1, self._left())
+            if not (yield from self._reserve_if_quick()):
+                yield from pause_before(self._context, self._defeats + 1, self.seconds_left())
         else:
             # The function may come back to keys of earlier conflicts, so it waits for all of them.
             self._contended |= self._lost
             self.ticket.join(self._contended)
             if self._contended:  # a schema change takes no turn for the header, so there is none to wait for
                 yield from self._turn()
-            yield from self._reserve()
+            yield from self._reserve_if_quick()
         self._had_turn = True
         self._began = self._context.monotonic()
 
-    def leave(self) -> None:
-        """Release the reservation of writes and the turn that the runs of the call hold. Idempotent."""
-        try:
-            self._reservation.release()
-        finally:
-            self.ticket.leave()
-
-    def _reserve(self) -> Flow[bool]:
-        """Take the writer lock if other processes write; return whether it was taken."""
-        return self._history.seconds < QUICK_S and (yield from self._reservation.taken(self._left()))
+    def _reserve_if_quick(self) -> Flow[bool]:
+        return self._history.seconds < QUICK_S and (yield from self._reserve())
 
     def _turn(self) -> Flow[None]:
-        while not (yield from take_turn(self.ticket, max(self._left(), 0))):
-            if self._left() <= 0:
+        while not (yield from take_turn(self.ticket, max(self.seconds_left(), 0))):
+            if self.seconds_left() <= 0:
                 raise self._exhausted(_MORE_TIME)
-
-    def _left(self) -> float:
-        return self._context.retry.deadline_s - (self._context.monotonic() - self._started)
 
     def _exhausted(self, hint: str) -> RetriesExhaustedError:
         return RetriesExhaustedError(

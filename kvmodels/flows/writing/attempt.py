@@ -447,10 +447,7 @@ class _Run(Generic[R]):
 
     def contend(self) -> Contention:
         """Return a place in the queues for contended keys."""
-        return Contention(self._context, self._seconds_left, self._started)
-
-    def _seconds_left(self) -> float:
-        return self._context.retry.deadline_s - (self._context.monotonic() - self._started)
+        return Contention(self._context, self._started)
 
     def exhausted(self) -> RetriesExhaustedError | None:
         """Return the error when there may be no further attempt."""
@@ -475,7 +472,8 @@ class _Run(Generic[R]):
         if self.contention is not None and self.is_beaten:
             yield from self.contention.lost(self.lost_keys)
             return
-        yield from pause_before(self._context, self._attempts, self._seconds_left())
+        left = self._context.retry.deadline_s - (self._context.monotonic() - self._started)
+        yield from pause_before(self._context, self._attempts, left)
 
     def settle(self) -> Flow[_Done[R] | None]:
         """Before a failure is reported: make sure that no lost commit of this operation was or will be applied.

@@ -9,7 +9,7 @@ read: on a server that saves one of two round trips. Its commit checks the rows 
 deadline is not handed on, because the next write would judge the deadline at a later moment than that of the commit.
 
 Other processes take no turns. A call that loses to them although it has its turn takes the writer lock of the file
-before it reads again (``WriteReservation``), so its next commit cannot be defeated by them. For ``OUTSIDERS_S`` from
+before it reads again (``ReserveWrites``), so its next commit cannot be defeated by them. For ``OUTSIDERS_S`` from
 then on, every call of the process that has met a conflict does the same. Correctness never depends on a reservation,
 because the checks of the commit decide. The caller judges whether its last attempt was quick enough to make all other
 writers wait for the next one.
@@ -38,18 +38,27 @@ OUTSIDERS_S: Final = 1.0
 """Seconds for which calls with a turn take the writer lock, after another process has defeated one of them."""
 
 
-class WriteReservation:
-    """The reservation of one call. The caller finally calls ``release``."""
+class HeldTurn:
+    """The place of one call in the queues for contended keys, and its reservation of writes.
 
-    def __init__(self, context: Context) -> None:
+    The caller keeps ``ticket.alive``, and calls ``leave`` at the end.
+    """
+
+    def __init__(self, context: Context, ticket: Ticket, started: float) -> None:
         self._context = context
+        self._started = started
         self._asked = False
+        self.ticket = ticket
 
-    def expect_outsiders(self) -> None:
+    def seconds_left(self) -> float:
+        """Return the time until the deadline of the call."""
+        return self._context.retry.deadline_s - (self._context.monotonic() - self._started)
+
+    def _expect_outsiders(self) -> None:
         """Note that another process has defeated a call that had its turn."""
         self._context.turns.outsiders_until = self._context.monotonic() + OUTSIDERS_S
 
-    def taken(self, seconds_left: float) -> Flow[bool]:
+    def _reserve(self) -> Flow[bool]:
         """Take the writer lock until the next commit of this process, if other processes are expected to write.
 
         Returns whether it was taken. Cost: nothing unless another process has defeated a call within the last second.
@@ -59,20 +68,23 @@ class WriteReservation:
             return False
         self._asked = True
         try:
-            answer: bool = yield ReserveWrites(max(seconds_left, 0))
+            answer: bool = yield ReserveWrites(max(self.seconds_left(), 0))
         except EngineTimeoutError:
             return False
         return answer
 
-    def release(self) -> None:
-        """Let other processes write again. Idempotent."""
+    def leave(self) -> None:
+        """Release the reservation of writes, and leave all queues. Idempotent."""
         release = self._context.release_writes
-        if self._asked and release is not None:
-            try:
-                release()
-            finally:
-                release()  # the first call may have been interrupted
-                self._asked = False
+        try:
+            if self._asked and release is not None:
+                try:
+                    release()
+                finally:
+                    release()  # the first call may have been interrupted
+                    self._asked = False
+        finally:
+            self.ticket.leave()
 
 
 R = TypeVar("R")
@@ -96,26 +108,21 @@ class HandedRows(NamedTuple):
     rows: Mapping[bytes, Row | None]
 
 
-class Contention:
-    """The place of one write in the queues for its keys.
+class Contention(HeldTurn):
+    """The place of one write in the queues for its keys."""
 
-    The caller keeps ``ticket.alive``, and calls ``leave`` at the end. ``began``: when the present attempt began.
-    """
-
-    def __init__(self, context: Context, seconds_left: Callable[[], float], began: float) -> None:
-        self._context = context
-        self._seconds_left = seconds_left
-        self._began = began
-        self._reservation = WriteReservation(context)
+    def __init__(self, context: Context, started: float) -> None:
+        super().__init__(context, context.turns.ticket(SHORT_LAPSE_S), started)
+        self._began = started
+        """When the present attempt began."""
         self._defeats = 0
         self._keys: frozenset[bytes] = frozenset()
-        self.ticket = context.turns.ticket(SHORT_LAPSE_S)
 
     def expected(self, keys: Collection[bytes]) -> Flow[None]:
         """Wait, before the first attempt, for keys that other writes wait for; not long for a transaction."""
         self._join(keys)
         if self.ticket.keys and not self.ticket.granted:
-            left = self._seconds_left()
+            left = self.seconds_left()
             yield from take_turn(
                 self.ticket, max(0.0, min(SHORT_LAPSE_S, left) if self.ticket.is_behind_long() else left)
             )
@@ -136,20 +143,20 @@ class Contention:
             # A writer that takes no turns was faster, such as another process.
             self._defeats += 1
             if self._defeats >= DEFEATS:
-                self._reservation.expect_outsiders()
+                self._expect_outsiders()
             if quick and (yield from self._reserved()):
                 return
             ticket.leave()
-            yield from pause_before(context, self._defeats, self._seconds_left())
+            yield from pause_before(context, self._defeats, self.seconds_left())
         self._join(others)
         if ticket.keys and not ticket.granted:
-            yield from take_turn(ticket, max(0.0, self._seconds_left()))
+            yield from take_turn(ticket, max(0.0, self.seconds_left()))
         if quick:
             yield from self._reserved()
 
     def _reserved(self) -> Flow[bool]:
         """Take the writer lock, and return whether it was taken; not before the second defeat, which is rare."""
-        return self._defeats >= DEFEATS and (yield from self._reservation.taken(self._seconds_left()))
+        return self._defeats >= DEFEATS and (yield from self._reserve())
 
     def handed(self, guard: Guard, keys: Collection[bytes]) -> dict[bytes, Row | None] | None:
         """Return the rows that the holder before has handed on with the turn, once; None if the write has to read."""
@@ -172,13 +179,6 @@ class Contention:
                     rows[one.key] = None
         self.ticket.hands_on = Handover(moment, HandedRows(guard, rows))
 
-    def leave(self) -> None:
-        """Release the reservation of writes, and leave all queues. Idempotent."""
-        try:
-            self._reservation.release()
-        finally:
-            self.ticket.leave()
-
     def _join(self, keys: Collection[bytes]) -> None:
         # The write may come back to keys of earlier conflicts, so it waits for all of them.
         self._keys |= frozenset(keys)
@@ -195,22 +195,18 @@ def repeated(context: Context, keys: Collection[bytes], attempt: Callable[[], Fl
     ``attempt``: returns None if another write was faster. Raises RetriesExhaustedError with the message.
     """
     started = context.monotonic()
-
-    def seconds_left() -> float:
-        return context.retry.deadline_s - (context.monotonic() - started)
-
     result = yield from attempt()
     if result is not None:
         return result
     attempts = 1
-    contention = Contention(context, seconds_left, started)
+    contention = Contention(context, started)
     with contention.ticket.alive:
         try:
-            while attempts < context.retry.attempts and seconds_left() > 0:
+            while attempts < context.retry.attempts and contention.seconds_left() > 0:
                 if keys:
                     yield from contention.lost(keys)
                 else:
-                    yield from pause_before(context, attempts + 1, seconds_left())
+                    yield from pause_before(context, attempts + 1, contention.seconds_left())
                 attempts += 1
                 result = yield from attempt()
                 if result is not None:
