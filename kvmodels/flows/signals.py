@@ -25,9 +25,6 @@ class _Connection(NamedTuple):
     function: Callable[..., object]
     models: tuple[type[Any], ...]
 
-    def hears(self, model: type[Any]) -> bool:
-        return issubclass(model, self.models)
-
 
 class _Registry:
     """The connections of one signal."""
@@ -218,7 +215,7 @@ class Signals:
 
     def _receivers(self, name: HookName, model: type[Any]) -> tuple[Callable[..., object], ...]:
         registry: _Registry = getattr(self, name)
-        return tuple(one.function for one in registry.connections if one.hears(model))
+        return tuple(one.function for one in registry.connections if issubclass(model, one.models))
 
     def __repr__(self) -> str:
         connected = [f"{name}={len(getattr(self, name).connections)}" for name in HOOK_NAMES]

@@ -75,7 +75,9 @@ class BulkRun(Generic[T]):
         self._options = options
         self._progress = progress
         self._failed: list[BulkFailure] = []
-        self._largest = options.batch_size or _fitting(context)
+        limits = context.limits
+        fitting = max(1, min(LARGEST_BATCH, limits.max_ranges - _BESIDE, limits.max_checks - _BESIDE))
+        self._largest = options.batch_size or fitting
         self.matched = self.written = self.batches = 0
 
     def write(self, source: Source[T]) -> Flow[bool]:
@@ -142,11 +144,6 @@ def note_committed(error: Exception, written: int, batches: int) -> None:
         error.add_note(f"kvmodels: {written} records in {batches} batches were committed before this was raised")
     if isinstance(error, IntegrityError):
         error.committed = written
-
-
-def _fitting(context: Context) -> int:
-    limits = context.limits
-    return max(1, min(LARGEST_BATCH, limits.max_ranges - _BESIDE, limits.max_checks - _BESIDE))
 
 
 def write_in_transaction(

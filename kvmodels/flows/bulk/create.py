@@ -280,7 +280,9 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         for position, item in enumerate(self._items):
             key = item.layout.key(item.pk)
             old = seen.live_row(key)
-            error = self._refusals.get(item.pk) or self._taken_key(item, key, old, taken)
+            error = self._refusals.get(item.pk)
+            if error is None and not self._update and (old is not None or key in taken):
+                error = already_stored(self.schema, item.key_values)
             step = None if error is not None else self._step(position, seen, key, old)
             if step is not None and self._ignore:
                 assert step.item is not None  # it was stored
@@ -344,12 +346,6 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
             name_record(error, self.schema, shown, self._start + position)
             raise
         return naming(step, self.schema, shown, self._start + position) if step.after else step
-
-    def _taken_key(
-        self, item: EncodedObject, key: bytes, old: Row | None, taken: dict[bytes, bytes]
-    ) -> IntegrityError | None:
-        is_free = self._update or (key not in taken and old is None)
-        return None if is_free else already_stored(self.schema, item.key_values)
 
     def _taken_slot(self, seen: AttemptState, item: EncodedObject, taken: dict[bytes, bytes]) -> IntegrityError | None:
         """Return the error for an object whose unique value an existing record, or an earlier object, has."""

@@ -222,16 +222,11 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
         case ("bulk" | "guard" | "share" | "token" as kind, str() as name, *_):
             return KeyExplanation(key, _NAMED[kind], name=name)
         case ("ns", str() as name, *rest):
-            inner = _in_namespace(context, tuple(rest), row)
-            return KeyExplanation(key, "namespace", name=name, inner=inner)
+            # A namespace has queues, locks and namespaces, but no models.
+            inner = _explained(context, Header({}), encode_key(tuple(rest)), row)
+            return KeyExplanation(key, "namespace", name=name, inner=replace(inner, exists=row is not None))
         case _:
             return KeyExplanation(key, "reserved")
-
-
-def _in_namespace(context: Context, rest: Key, row: Row | None) -> KeyExplanation:
-    """Return the explanation of the rest of a key; a namespace has queues, locks and namespaces, but no models."""
-    explained = _explained(context, Header({}), encode_key(rest), row)
-    return replace(explained, exists=row is not None)
 
 
 def _group(header: Header, counter: KeyExplanation) -> dict[str, Any]:

@@ -89,7 +89,9 @@ class LockClaim:
             if not leases.ended_by_engine and (yield from self._remove_ended(found.ranges)):
                 continue
             if holder is not None and self._is_own(holder):
-                self._adopt(holder)  # acquired by a commit whose answer was lost
+                # Acquired by a commit whose answer was lost.
+                self._ticket, self._may_have_ticket = None, False
+                self._hold(holder.versionstamp, self._until(holder))
                 return True
             if holder is None and (first is None or self._is_own(first)):
                 yield from self._take(time, first)
@@ -243,10 +245,6 @@ class LockClaim:
     def _until(self, row: Row) -> int:
         """Return the latest time at which the lease in the own row ends; its commit was sent after ``_tried_ms``."""
         return row.expire_at or 0 if self._leases.ended_by_engine else self._tried_ms + self._lease_ms
-
-    def _adopt(self, row: Row) -> None:
-        self._ticket, self._may_have_ticket = None, False
-        self._hold(row.versionstamp, self._until(row))
 
     def _hold(self, versionstamp: bytes, until_ms: int) -> None:
         self._versionstamp = versionstamp

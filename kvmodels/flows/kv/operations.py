@@ -114,14 +114,14 @@ def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -
             else mutation
             for position, mutation in enumerate(mutations)
         )
-    letters = tuple(letter for new in pending.messages for letter in new.dead_letters)
+    letters = tuple(letter for new in pending.messages for letter in new.message.dead_letters)
     if limits.max_key_runes is not None:
         for part in (*pending.checks, *mutations, *letters):
             form.check_key_runes(part.key, limits)
     if pending.messages:
         for new in pending.messages:
             # A message that could not be moved to its undelivered keys would be retried without end.
-            check_budget(AtomicWrite(mutations=new.dead_letters), limits)
+            check_budget(AtomicWrite(mutations=new.message.dead_letters), limits)
         mutations += tuple(new.arrival(form, committed_at) for new in pending.messages)
     write = AtomicWrite(pending.checks, mutations)
     check_budget(write, limits)

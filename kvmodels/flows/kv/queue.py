@@ -59,6 +59,11 @@ class Message(NamedTuple):
     owner: str | None = None
     lease_ms: int = 0
 
+    @property
+    def dead_letters(self) -> tuple[Set, ...]:
+        """The mutations after the last failed delivery."""
+        return tuple(Set(key, self.value, self.encoding) for key in self.undelivered)
+
     def pack(self, codec: ValueCodec) -> tuple[bytes, int]:
         """Return the bytes of the row and the number of their encoding."""
         content = {**self._asdict(), "backoff": list(self.backoff), "undelivered": list(self.undelivered)}
@@ -94,11 +99,6 @@ class NewMessage(NamedTuple):
         """Return the mutation that puts it into the queue."""
         value, encoding = self.message.pack(form.codec)
         return Set(_message_key(form, committed_ms + self.delay_ms, self.id), value, encoding)
-
-    @property
-    def dead_letters(self) -> tuple[Set, ...]:
-        """The mutations after the last failed delivery."""
-        return _dead_letters(self.message)
 
 
 def new_message(
@@ -229,7 +229,7 @@ class Delivery:
             if self._message.undelivered:
                 value = self._message.value, self._message.encoding
                 yield from note_keys(self._form, self._id, self._message.undelivered, value, owned=self._owned())
-            yield from self._commit((Delete(self._key), *_dead_letters(self._message)), None)
+            yield from self._commit((Delete(self._key), *self._message.dead_letters), None)
             return None
         time = yield from now()
         message = self._message._replace(backoff=backoff[1:], owner=None, lease_ms=0)
@@ -276,10 +276,6 @@ class Delivery:
                 self._key, self._versionstamp = target.key, row.versionstamp
                 return True
         return False
-
-
-def _dead_letters(message: Message) -> tuple[Set, ...]:
-    return tuple(Set(key, message.value, message.encoding) for key in message.undelivered)
 
 
 def queue_prefix(form: StoreFormat) -> bytes:

@@ -167,12 +167,13 @@ class Rerun(HeldTurn):
 
     Attributes:
         attempt: number of the present run, from 1.
+        history: of the runs of the function that have come to their commits.
     """
 
     def __init__(self, context: Context, retries: int | None, history: RunHistory) -> None:
         super().__init__(context, context.turns.ticket(), context.monotonic())
         self._retries = context.retry.attempts - 1 if retries is None else retries
-        self._history = history
+        self.history = history
         self._began = self._started
         self._contended: frozenset[bytes] = frozenset()
         self._defeats = 0
@@ -182,17 +183,12 @@ class Rerun(HeldTurn):
         self._replaced: frozenset[bytes] = frozenset()
         self.attempt = 1
 
-    @property
-    def will_write(self) -> bool:
-        """Whether the function will probably write, so that a run during the turn of another one is in vain."""
-        return self._history.wrote
-
     def prepared(self, write: AtomicWrite | None) -> None:
         """Note that a run has come to its commit; without a turn, take it for the keys that the commit replaces.
 
         So others that come to these keys meanwhile wait, instead of failing at their commit.
         """
-        history = self._history
+        history = self.history
         history.wrote = write is not None
         history.seconds = self._context.monotonic() - self._began
         if write is not None:
@@ -243,7 +239,7 @@ class Rerun(HeldTurn):
         self._began = self._context.monotonic()
 
     def _reserve_if_quick(self) -> Flow[bool]:
-        return self._history.seconds < QUICK_S and (yield from self._reserve())
+        return self.history.seconds < QUICK_S and (yield from self._reserve())
 
     def _turn(self) -> Flow[None]:
         while not (yield from take_turn(self.ticket, max(self.seconds_left(), 0))):

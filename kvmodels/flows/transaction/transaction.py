@@ -178,7 +178,7 @@ class TransactionFlows:
         guard = request.guard
         if guard is not None and guard.versionstamp != self.view.versionstamp:
             return GuardFailed(self.view.versionstamp)
-        if self.rerun is not None and self.rerun.will_write:
+        if self.rerun is not None and self.rerun.history.wrote:  # a run during the turn of another one is in vain
             self._leave_turns([one.start for one in request.ranges if one.end is None])
         expired = request.include_expired
         if not self.context.traits.snapshots and not self._reads_once(request.ranges):
@@ -380,11 +380,11 @@ class TransactionFlows:
         checks |= self._guards.checks()
         checks |= {check.key: check for check in self._reads.checks(self.view.live.values(), checks)}
         marks = self._guards.marks(self.context.codec)
-        for message, _ in self._messages:
+        for new, _ in self._messages:
             # A message that could not be given up in the end would be tried for ever.
-            check_budget(AtomicWrite(mutations=message.dead_letters), self.limits)
+            check_budget(AtomicWrite(mutations=new.message.dead_letters), self.limits)
         time = (yield from now()) if self._messages else 0
-        arrivals = [message.arrival(form, time) for message, form in self._messages]
+        arrivals = [new.arrival(form, time) for new, form in self._messages]
         raw = (*self._overlay.mutations(), *self._versionstamped.values())
         write = AtomicWrite((*checks.values(),), (*records.mutations, *raw, *marks, *arrivals))
         check_budget(write, self.context.limits, self.view.live.values())

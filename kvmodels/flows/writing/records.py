@@ -149,7 +149,10 @@ class _SaveObject(RecordWrite):
 
     def __init__(self, writer: ChangeBuilder, instance: Any, state: ObjectState | None, force: bool) -> None:
         context, schema, expire_in = writer.context, writer.schema, writer.deadline
-        item = writer.first(instance, _loaded_document(context, schema, state))
+        old: Document | None = None
+        if state is not None and schema.time_fields:  # which follow those of the loaded document
+            old = context.codec.decode_document(state.value, state.encoding, b"")
+        item = writer.first(instance, old)
         key = item.layout.prefix + item.pk
         if state is not None and not item.layout.is_same(item.key_values, state.key):
             raise key_changed("the primary key of a loaded object was changed", schema, state.key, item.key_values)
@@ -174,13 +177,6 @@ class _SaveObject(RecordWrite):
             found = None if current is None else document_of(writer.context, current)
             item = writer.first(self._instance, found)
         return storing_one(writer, writer.store(item, seen, old))
-
-
-def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState | None) -> Document | None:
-    """Return the loaded document where time fields need it; else None."""
-    if state is None or not schema.time_fields:
-        return None
-    return context.codec.decode_document(state.value, state.encoding, b"")
 
 
 def patch(
