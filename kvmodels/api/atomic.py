@@ -354,7 +354,7 @@ class TransactionWrite(AtomicBuilder):
         if self._form.limits is None:
             return
         limits = self._form.limits_within(self._flows.limits)
-        letters = tuple(letter for message in built.messages for letter in message.dead_letters)
+        letters = tuple(letter for new in built.messages for letter in new.message.dead_letters)
         for part in (*built.mutations, *letters):
             self._form.check_key_runes(part.key, limits)
         check_budget(AtomicWrite(mutations=(*built.mutations, *letters)), limits)

@@ -201,6 +201,12 @@ class StoredProgress:
     def _moved(self, state: BulkState, versionstamp: bytes) -> None:
         self.state, self._versionstamp, self._conflicts = state, versionstamp, 0
 
+    @property
+    def begun(self) -> BulkState:
+        """The state of a bulk write that has begun."""
+        assert self.state is not None, "it has begun"
+        return self.state
+
     # --- batches ----------------------------------------------------------------------------------------------
 
     @property
@@ -217,8 +223,7 @@ class StoredProgress:
         self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
     ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
         """Return the write to commit with a batch, and a function to call with the versionstamp of the commit."""
-        state = self.state
-        assert state is not None, "a batch is written after the beginning"
+        state = self.begun
         moved = state._replace(
             matched=state.matched + outcome.matched, written=state.written + outcome.written, batches=state.batches + 1
         )
@@ -245,21 +250,18 @@ class StoredProgress:
 
     def so_far(self) -> BulkProgress:
         """Return the progress of all runs together."""
-        state = self.state
-        assert state is not None, "it has begun"
+        state = self.begun
         return BulkProgress(state.matched, state.written, state.batches, state.collected)
 
     # --- rows of the run --------------------------------------------------------------------------------------
 
     def prefix(self, kind: str) -> bytes:
         """Return the common prefix of rows of this run."""
-        assert self.state is not None
-        return bulk_prefix(self._id, self.state.run, kind)
+        return bulk_prefix(self._id, self.begun.run, kind)
 
     def collect(self, found: Sequence[FoundRecord], *, more: bool) -> Flow[bool]:
         """Store primary keys to handle later; without ``more``, the list is complete."""
-        state = self.state
-        assert state is not None
+        state = self.begun
         codec, prefix = self._context.codec, self.prefix("key")
         cursor = found[-1].cursor() if found else state.cursor
         state = state._replace(cursor=cursor, collected=state.collected + len(found))
@@ -271,7 +273,6 @@ class StoredProgress:
 
     def finish(self) -> Flow[bool]:
         """Remove the rows of all runs except the failures and outcomes of this one; the result remains."""
-        assert self.state is not None
         failed, item = self.prefix("failed"), self.prefix("item")
         # In key order, including rows that a run keeps between them.
         spans = (
@@ -282,12 +283,11 @@ class StoredProgress:
         if not (yield from _remove(self._context.limits, spans, self._checks())):
             yield from self.overtaken()
             return False
-        return (yield from self.save(self.state._replace(phase="done", cursor="", last=b"", order=())))
+        return (yield from self.save(self.begun._replace(phase="done", cursor="", last=b"", order=())))
 
     def result(self) -> Flow[BulkResult]:
         """Return the result, with the listed failures. Cost: one read, if there are any."""
-        state = self.state
-        assert state is not None
+        state = self.begun
         if state.matched == state.written:
             return BulkResult(state.matched, state.written, (), state.batches, self.resumed)
         prefix = self.prefix("failed")

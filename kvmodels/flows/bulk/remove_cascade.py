@@ -123,15 +123,12 @@ class _CascadeProgress(StoredProgress):
 
         Updates do not change an anchor, but they change the record itself, of which any version may be removed.
         """
-        state = self.state
-        assert state is not None, "a batch is written after the beginning"
-        return row is not None and (self.same_key == self._root_key or row.versionstamp == state.target)
+        return row is not None and (self.same_key == self._root_key or row.versionstamp == self.begun.target)
 
     def advanced(
         self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
     ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
-        state = self.state
-        assert state is not None, "a batch is written after the beginning"
+        state = self.begun
         # Records that were left for later do not count.
         moved = state._replace(
             matched=state.matched + outcome.written,
@@ -242,8 +239,7 @@ class _RemoveCascade:
 
     def _round(self, view: HeaderView, live: LiveCollection) -> Flow[None]:
         """Remove the records that refer to the target, and then the target."""
-        state = self._progress.state
-        assert state is not None, "it has begun"
+        state = self._progress.begun
         try:
             yield from self._require_removable(view, live)
             yield from self._remove_referrers(view)
