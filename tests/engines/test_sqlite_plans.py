@@ -61,7 +61,6 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
         (statements.POINT, 1),
         (statements.POINT_WITH_VERSION, 1),
         (statements.GUARDED_POINT, 2),
-        (statements.PREDICTED_POINT, 5),
         (statements.AT_KEY, 1),
         (PREDICTED_ROW, 1),
         (PREDICTED_ROW_WITH_END, 1),

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -37,7 +37,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidValueError
-from kvmodels.flows.effects import AnyFlow, Flow, OneLookup, commit, read, steps_of
+from kvmodels.flows.effects import AnyFlow, Flow, Lookup, OneLookup, commit, read, steps_of
 from kvmodels.runtime import event_loop as drivers_async
 from kvmodels.runtime import threads as drivers_threads
 from kvmodels.runtime.event_loop import aclose, apin, arelease, arun
@@ -499,11 +499,8 @@ def test_a_busy_or_broken_connection_is_left_to_a_read_that_can_wait(tmp_path: P
     engine.close()
 
 
-class Values:
+class Values(Lookup[Any]):
     """Looks up the value of a row."""
-
-    guard: Final = None
-    follow: Final = None
 
     def __init__(self, *, alone: bool = True) -> None:
         self.load = (lambda row, _: row[1]) if alone else None

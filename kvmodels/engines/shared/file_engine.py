@@ -295,12 +295,12 @@ class FileStore(SharedStore, BackgroundStore, ABC, Generic[ReaderT]):
     def reading_at_once(self, work: Callable[[ReaderT], T]) -> T | None:
         """Do ``work`` if that takes no waiting, else return None; it may have been begun then."""
 
-    @abstractmethod
-    def point(self, key: bytes, guard: Guard | None, follow: Follow | None, all_time: bool) -> ReadResult | None:
+    def point(self, _key: bytes, _guard: Guard | None, _follow: Follow | None, _all_time: bool, /) -> ReadResult | None:
         """Read one key, and single ones that follow, without waiting; None: read it with ``reading``.
 
-        ``all_time``: expired rows are read too.
+        ``_all_time``: expired rows are read too.
         """
+        return None
 
     @abstractmethod
     def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:

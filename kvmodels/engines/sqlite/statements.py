@@ -49,13 +49,6 @@ GUARDED_POINT = (
     " LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ? WHERE id = 0"
 )
 
-PREDICTED_POINT = (
-    "SELECT version, clock, guard.s, guard.x, kv.v, kv.e, kv.s, kv.x, behind.k, behind.v, behind.e, behind.s, behind.x"
-    " FROM meta LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ?"
-    " LEFT JOIN kv AS behind ON behind.k = CAST(? || substr(kv.v, ?) || ? AS BLOB) WHERE id = 0"
-)
-"""As ``GUARDED_POINT``, with the row whose key is a prefix, the end of the value that was found, and a suffix."""
-
 AT_KEY = "SELECT v, e, s, x, CASE WHEN x NOTNULL THEN (SELECT clock FROM meta WHERE id = 0) END FROM kv WHERE k = ?"
 """The clock is looked up for a row that has a deadline."""
 
@@ -64,7 +57,7 @@ PREDICTED_ROW = (
     " ON behind.k = CAST({} AS BLOB)"
     " WHERE kv.k = ? AND guard.k = X'{}' AND guard.s = {} AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
 )
-"""The result of ``PREDICTED_POINT`` if the guard holds, all three rows are there and none has a deadline.
+"""The row at the key that the value of a slot gives, if the guard holds and none of the three rows has a deadline.
 
 A cross join is walked from its left side, whatever ANALYZE has found. Without the counter, the slot and a suffix, each
 of which costs as much as a twentieth of the statement, and outer joins, which cost a tenth. What stays the same from
@@ -194,23 +187,14 @@ def read_guarded_point(
 ) -> ReadResult | None:
     """A key, and the one that follows from it, in a statement each; None where that is not enough.
 
-    One statement is enough where ``follow`` says beforehand what it will probably ask for, and that is there. Of two,
-    both say the version of the store, and when it is the same they saw the same state: every commit that changes a row
-    raises it. So no transaction is needed, which costs as much as two more statements. Not enough is it when somebody
-    has committed in between, the guard does not hold, or several keys follow. ``clock``: decides on expiry; None: rows
-    that have expired are read too.
+    Both say the version of the store, and when it is the same they saw the same state: every commit that changes a row
+    raises it. So no transaction is needed, which costs as much as two more statements. Not enough is it when another
+    commit has come in between, the guard does not hold, or several keys follow. ``clock``: decides on expiry; None:
+    rows that have expired are read too.
     """
-    predicted = follow if isinstance(follow, PredictedFollow) else None
-    if predicted is None:
-        found = connection.execute(GUARDED_POINT, (bytearray(guard[0]), bytearray(key))).fetchall()
-    else:
-        prefix, at, suffix = predicted.guess
-        found = connection.execute(PREDICTED_POINT, (guard[0], key, prefix, at + 1, suffix)).fetchall()
-        result = _guessed(found[0], key, guard) if found else None
-        if result is not None:
-            return result
+    found = connection.execute(GUARDED_POINT, (bytearray(guard[0]), bytearray(key))).fetchall()
     version, high_water = _state_of(found)
-    _, _, guarded, guarded_until, value, encoding, stamp, expire_at, *behind = found[0]
+    _, _, guarded, guarded_until, value, encoding, stamp, expire_at = found[0]
     if guarded is None or guarded_until is not None or guarded.to_bytes(8, "big") + ZEROS != guard[1]:
         return None
     rows = _live(key, (value, encoding, stamp, expire_at), high_water, clock)
@@ -220,30 +204,11 @@ def read_guarded_point(
     start, end, limit, _, _ = more[0]
     if len(more) > 1 or end is not None or limit is not None:
         return None
-    if behind and behind[0] == start:
-        followed = behind[1:]
-    else:
-        again = connection.execute(POINT_WITH_VERSION, (bytearray(start),)).fetchall()
-        if _state_of(again)[0] != version:
-            return None
-        followed = again[0][2:]
-    one = _live(start, followed, high_water, clock)
+    again = connection.execute(POINT_WITH_VERSION, (bytearray(start),)).fetchall()
+    if _state_of(again)[0] != version:
+        return None
+    one = _live(start, again[0][2:], high_water, clock)
     return _new(ReadResult, ([rows], [one], version.to_bytes(8, "big") + ZEROS))
-
-
-def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | None:
-    """The rows where the guard holds, the likely one is there and nothing has a deadline; None for other answers."""
-    version, _, guarded, guarded_until, value, encoding, stamp, until, *followed = stored
-    behind, found, form, record_stamp, record_until = followed
-    if guarded is None or stamp is None or behind is None:
-        return None
-    if guarded_until is not None or until is not None or record_until is not None:
-        return None
-    if guarded.to_bytes(8, "big") + ZEROS != guard[1]:
-        return None
-    row = _new(Row, (key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, None))
-    one = _new(Row, (behind, found, form, record_stamp.to_bytes(8, "big") + ZEROS, None))
-    return _new(ReadResult, ([[row]], [[one]], version.to_bytes(8, "big") + ZEROS))
 
 
 def predicted_row(follow: PredictedFollow, guard: Guard) -> tuple[Guess, Guard, str] | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Follow, Guard, ReadResult, Removal
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal
 from kvmodels.engines.shared.background import DueRemovals
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, refuse_network_place, replaced
 from kvmodels.engines.shared.file_engine import FileOptions, FileStore
@@ -159,27 +159,6 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         try:
             connection.in_call = True
             return work(connection)
-        except sqlite3.Error:
-            return None  # the caller reads again with backoff, and is told what is wrong
-        finally:
-            connection.in_call = False
-            self.give_back(connection)
-
-    def point(self, key: bytes, guard: Guard | None, follow: Follow | None, all_time: bool) -> ReadResult | None:
-        """Read one key, and the key that follows from it, by an idle connection of a file.
-
-        What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it.
-        """
-        try:
-            connection = self.idle.get_nowait()  # always empty for a private database in memory
-        except Empty:
-            return None
-        try:
-            connection.in_call = True
-            clock = None if all_time else self.clock
-            if guard is not None:
-                return statements.read_guarded_point(connection, key, guard, follow, clock)
-            return None if follow is not None else statements.read_point(connection, key, clock)
         except sqlite3.Error:
             return None  # the caller reads again with backoff, and is told what is wrong
         finally:

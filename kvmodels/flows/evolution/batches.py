@@ -154,7 +154,7 @@ class RecordBatch:
     ) -> None:
         self._context = context
         self._view = view
-        self._begin = checked, *mutations
+        self._begin = checked, mutations
         self._own: set[bytes] = set()
         self._checks: dict[bytes, Check] = {}
         self._mutations = [*mutations]
@@ -163,7 +163,8 @@ class RecordBatch:
 
     def restarted(self) -> RecordBatch:
         """Return a batch as this one began."""
-        return RecordBatch(self._context, self._view, self.live, *self._begin)
+        checked, mutations = self._begin
+        return RecordBatch(self._context, self._view, self.live, checked, *mutations)
 
     def check(self, *checks: Check | None) -> None:
         """Add checks; of two checks of one key, the first is used."""
