@@ -8,10 +8,10 @@ import pytest
 
 from kvmodels import Database, RetriesExhaustedError
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows import references as targets
 from kvmodels.flows.bulk.create import bulk_create
 from kvmodels.flows.effects import Commit, Flow
 from kvmodels.flows.transaction.transaction import serve
+from kvmodels.flows.writing import attempt
 from kvmodels.runtime.sync import run
 from tests.references.models import MODELS, Author, Book
 
@@ -51,6 +51,6 @@ def test_a_batch_is_inserted_at_the_second_attempt():
 
 
 def test_without_an_anchor_it_never_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(targets, "busy_targets", lambda failed, collections: {})
+    monkeypatch.setattr(attempt, "busy_targets", lambda failed, collections: {})
     with Database("memory://", models=MODELS) as db, pytest.raises(RetriesExhaustedError):
         insert_beside_an_updater(db, prepared(db))
