@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 
 from kvmodels.flows import arguments
 from kvmodels.schema.compile.model import KvModel
@@ -88,7 +88,8 @@ class _Registry:
             )
         for model in models:
             if not (isinstance(model, type) and issubclass(model, KvModel)):
-                raise arguments.refusal("this is not a model class", "models", model, "Give classes: connect(f, User).")
+                given = cast("object", model)
+                raise arguments.refusal("this is not a model class", "models", given, "Give classes: connect(f, User).")
         return models
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ committed in the operation of its batch. An exception is never replaced; the key
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -129,7 +129,7 @@ class BulkRun(Generic[T]):
         return BulkResult(self.matched, self.written, tuple(self._failed), self.batches)
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
+    def noting(self) -> Generator[None, None, None]:
         """Add a note to an error of the block about earlier commits."""
         try:
             yield

@@ -22,7 +22,7 @@ written in its commit, so that both have one versionstamp.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
 from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
@@ -328,7 +328,7 @@ class Loading:
         codec = self._form.codec
         encode, form = (codec.encode, "value") if "value" in content else (codec.encode_document, "document")
         value = value_from_json(content[form])
-        if form == "document" and type(value) is not dict:
+        if form == "document" and type(cast("object", value)) is not dict:
             raise ValueError("a document that is not an object")
         packed = self._form.root + encode_key(key)
         if packed == self._header_key:
