@@ -47,7 +47,7 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
 
 def fields_of(argument: str, value: object) -> dict[str, Any]:
     """Return the values of fields by name. Raises InvalidArgumentError if it is not a mapping."""
-    fields = cast("Mapping[str, Any]", value)
+    fields = cast("Mapping[Any, Any]", value)
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in fields):
         raise refusal("fields are given by name", argument, fields, f'Give a dict: {argument}={{"name": value}}.')
     return dict(fields)
