@@ -150,15 +150,15 @@ class KeyLookup(Lookup[Any]):
     ) -> None:
         self.head = head
         self.pack = pack
-        self.load = load
+        self.load = self._load = load
         self.otherwise = otherwise
         self._missing = missing
 
     def answer(self, found: ReadResult, _: bytes, given: Any, /) -> Any:
         """Return the object; raises DecodeError like ``object_of``, or DoesNotExist."""
         rows = found[0][0]
-        assert self.load is not None  # only a unique index has copies of records
-        return self.load(rows[0]) if rows else self.absent(given)
+        assert self._load is not None  # only a unique index has copies of records
+        return self._load(rows[0]) if rows else self.absent(given)
 
     def absent(self, given: Any, /) -> None:
         """Return None, or raise DoesNotExist."""
