@@ -289,7 +289,7 @@ class ChangeBuilder:
             return pending(self.context, self.schema, instance)
         require_object(self.schema, instance)
         fresh = copy(instance)
-        # No copy of these: nobody changes them here, and those of the caller stay his.
+        # Not copied: nothing changes these here, and the caller's object keeps its own.
         object.__setattr__(fresh, "__pydantic_private__", instance.__pydantic_private__)
         self._set_time(fresh, old if old is not None and self._follows(instance, old) else None)
         return pending(self.context, self.schema, fresh)._replace(instance=instance, fresh=fresh)
@@ -314,7 +314,7 @@ class ChangeBuilder:
     def remove(self, seen: AttemptState, pk: bytes, row: Row, *, unread: bool = False) -> PlannedChange:
         """Return the step that removes a record; hooks run here, with the object as it was stored.
 
-        With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
+        With ``unread`` a record that cannot be read as an object is removed without them, because there must be a way.
         Raises DecodeError: the row is of a class that this program does not know, or hooks need an object.
         """
         after = () if self.is_plain else self._removal(seen, row, unread=unread)
@@ -469,7 +469,7 @@ def _call(hook: Callable[..., object], *arguments: Any) -> None:
         if isinstance(returned, Coroutine):
             returned.close()
         raise InvalidArgumentError(
-            "a hook returned something to be awaited, and nobody does",
+            "a hook returned an awaitable, which is never awaited",
             argument="hook",
             value=getattr(hook, "__name__", repr(hook)),
             hint="Hooks run inside of a write and cannot wait: start a task in after_* for the rest.",
