@@ -75,11 +75,8 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     started = context.monotonic()
     failed: tuple[bytes, ...] | None = None
     view = context.view or (yield from reload_header(context))
-    if context.turns.queues and operation.reads:
-        keys = operation.keys(view)
-        # On a server, also for threads that still sleep: a round trip in vain costs more than a switch of threads.
-        if context.turns.are_busy(keys, passes_sleepers=not context.traits.may_lose_answers):
-            return (yield from _carried_out(_Run(context, operation, started), None, keys))
+    if context.turns.queues and (keys := _contended_keys(context, operation, view)):
+        return (yield from _carried_out(_Run(context, operation, started), None, keys))
     if _may_guess(context, operation, view):
         guess = operation.compiled(view)
         if guess is None:
@@ -112,6 +109,14 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
                 return result
             failed = failed_keys(write, outcome)
     return (yield from _carried_out(_Run(context, operation, started), failed))
+
+
+def _contended_keys(context: Context, operation: LogicalWrite[R], view: HeaderView) -> Sequence[bytes]:
+    """Return the keys of a write that should wait for its turn before its first attempt, else nothing."""
+    keys = operation.keys(view) if operation.reads else ()
+    # On a server, also for threads that still sleep: a round trip in vain costs more than a switch of threads.
+    busy = context.turns.are_busy(keys, passes_sleepers=not context.traits.may_lose_answers)
+    return keys if busy else ()
 
 
 def _may_guess(context: Context, operation: LogicalWrite[R], view: HeaderView) -> bool:
