@@ -12,7 +12,7 @@ PAGE = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
 
 def missing_paths(page: str) -> list[str]:
     """Return the paths of the repository that a page names and that do not exist."""
-    named = re.findall(r"`((?:kvmodels|tests|tools|docs)/[\w/.-]*)`", page)
+    named = re.findall(r"`((?:kvmodels|tests|tools|docs|deno)/[\w/.-]*)`", page)
     return sorted({path for path in named if not (REPOSITORY / path).exists()})
 
 
