@@ -444,18 +444,29 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
     """Return the error for a write if this process cannot maintain a generation."""
     declared = schema.indexes.get(index.name)
     digest = None if declared is None else declared.hash()
+    details = (schema, index.name, index.hash, digest)
     hint = "Run db.apply() in this release: it replaces the index; until then this process only reads."
     if not replaces(schema, stored, index):
-        message = "this process does not declare an index with its stored definition, so it cannot maintain it"
-        hint = _way_out(schema, index)
-    elif retyped_columns(schema, index):
-        message = "an index of the store has a column of the type that it had before an upgrade"
-    elif _needs_other_function(schema, index):
-        message = "an index of the store has a column that is computed by a function of another release"
-        hint = "Run db.build_indexes() in this release: it replaces the index; until then this process only reads."
-    else:
-        message = "an index of the store has a field that this release does not store, or stores in another form"
-    return _mismatch(message, schema, index.name, index.hash, digest, hint=hint)
+        return _mismatch(
+            "this process does not declare an index with its stored definition, so it cannot maintain it",
+            *details,
+            hint=_way_out(schema, index),
+        )
+    if retyped_columns(schema, index):
+        return _mismatch(
+            "an index of the store has a column of the type that it had before an upgrade", *details, hint=hint
+        )
+    if _needs_other_function(schema, index):
+        return _mismatch(
+            "an index of the store has a column that is computed by a function of another release",
+            *details,
+            hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
+        )
+    return _mismatch(
+        "an index of the store has a field that this release does not store, or stores in another form",
+        *details,
+        hint=hint,
+    )
 
 
 def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> bool:

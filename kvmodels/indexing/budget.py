@@ -34,21 +34,19 @@ _HINTS: Final = {
 }
 """By engine and limit; other errors have the hint of their class."""
 
-_MESSAGES: Final = {
-    "max_checks": "too many checks in one operation",
-    "max_mutations": "too many mutations in one operation",
-    "max_operation_bytes": "the operation is too large",
-    "max_operation_key_bytes": "the keys of the operation are too large",
-}
+_MANY_CHECKS: Final = "too many checks in one operation"
+_MANY_MUTATIONS: Final = "too many mutations in one operation"
+_TOO_LARGE: Final = "the operation is too large"
+_KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
 
 
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
     """Refuse an operation that the engine would not take; ``collections`` serve to name the index of a large key."""
     checks, mutations = write
     if len(checks) > limits.max_checks:
-        raise _too_large("max_checks", len(checks), limits, _most(write, collections))
+        raise _too_large(_MANY_CHECKS, "max_checks", len(checks), limits, _most(write, collections))
     if len(mutations) > limits.max_mutations:
-        raise _too_large("max_mutations", len(mutations), limits, _most(write, collections))
+        raise _too_large(_MANY_MUTATIONS, "max_mutations", len(mutations), limits, _most(write, collections))
     largest_key, largest_value = limits.max_key_bytes, limits.max_value_bytes
     operation_bytes = key_bytes = 0
     for check in checks:
@@ -72,15 +70,15 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
         operation_bytes += size + size + value_size
         key_bytes += size
     if operation_bytes > limits.max_operation_bytes:
-        raise _too_large("max_operation_bytes", operation_bytes, limits, _most(write, collections))
+        raise _too_large(_TOO_LARGE, "max_operation_bytes", operation_bytes, limits, _most(write, collections))
     if key_bytes > limits.max_operation_key_bytes:
-        raise _too_large("max_operation_key_bytes", key_bytes, limits, _most(write, collections))
+        raise _too_large(_KEYS_TOO_LARGE, "max_operation_key_bytes", key_bytes, limits, _most(write, collections))
 
 
-def _too_large(limit: str, size: int, limits: Limits, index: str | None) -> OperationTooLargeError:
+def _too_large(message: str, limit: str, size: int, limits: Limits, index: str | None) -> OperationTooLargeError:
     whose = limits.whose(limit)
     return OperationTooLargeError(
-        _MESSAGES[limit],
+        message,
         limit=limit,
         size=size,
         maximum=getattr(limits, limit),

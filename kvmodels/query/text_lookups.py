@@ -202,13 +202,13 @@ class _ParameterReader:
         if _takes_several(keyword, source):
             items = _listed(texts)
             if items is None:
-                raise self._error(parameter, "this is not a JSON list")
+                raise self._error(_INVALID, parameter, "this is not a JSON list")
             values = [self._value(parameter, keyword, source, item) for item in items]
             if keyword.lookup in _LISTS:
                 return values
             return container_kinds(self._schema.model, keyword.name)[0](values)
         if len(texts) != 1:
-            raise self._error(parameter, "it is given more than once" if texts else "it has no value")
+            raise self._error(_INVALID, parameter, "it is given more than once" if texts else "it has no value")
         return self._value(parameter, keyword, source, texts[0])
 
     def _value(self, parameter: str, keyword: Keyword, source: ColumnSource | None, item: Any) -> Any:
@@ -217,11 +217,11 @@ class _ParameterReader:
             value = adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
         except ValidationError as error:
             reason = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise self._error(parameter, reason, message=_NO_VALUE) from error
+            raise self._error(_NO_VALUE, parameter, reason) from error
         choices = self._choices(keyword)
         if choices and value not in choices:
             reason = f"the value is not one of {', '.join(map(repr, choices))}"
-            raise self._error(parameter, reason, message=_NO_VALUE)
+            raise self._error(_NO_VALUE, parameter, reason)
         return value
 
     def _choices(self, keyword: Keyword) -> tuple[Any, ...]:
@@ -237,21 +237,21 @@ class _ParameterReader:
         if keyword.lookup == "isnull":
             return "bool"
         if source is None:
-            raise self._error(parameter, "values of this type cannot be given as text")
+            raise self._error(_INVALID, parameter, "values of this type cannot be given as text")
         return source.codec.name
 
     def _require_allowed(self, parameter: str, name: str) -> None:
         if self._allowed is not None and single_key(self._schema, name) not in self._allowed:
-            raise self._error(parameter, "this field is not allowed")
+            raise self._error(_INVALID, parameter, "this field is not allowed")
 
     def _refused(self, parameter: str, error: QueryError | InvalidValueError) -> InvalidLookupError:
         # With a list of allowed names, nothing is said about the others.
         if self._allowed is not None:
-            return self._error(parameter, error.message)
-        return self._error(parameter, error.message, hint=error.hint, near=error.data.get("suggestion"))
+            return self._error(_INVALID, parameter, error.message)
+        return self._error(_INVALID, parameter, error.message, hint=error.hint, near=error.data.get("suggestion"))
 
     def _error(
-        self, parameter: str, reason: str, *, message: str = _INVALID, hint: str | None = None, near: str | None = None
+        self, message: str, parameter: str, reason: str, *, hint: str | None = None, near: str | None = None
     ) -> InvalidLookupError:
         if hint is None and self._allowed is not None:
             hint = f"Allowed are: {', '.join(sorted(self._allowed))}."

@@ -48,8 +48,8 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
             value=batch_size,
             hint="Give the number of records per atomic operation, or leave it out.",
         )
-    _require_one_of("errors", "on_error", options.on_error, get_args(OnError))
-    _require_one_of("conflicts", "on_conflict", options.on_conflict, get_args(OnConflict))
+    _require_one_of("an unknown way to treat errors", "on_error", options.on_error, get_args(OnError))
+    _require_one_of("an unknown way to treat conflicts", "on_conflict", options.on_conflict, get_args(OnConflict))
     if options.progress is not None:
         _require_listener(options.progress)
     if options.resume_id is not None:
@@ -59,11 +59,11 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
     return options
 
 
-def _require_one_of(topic: str, argument: str, value: str, expected: tuple[str, ...]) -> None:
+def _require_one_of(message: str, argument: str, value: str, expected: tuple[str, ...]) -> None:
     if value not in expected:
         listed = ", ".join(map(repr, expected[:-1]))
         raise InvalidArgumentError(
-            f"an unknown way to treat {topic}",
+            message,
             argument=argument,
             value=value,
             expected=expected,

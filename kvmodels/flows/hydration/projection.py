@@ -187,11 +187,17 @@ def _key(schema: ModelSchema, document: Mapping[str, Any]) -> tuple[Any, ...]:
 def _unreadable(schema: ModelSchema, document: Document, name: str, reason: str, error: Exception | None) -> NoReturn:
     """Raise DecodeError for a field of a record; without an ``error``, the record lacks the field."""
     key = _key(schema, document)
-    message = "a stored record is not a valid object of its model"
     way = "Let the model accept what is stored (kv.get shows it), or"
     if error is None:
-        message = "a stored record lacks a field that has no plain default"
         way = "The record was written before the field existed: give the field a plain default, write an "
         way += "upgrade that fills it, or"
-    hint = f"{way} remove the record: repository.remove({key_argument(key)})."
-    raise DecodeError(message, key=key, model=schema.name, field=name, reason=reason, hint=hint) from error
+    raise DecodeError(
+        "a stored record lacks a field that has no plain default"
+        if error is None
+        else "a stored record is not a valid object of its model",
+        key=key,
+        model=schema.name,
+        field=name,
+        reason=reason,
+        hint=f"{way} remove the record: repository.remove({key_argument(key)}).",
+    ) from error

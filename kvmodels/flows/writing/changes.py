@@ -367,8 +367,9 @@ class ChangeBuilder:
             changed = pending(self.context, self.schema, fresh)
             if changed.pk != item.pk:
                 hint = "The record is looked for before hooks run: use a default_factory or a validator."
-                message = "a hook changed the primary key"
-                raise key_changed(message, self.schema, item.key_values, changed.key_values, hint)
+                raise key_changed(
+                    "a hook changed the primary key", self.schema, item.key_values, changed.key_values, hint
+                )
             item = changed._replace(instance=item.instance, fresh=fresh)
         return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
 

@@ -22,9 +22,11 @@ Refusal = Callable[[str, str], ModelDefinitionError]
 
 def refusal(schema: ModelSchema, field: str) -> Refusal:
     """Return the function that makes the errors of the foreign key in a field."""
-    return lambda message, hint: ModelDefinitionError(
-        message, model=schema.name, field=field, option="ForeignKey", hint=hint
-    )
+
+    def refused(message: str, hint: str) -> ModelDefinitionError:
+        return ModelDefinitionError(message, model=schema.name, field=field, option="ForeignKey", hint=hint)
+
+    return refused
 
 
 def foreign_keys(

@@ -86,8 +86,7 @@ class Declaration:
         raise self._invalid("max_fan_out", most, hint)
 
     def _invalid(self, option: str, value: object, hint: str) -> ModelDefinitionError:
-        message = "an index option has a value that it does not take"
-        return self._error(message, f"{option}={short_repr(value)}", hint)
+        return self._error("an index option has a value that it does not take", f"{option}={short_repr(value)}", hint)
 
     def _useless(self, option: str, hint: str) -> ModelDefinitionError:
         return self._error("an index option has no effect here", f"{option}=", hint)
