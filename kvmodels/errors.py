@@ -59,7 +59,6 @@ has a stable ``code``. Nothing here imports from the package.
 
 from __future__ import annotations
 
-from inspect import get_annotations
 from typing import Any, ClassVar, Final
 
 from kvmodels._support.naming import short_repr, show_public_path
@@ -91,7 +90,7 @@ class KvModelsError(Exception):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "attributes" not in vars(cls):
-            cls.attributes = (*get_annotations(cls), *cls.attributes)
+            cls.attributes = (*cls.__annotations__, *cls.attributes)
 
     def __init__(self, message: str, *, hint: str | None = None, **data: Any) -> None:
         super().__init__(message)
@@ -591,5 +590,7 @@ class ResumeExpiredError(EngineError):
 
 ERRORS: Final = tuple(one for one in [*globals().values()] if isinstance(one, type) and issubclass(one, KvModelsError))
 """Every class of the tree."""
+
+__all__ = [error.__name__ for error in ERRORS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 show_public_path(*ERRORS)

@@ -217,6 +217,7 @@ def test_a_name_shows_the_public_path_before_the_package_was_asked_for_it():
 WITH_LISTS = {
     "__init__.py",
     "_support/slotted_dataclass.py",
+    "errors.py",
     "keys.py",
     "limits.py",
     "schema/declare/markers.py",

@@ -454,11 +454,15 @@ def _holds(where: PartialCondition) -> Callable[[Document], bool]:
 
 
 def _passes(test: SpanTest) -> Callable[[Document], bool]:
-    read, pack_stored = reader_of(test.column), test.column.codec.pack_stored
+    read, pack_stored, field = reader_of(test.column), test.column.codec.pack_stored, test.column.field
     starts, ends = [start for start, _ in test.spans], [end for _, end in test.spans]
 
     def passes(document: Document) -> bool:
-        part = pack_stored(read(document))
+        try:
+            part = pack_stored(read(document))
+        except InvalidValueError as error:
+            error.field = field  # the codec of a stored generation does not know its field
+            raise
         at = bisect_right(starts, part) - 1
         return at >= 0 and part < ends[at]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache, partial, wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, Final, cast, get_type_hints
 
@@ -51,10 +51,15 @@ def column_sources(
 
     ``fields`` holds the annotations of its fields, ``computed`` the sources of computed columns and folded fields.
     """
+    known = dict(computed)
 
-    @lru_cache(MOST_REMEMBERED)
     def source(name: str) -> ColumnSource | None:
-        return computed.get(name) or stored_source(model, fields, name)
+        found = known.get(name)
+        if found is None:
+            found = stored_source(model, fields, name)
+            if found is not None and len(known) < MOST_REMEMBERED:  # unknown names, of which clients can send any
+                known[name] = found
+        return found
 
     return source
 

@@ -211,7 +211,9 @@ def nested_fields(model: type[Any], path: str) -> Mapping[str, FieldInfo]:
         if name not in fields:
             return {}
         inner = plain(fields[name].annotation)
-        models = models_of((element_of(inner) or inner).annotation)
+        inside = (element_of(inner) or inner).annotation
+        members = get_args(inside) if is_union(inside) else (inside,)
+        models = [model for member in members for model in models_of(member)]
         fields = models[0].__pydantic_fields__ if len(models) == 1 else {}
     return fields
 

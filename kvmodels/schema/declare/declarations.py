@@ -37,7 +37,8 @@ class Declaration:
         options = dict(vars(self))
         fields = map(repr, options.pop("fields", ()))
         shown = {name: options.pop(name) for name in self._shown}
-        shown |= {name: value for name, value in options.items() if value not in (None, False, ())}
+        # By identity: an expression in the place of an option refuses to be compared by ==.
+        shown |= {name: value for name, value in options.items() if not any(value is one for one in (None, False, ()))}
         given = (f"{name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({', '.join([*fields, *given])})"
 

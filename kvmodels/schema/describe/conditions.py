@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.codecs.columns.base import PACKED_NONE
 from kvmodels.core.keys import decode_key
-from kvmodels.errors import KvModelsError
+from kvmodels.errors import DecodeError
 from kvmodels.schema.definition.definition import Column, PartialCondition, SpanTest
 from kvmodels.schema.filters.predicate import complement
 
@@ -108,7 +108,7 @@ def _edge(column: Column, edge: bytes) -> _Edge | None:
         try:
             (part,) = decode_key(packed)
             return _Edge(column.codec.unpack(part), after)
-        except (KvModelsError, ValueError, TypeError):
+        except (DecodeError, ValueError, TypeError):
             continue
     return None
 

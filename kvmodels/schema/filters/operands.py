@@ -197,14 +197,16 @@ def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
             model=schema.name,
             field=name,
             suggestion=None,
-            hint="Only types that an index can hold can be compared there; compare the whole nested model instead.",
+            hint="It can if its type can be in an index; otherwise compare the whole field that the model is in.",
         )
     known = [f"{parent}.{field}" for field in nested] or list(dict.fromkeys([*schema.fields, *schema.computed]))
     return UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,
         field=name,
-        suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, [*known, PRIMARY_KEY]),
+        suggestion=nearest_field(
+            schema, f"{parent}.{last}" if nested else name, [*known, *(() if nested else (PRIMARY_KEY,))]
+        ),
         hint=hint_to_query(schema.model, name) or f"Its fields are: {', '.join(known)}.",
     )
 

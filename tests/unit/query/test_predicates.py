@@ -431,3 +431,32 @@ def test_a_whole_number_is_an_operand_of_a_decimal_column_and_a_float_is_none(fi
     for wrong in (1.5, True):
         with pytest.raises(InvalidValueError):
             parse(schema_of(Priced), (), {field: wrong})
+
+
+class Visit(KvModel, collection="visits"):
+    id: PrimaryKey[int]
+    home: Address | str
+
+
+def test_a_field_of_a_model_in_a_union_is_said_to_be_beyond_comparison():
+    for where in ({"home__city": "Bern"}, {"home__street__name": "x"}):
+        with pytest.raises(UnknownFieldError, match="cannot be compared"):
+            parse(schema_of(Visit), (), where)
+
+
+def test_no_primary_key_is_suggested_inside_of_a_nested_model():
+    class Trip(KvModel, collection="trips"):
+        id: PrimaryKey[int]
+        p: Street
+
+    with pytest.raises(UnknownFieldError) as refused:
+        parse(schema_of(Trip), (), {"p__pk": 1})
+    assert refused.value.suggestion is None
+
+
+def test_unknown_names_are_not_remembered_and_replace_no_known_one():
+    schema = schema_of(Place)
+    known = schema.source("address.city")
+    for number in range(1_500):
+        assert schema.source(f"address.city{number}") is None
+    assert schema.source("address.city") is known

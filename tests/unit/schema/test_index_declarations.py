@@ -744,6 +744,11 @@ def test_declarations_show_the_options_that_were_given():
     assert Index("a", key=initial, version=1, name="x") != Index("a", key=words, version=1, name="x")
 
 
+def test_a_field_in_the_place_of_an_option_is_shown_and_not_compared():
+    field: Any = FieldRef("a")
+    assert "returns=" in repr(Index("a", key=initial, version=1, name="x", returns=field))
+
+
 def test_the_condition_of_an_index_is_kept_as_text_for_people():
     index = only(declare(Index("country", where=Q(population__gt=0))))
     assert index.where is not None

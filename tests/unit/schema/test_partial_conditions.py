@@ -8,12 +8,13 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 from pydantic import BaseModel
 
 from kvmodels.catalog.catalogue import IndexState, index_definition, stored_index
 from kvmodels.catalog.keyspace import EntryLayout
-from kvmodels.errors import ModelDefinitionError
+from kvmodels.errors import InvalidValueError, ModelDefinitionError
 from kvmodels.schema.compile.indexes import MOST_ALTERNATIVES, partial_of
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
@@ -240,3 +241,24 @@ def test_the_spans_of_a_condition_are_packed_parts():
             [["text", "str", "asc", True], [["", "0100ff"]]],
         ]
     ]
+
+
+def test_the_condition_of_a_stored_index_names_the_field_of_a_value_that_it_cannot_test():
+    _, stored = layouts(Q(text__gt="a"))
+    document = SCHEMA.prepare(
+        Thing(
+            id=1,
+            number=1,
+            maybe=1,
+            text="b",
+            real=1.0,
+            amount=Decimal(1),
+            day=date(2026, 1, 1),
+            flag=True,
+            folded="f",
+            place=None,
+        )
+    ).document
+    with pytest.raises(InvalidValueError) as refused:
+        stored.keys({**document, "text": "\ud800"}, b"")
+    assert refused.value.field == "text"
