@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import field
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
@@ -47,9 +46,11 @@ class KeyPool:
     def take(self, count: int) -> list[int]:
         """Return the next keys, at most ``count``."""
         found: list[int] = []
-        with suppress(IndexError):
-            while len(found) < count:
+        while len(found) < count:
+            try:
                 found.append(self._keys.popleft())
+            except IndexError:
+                break
         return found
 
     def put(self, keys: Iterable[int]) -> None:
@@ -228,6 +229,6 @@ def _decoded(codec: ValueCodec, row: Row) -> Header:
 def _building(header: Header, schemas: Iterable[str]) -> Iterable[tuple[str, str, int]]:
     for name in schemas:
         collection = header.collections.get(name)
-        for index in collection.indexes if collection else ():
-            if index.state.maintained and index.state is not IndexState.READABLE:
+        for index in collection.maintained if collection else ():
+            if index.state is not IndexState.READABLE:
                 yield name, index.name, index.generation

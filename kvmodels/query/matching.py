@@ -186,10 +186,12 @@ def _whole_test(schema: ModelSchema, source: ColumnSource | None, condition: Con
     if lookup == "isnull":
         return lambda document: (value_of(document) is None) is operand
 
+    listed, wanted = lookup in ("in", "not_in"), lookup in ("exact", "in")
+
     def holds(document: Document) -> bool:
         value = folded_whole(source, value_of(document))
-        found = value in operand if lookup in ("in", "not_in") else bool(value == operand)
-        return found is (lookup in ("exact", "in"))
+        found = value in operand if listed else bool(value == operand)
+        return found is wanted
 
     return holds
 

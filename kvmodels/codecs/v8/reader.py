@@ -33,8 +33,10 @@ _INDEX_DIGITS: Final = 10
 _Container = Generator[None, Any, Any]
 
 
-class _Buffer(bytes):
+class _Buffer(NamedTuple):
     """An ArrayBuffer; a view of it may follow at once or after a later reference."""
+
+    data: bytes
 
 
 _UNFINISHED: Final = object()
@@ -130,7 +132,7 @@ class _Reader:
             raise MalformedError(_WITHOUT_COUNTERPART.get(tag, "an unknown tag"))
         value = read(self)
         if type(value) is _Buffer:
-            return self.view(value) if self.stream.follows(SerializationTag.kArrayBufferView) else bytes(value)
+            return self.view(value) if self.stream.follows(SerializationTag.kArrayBufferView) else value.data
         return value
 
     def keep(self, value: Any) -> Any:
@@ -191,10 +193,10 @@ class _Reader:
     def view(self, buffer: _Buffer) -> Any:
         tag, start, size, flags = self.stream.varint(), self.stream.varint(), self.stream.varint(), self.stream.varint()
         if flags & ArrayBufferViewFlags.IsLengthTracking:
-            size = len(buffer) - start
-        if not 0 <= start <= start + size <= len(buffer):
+            size = len(buffer.data) - start
+        if not 0 <= start <= start + size <= len(buffer.data):
             raise MalformedError("a view that reaches beyond its buffer")
-        return self.keep(view_of(tag, buffer[start : start + size]))
+        return self.keep(view_of(tag, buffer.data[start : start + size]))
 
     # -- containers
 

@@ -76,14 +76,13 @@ def read_scan(
         taken = chooser.take(result.ranges)
         rows = _rows(taken)
         objects = loaded(batch_loader_of(context, live, None), loader_of(context, live, checks=True), rows)
-        return _batch(objects, rows, taken, len(rows))
+        return _batch(objects, rows, taken)
     index, scan = live.readable[name], plan.scans[0]
-    load = entry_loader_of(context, live, index)
     steps = [-1 - piece.step if scan.reverse else piece.step for piece in chooser.pieces]
     starts = [start for step in steps if (start := suffix_start(index, scan.ranges[step])) is not None]
     if not starts or len(starts) < len(ranges):
         return (yield from _read_any(context, view, live, index, chooser))
-    prefix = live.layout.prefix
+    load, prefix = entry_loader_of(context, live, index), live.layout.prefix
     follow = SuffixFollow(prefix, starts[0]) if len(starts) == 1 else MultiRangeFollow(prefix, (*starts,), chooser.size)
     found = yield from read(ranges, view.guard, follow=follow)
     if isinstance(found, GuardFailed):
@@ -95,7 +94,7 @@ def read_scan(
     # The record of a row that is only read to see whether there are more is read as well, and not used.
     head = rows[0][0][: starts[0]] if rows else b""
     made, followed = loaded_behind(batch_loader_of(context, live, index), found, head, len(rows))
-    return _verified(load, rows, followed, taken) if made is None else _batch(made, rows, taken, len(rows))
+    return _verified(load, rows, followed, taken) if made is None else _batch(made, rows, taken)
 
 
 def _read_any(
@@ -117,17 +116,16 @@ def _read_any(
     if isinstance(found, GuardFailed):
         return None
     taken, rows = follow.kept
-    batch = _verified(entry_loader_of(context, live, index), rows, found.followed, taken)
-    return batch._replace(rows=len(_rows(taken)))
+    return _verified(entry_loader_of(context, live, index), rows, found.followed, taken)
 
 
 def _verified(load: Loader, rows: list[Row], followed: Sequence[list[Row]], taken: TakenRows) -> ResultBatch:
     """Return the objects of records that have the very entry that led to them."""
     objects = _objects_of(load, rows, followed)
-    kept, passed = [one for one in objects if one is not None], len(rows)
+    kept = [one for one in objects if one is not None]
     if len(kept) < len(objects):  # an entry without its record is skipped, and db.check() reports it
         rows = [row for row, one in zip(rows, objects, strict=True) if one is not None]
-    return _batch(kept, rows, taken, passed)
+    return _batch(kept, rows, taken)
 
 
 def _objects_of(load: Loader, rows: Sequence[Row], followed: Sequence[list[Row]]) -> list[Any]:
@@ -135,7 +133,8 @@ def _objects_of(load: Loader, rows: Sequence[Row], followed: Sequence[list[Row]]
     return [load(records[0], row[0]) if records else None for row, records in zip(rows, followed, strict=True)]
 
 
-def _batch(objects: list[Any], rows: Sequence[Row], taken: TakenRows, passed: int) -> ResultBatch:
+def _batch(objects: list[Any], rows: Sequence[Row], taken: TakenRows) -> ResultBatch:
+    passed = sum(len(part) for _, part in taken.rows)
     return ResultBatch(objects, (), passed, taken.position, taken.more, True, rows)
 
 

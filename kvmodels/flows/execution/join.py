@@ -91,7 +91,8 @@ class EntryReader:
         self._context = context
         self._live = live
         self._scan = scan
-        self._walk = Walk(number, scan)
+        # Not for others: it looks at every range, in each batch.
+        self._walk = Walk(number, scan) if scan.fans_out else None
         self._index: LiveIndex | None = live.readable[scan.index] if scan.index is not None else None
         self._tests: list[Matcher] = [test for test in (scan.matches, plan.matches) if test is not None]
         self._dropped: list[Matcher] = [one.accepts for one in plan.scans[:number] if one.accepts is not None]
@@ -190,8 +191,9 @@ class EntryReader:
         """Whether this is the lowest entry of its record in the ranges of the scan."""
         if not hit.whole or self._index is None:
             raise KeyError("an entry does not hold the other entries of its record")
-        keys = expected_keys(self._index, hit.held, hit.pk)
-        return next((key == row.key for key in keys if self._walk.holds(key)), False)
+        walk, keys = self._walk, expected_keys(self._index, hit.held, hit.pk)
+        assert walk is not None  # the scan fans out
+        return next((key == row.key for key in keys if walk.holds(key)), False)
 
 
 def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:

@@ -128,20 +128,20 @@ class _PathReader:
     def __init__(self, schema: ModelSchema, name: str, source: ColumnSource | None) -> None:
         self._head_name, *self._path = name.split(".")
         self._head = _FieldReader(schema, self._head_name)
-        self._source = source
+        self._leaf = None if source is None else reader(source.path, many=False)
+        self._decode = None if source is None else source.codec.from_stored
         inner = plain(schema.shape.model_fields[self._head_name].annotation).annotation
         self._names: frozenset[str] = frozenset(getattr(inner, "model_fields", ()))
 
     def read(self, document: Document) -> Any:
         stored = document.get(self._head_name)
-        if self._source is not None and type(stored) is dict and not self._names <= stored.keys():
-            decode = self._source.codec.from_stored
+        if self._leaf is not None and type(stored) is dict and not self._names <= stored.keys():
             try:
-                leaf = reader(self._source.path, many=False)(document)
+                leaf = self._leaf(document)
             except KeyError:
                 pass  # nothing is stored there
             else:
-                return leaf if leaf is None or decode is None else decode(leaf)
+                return leaf if leaf is None or self._decode is None else self._decode(leaf)
         return _attribute(self._head.read(document), self._path)
 
 

@@ -150,15 +150,15 @@ class KeyLookup(Lookup[Any]):
     ) -> None:
         self.head = head
         self.pack = pack
-        self.load = self._load = load
+        self.load = load
         self.otherwise = otherwise
         self._missing = missing
 
-    def answer(self, found: ReadResult, _: bytes, given: Any, /) -> Any:
+    def answer(self, found: ReadResult, key: bytes, given: Any, /) -> Any:
         """Return the object; raises DecodeError like ``object_of``, or DoesNotExist."""
-        rows = found[0][0]
-        assert self._load is not None  # only a unique index has copies of records
-        return self._load(rows[0]) if rows else self.absent(given)
+        rows, load = found[0][0], self.load
+        assert load is not None  # only a unique index has copies of records
+        return load(rows[0], key) if rows else self.absent(given)
 
     def absent(self, given: Any, /) -> None:
         """Return None, or raise DoesNotExist."""
@@ -360,14 +360,16 @@ def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:
 def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[Any | None]:
     """Return the only object of a query; None if there is none and none is required."""
     found = yield from steps_of(fetch(context, (yield from resolved(context, query)).limited(2)))
+    if len(found) == 1:
+        return found[0]
     fields = query.filter_fields or (PRIMARY_KEY,)
-    if len(found) > 1:
+    if found:
         raise query.schema.model.MultipleObjectsReturned(
             "more than one record matches", model=query.schema.name, lookup=fields
         )
-    if not found and required:
+    if required:
         raise absent_record(query.schema, fields)
-    return found[0] if found else None
+    return None
 
 
 def get_by_key(
