@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels._support.suggest import get_close_matches
+from kvmodels._support.suggest import closest
 from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.api._sync.kv import Kv, open_kv
@@ -61,8 +61,8 @@ class OpenStore:
         known = {**self.models, **{model.__name__: model for model in self.db.models}}
         found = known.get(name)
         if found is None:
-            close = get_close_matches(name, known, n=1)
-            guess = f"Did you mean {close[0]}? " if close else ""
+            close = closest(name, known)
+            guess = f"Did you mean {close}? " if close else ""
             raise CommandError(f"no model is called {name!r}", hint=f"{guess}There are: {', '.join(self.models)}.")
         return found
 

@@ -46,6 +46,9 @@ KNOWN_URLS = (
     "etcds://host:2379/prefix",
 )
 
+_SIMILAR = 0.75
+"""The least similarity of a scheme or an option to a suggested one."""
+
 FILE_OPTIONS = ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age")
 
 OPTIONS = {
@@ -291,7 +294,7 @@ def _split(text: str) -> tuple[str | None, str]:
             argument="url",
             value=_without_secrets(text),
             expected=KNOWN_URLS,
-            suggestion=_closest(scheme.lower(), OPTIONS),
+            suggestion=spelling.closest(scheme.lower(), OPTIONS, _SIMILAR),
             hint="Give one of these, or a path for an SQLite file.",
         )
     if match := _HALF_A_SCHEME.match(text):
@@ -353,11 +356,6 @@ def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
                 "the engine does not have this option",
                 argument=option,
                 expected=OPTIONS[scheme],
-                suggestion=_closest(option, OPTIONS[scheme]),
+                suggestion=spelling.closest(option, OPTIONS[scheme], _SIMILAR),
                 hint=_INSTEAD.get((scheme, option), elsewhere if owners else NO_SUCH_OPTION),
             )
-
-
-def _closest(word: str, known: Iterable[str]) -> str | None:
-    found = spelling.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return found[0] if found else None

@@ -24,8 +24,8 @@ from kvmodels.catalog.collection import LiveIndex
 from kvmodels.core.operations import Check, Guard, Row, Set
 from kvmodels.indexing.entries import NOTHING_HELD, RecordChange
 
-_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
-"""Makes a named tuple as its own constructor does, without the call of it: a write asks for several checks."""
+_new: Final = tuple[Any, ...].__new__
+"""Builds a named tuple without the cost of its constructor: a write asks for several checks."""
 
 
 def header_check(header: Guard) -> Check | None:

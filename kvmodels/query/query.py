@@ -175,12 +175,11 @@ class Query:
                 hint=f"Give one of: {', '.join(known)}.",
             )
         if index not in known:
-            near = spelling.get_close_matches(index, known, n=1)
             raise UnknownFieldError(
                 "the model declares no index of this name",
                 model=self.schema.name,
                 field=index,
-                suggestion=near[0] if near else None,
+                suggestion=spelling.closest(index, known),
                 hint=f'It has: {", ".join(known)}; "pk" is the primary key.',
             )
         return replace(self, using=index)
@@ -286,7 +285,7 @@ class Query:
     def _bound(self, value: Any, name: str) -> int | None:
         if value is None:
             return None
-        number = require_int("the bounds of a slice must be ints", name, value, "Write whole numbers: query[10:20].")
+        number = require_int("a bound of a slice is an int", name, value, "Write whole numbers: query[10:20].")
         if number < 0:
             raise InvalidArgumentError(
                 "a query cannot be sliced from its end",

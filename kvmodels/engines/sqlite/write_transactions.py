@@ -26,7 +26,7 @@ from kvmodels.engines.sqlite import statements
 INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"
 RAISE: Final = "UPDATE meta SET version = ?, clock = ? WHERE id = 0 AND version = ?"
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 class SqliteTransaction:

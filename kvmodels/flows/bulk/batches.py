@@ -112,6 +112,15 @@ class BulkRun(Generic[T]):
                 self._options.progress(own if self._progress is None else self._progress.so_far())
             size = min(max(size, len(items)) * 2, self._largest)
 
+    def resume(self, source: Source[T]) -> Flow[None]:
+        """Write the rest of a run with stored progress, and finish it; read it again if another process was faster."""
+        progress = self._progress
+        assert progress is not None, "only called with stored progress"
+        if (yield from self.write(source)):
+            yield from progress.finish()
+        else:
+            yield from progress.overtaken()
+
     def _may_halve(self, error: Exception) -> bool:
         """Return whether smaller batches may succeed, or isolate the refused record so that the others are written."""
         if isinstance(error, (RetriesExhaustedError, OperationTooLargeError)):

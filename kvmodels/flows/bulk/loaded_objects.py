@@ -125,10 +125,8 @@ def _resumed(
                 yield from progress.begin("list")
             elif state.phase == "done":
                 return (yield from progress.result())
-            elif (yield from run.write(Source(items[state.position :]))):
-                yield from progress.finish()
             else:
-                yield from progress.overtaken()
+                yield from run.resume(Source(items[state.position :]))
 
 
 def _prepared(

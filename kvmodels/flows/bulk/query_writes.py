@@ -248,7 +248,7 @@ class _Resumption:
                 elif state.phase == "collect":
                     yield from self._collect(state)
                 elif state.phase == "write":
-                    yield from self._written(_StoredKeySource(progress.prefix("key")))
+                    yield from self._run.resume(_StoredKeySource(progress.prefix("key")))
                 else:
                     return (yield from progress.result())
 
@@ -273,7 +273,7 @@ class _Resumption:
                 yield from progress.save(progress.restarted(state)._replace(phase="collect"))
                 return
         source.dealt_with(state.matched)
-        yield from self._written(source)
+        yield from self._run.resume(source)
 
     def _collect(self, state: BulkState) -> Flow[None]:
         progress, source = self._progress, KeySource(self._context, self._query)
@@ -310,12 +310,6 @@ class _Resumption:
                 continue
             if self._options.progress is not None:
                 self._options.progress(progress.so_far())
-
-    def _written(self, source: Source[FoundRecord]) -> Flow[None]:
-        if (yield from self._run.write(source)):
-            yield from self._progress.finish()
-        else:
-            yield from self._progress.overtaken()
 
 
 class _StoredKeySource(Source[FoundRecord]):

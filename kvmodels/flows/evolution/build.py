@@ -123,7 +123,7 @@ def unknown_index(schema: ModelSchema, name: str) -> UnknownFieldError:
 def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> StoredIndex | None:
     """Return the newest maintained generation with the declared definition."""
     digest = schema.indexes[name].hash()
-    found = [ix for ix in collection.indexes if ix.name == name and ix.hash == digest and ix.state.maintained]
+    found = [ix for ix in collection.maintained if ix.name == name and ix.hash == digest]
     return max(found, key=lambda ix: ix.generation, default=None)
 
 

@@ -48,7 +48,7 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import constructor_of, made_of, require_known_class
 from kvmodels.schema.instances import ObjectState, drop_state, set_loaded, set_stored
 
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 class Keep(Enum):
@@ -266,7 +266,7 @@ class ChangeBuilder:
     """Stores and removes the records of one operation; sets their time fields, and runs their hooks.
 
     Attributes:
-        is_plain: whether there are neither time fields nor hooks.
+        is_plain: whether ``store`` and ``remove`` set no time fields and run no hooks; a load switches them off.
         now_ms: the time that all records of the operation get.
     """
 

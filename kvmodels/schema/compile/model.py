@@ -83,7 +83,7 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
 
 def _tells_classes(cls: type[Any], name: str) -> bool:
     """Return whether this field distinguishes classes, so the first class need not declare it."""
-    given = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
+    given = map(options.options_of, cls.__mro__)
     return any(one is not None and one.discriminator == name for one in given)
 
 
@@ -307,7 +307,7 @@ def _finish(cls: type[Any]) -> None:
     resolved = options.resolve_options(
         cls,
         cls.__dict__[_KEYWORDS],
-        [base.__dict__[_OPTIONS] for base in cls.__mro__[1:] if _OPTIONS in base.__dict__],
+        [given for base in cls.__mro__[1:] if (given := options.options_of(base)) is not None],
         options.options_of(origin),
     )
     type.__setattr__(cls, _OPTIONS, resolved)

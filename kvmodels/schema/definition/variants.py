@@ -275,8 +275,8 @@ def require_known_class(collection: ModelSchema, document: Document, key: tuple[
 
 def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
     """Return the error for an object of another class, or of a class without records."""
-    classes = () if schema.variants is None else schema.variants.by_class
-    if schema.variants is None or not any(issubclass(one, instance.__class__) for one in classes):
+    variants = schema.variants
+    if variants is None or not any(issubclass(one, instance.__class__) for one in variants.by_class):
         return InvalidValueError(
             "this is not an object of the model",
             model=schema.name,
@@ -287,8 +287,8 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
         "an object of this class has no discriminator value, so it cannot be stored",
         model=schema.name,
         type=type(instance).__name__,
-        field=schema.variants.discriminator,
-        hint=f"Make an object of a class that derives from it: {', '.join(one.__name__ for one in classes)}.",
+        field=variants.discriminator,
+        hint=f"Make an object of a class that derives from it: {', '.join(one.__name__ for one in variants.by_class)}.",
     )
 
 
