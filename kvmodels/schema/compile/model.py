@@ -83,7 +83,8 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
 
 def _tells_classes(cls: type[Any], name: str) -> bool:
     """Return whether this field distinguishes classes, so the first class need not declare it."""
-    given = map(options.options_of, cls.__mro__)
+    # Not options_of: pydantic asks the base class for attributes while it is built, and options must not load then.
+    given = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
     return any(one is not None and one.discriminator == name for one in given)
 
 
