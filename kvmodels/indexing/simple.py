@@ -87,9 +87,10 @@ def fits(write: AtomicWrite, limits: Limits) -> bool:
     for check in checks:
         size += len(check[0])
     for mutation in mutations:
-        if type(mutation) is Set:
+        kind = type(mutation)
+        if kind is Set:
             size += 2 * len(mutation[0]) + len(mutation[1])
-        elif type(mutation) is Delete:
+        elif kind is Delete:
             size += len(mutation[0])
         else:
             return False

@@ -29,6 +29,7 @@ from kvmodels.flows.effects import (
     ReadChanges,
     ReadPresent,
     ReadRow,
+    ReadToChange,
     Remove,
     Request,
     ReserveWrites,
@@ -40,6 +41,9 @@ from kvmodels.flows.effects import (
 )
 
 T = TypeVar("T")
+
+_ROW_ALONE: Final = (ReadRow, ReadToChange)
+"""Reads of one key whose answers may have an empty versionstamp."""
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
@@ -72,10 +76,13 @@ def run(
         return _run_through(engine, steps, snapshot, sleep)
     if isinstance(flow, OneLookup):
         reader = engine.capabilities.point_reader
-        alone = reader is not None and flow.lookup.load is not None
-        result: T = read_one_row(reader, flow) if reader is not None and alone else AGAIN
-        if result is AGAIN:
-            result = _look_up(engine, flow, guessed=alone)
+        alone = False
+        if reader is not None and flow[0].load is not None:
+            alone = True
+            result: T = read_one_row(reader, flow)
+            if result is not AGAIN:
+                return result
+        result = _look_up(engine, flow, guessed=alone)
         if result is not AGAIN:
             return result
         flow = flow.lookup.otherwise(flow.given)
@@ -175,8 +182,11 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         ranges, guard, include_expired, follow = request
         if snapshot is not None and type(request) is not ReadPresent:
             return snapshot.read(ranges, include_expired=include_expired, follow=follow)
-        if type(request) is ReadRow and (alone := _row_alone(engine, ranges[0][0])) is not None:
-            return alone
+        reader = engine.capabilities.point_reader
+        if reader is not None and type(request) in _ROW_ALONE and switches.fast_kinds:
+            alone = _row_alone(reader, ranges[0][0], include_expired)
+            if alone is not None:
+                return alone
         return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
     if type(request) is CountRows:
         ranges, guard = request
@@ -204,8 +214,10 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
     return engine.now_ms()
 
 
-def _row_alone(engine: Engine, key: bytes) -> ReadResult | None:
+def _row_alone(reader: PointReader, key: bytes, include_expired: bool) -> ReadResult | None:
     """Read one row with the prepared statement of the next lookup; None if an ordinary read must decide."""
-    reader = engine.capabilities.point_reader if switches.fast_kinds else None
-    row: Any = None if reader is None else reader.row_at_key(key, None, None)
-    return None if row is None else ReadResult([[row_of(row)] if row else []], [], b"")
+    row: Any = reader.row_at_key(key, None, None)
+    if row:
+        return _new(ReadResult, ([[row_of(row)]], [], b""))
+    # The point reader does not tell an expired row from none.
+    return None if row is None or include_expired else _new(ReadResult, ([[]], [], b""))

@@ -25,7 +25,6 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory import engine as memory_engine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.engines.sqlite import engine as sqlite_engine
 from kvmodels.engines.sqlite import statements as sqlite_statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.sqlite.store import SqliteStore
@@ -389,7 +388,8 @@ def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
 
 
 def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
-    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: PredictedFollow) -> tuple[Any, ...]:
+    def mixing(engine: SqliteEngine, key: bytes, guard: Guard, follow: PredictedFollow) -> tuple[Any, ...]:
+        store = store_of(engine)
         connection = store.borrow()
         (value, *_), *_ = connection.execute(sqlite_statements.POINT, (key,)).fetchall()
         behind = follow.guess[0] + value[follow.guess[1] :]
@@ -397,7 +397,7 @@ def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, mon
         store.give_back(connection)
         return behind, found, 0, b"", None
 
-    monkeypatch.setattr(sqlite_engine, "_row_at_key", mixing)
+    monkeypatch.setattr(SqliteEngine, "row_at_key", mixing)
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"10"), put(b"b0", b"behind 0"))
     file.read((point(b"a"),), Guard(b"guard", stamp))

@@ -125,9 +125,19 @@ class Story:
         chance, key = self.chance, self.chance.choice(RECORDS)
         checks = (self.guard(), Check(key, self.version_of(key), physical=True))
         mutations: tuple[Mutation, ...] = (put(key, chance.choice([b"", b"b", b"abc"])),)
-        kind = chance.randrange(8)
+        kind = chance.randrange(12)
         if kind == 0:
             mutations = (Arithmetic("sum", chance.choice([b"number", key]), 1), put(b"x"))
+        elif kind == 3:
+            checks = (Check(key, None, physical=True), *checks)
+        elif kind == 4:
+            mutations += (Delete(chance.choice(RECORDS)), put(chance.choice(RECORDS), b"a"))
+        elif kind == 5:
+            mutations = (put(key, b"a", self.time + 50), put(b"x"))
+        elif kind == 6:
+            checks = (checks[0], checks[1]._replace(versionstamp=to_versionstamp(5)))
+        elif kind == 7:
+            checks = (*checks, Check(chance.choice(RECORDS), self.version_of(chance.choice(RECORDS))))
         elif kind == 1:
             mutations = (put(GUARDS[chance.random() < 0.5]),)
         elif kind == 2:
@@ -154,7 +164,7 @@ class Story:
             self.told.append(self.engine.sweep(100))
 
     def step(self) -> None:
-        drawn = self.chance.choice([self.insert] * 4 + [self.removal] * 3 + [self.change] + [self.somebody_else])()
+        drawn = self.chance.choice([self.insert] * 4 + [self.removal] * 3 + [self.change] * 3 + [self.somebody_else])()
         if drawn is not None:
             try:
                 self.told.append(self.engine.remove(drawn) if isinstance(drawn, Removal) else self.engine.commit(drawn))
@@ -244,35 +254,62 @@ def time_changes_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def only_what_is_set(patch: pytest.MonkeyPatch) -> None:
     """Keys that are checked and not set are taken for free."""
-    original = uncontended._new_rows
 
-    def new_rows(write: AtomicWrite, held: Check, version: int) -> Any:
+    def kept(write: AtomicWrite) -> AtomicWrite:
         keys = {mutation.key for mutation in write.mutations}
-        kept = tuple([check for check in write.checks if check[1] is not None or check[0] in keys])
-        return original(AtomicWrite(kept, write.mutations), held, version)
+        return write._replace(checks=tuple([one for one in write.checks if one[1] is not None or one[0] in keys]))
 
-    patch.setattr(uncontended, "_new_rows", new_rows)
+    judged_as(patch, kept)
+
+
+def judged_as(patch: pytest.MonkeyPatch, changed: Callable[[AtomicWrite], AtomicWrite]) -> None:
+    """Have an operation judged by its writing as if it were another one."""
+    original = uncontended._judged_by_writing
+    patch.setattr(
+        uncontended, "_judged_by_writing", lambda write, held, version: original(changed(write), held, version)
+    )
 
 
 def no_other_check(patch: pytest.MonkeyPatch) -> None:
-    original = uncontended._new_rows
+    judged_as(patch, lambda write: write._replace(checks=tuple([one for one in write.checks if one[1] is None])))
 
-    def new_rows(write: AtomicWrite, held: Check, version: int) -> Any:
-        return original(
-            AtomicWrite(tuple([one for one in write.checks if one[1] is None]), write.mutations), held, version
-        )
 
-    patch.setattr(uncontended, "_new_rows", new_rows)
+def one_check_of_a_key(patch: pytest.MonkeyPatch) -> None:
+    judged_as(patch, lambda write: write._replace(checks=tuple({one[0]: one for one in write.checks}.values())))
 
 
 def without_a_deadline(patch: pytest.MonkeyPatch) -> None:
-    original = uncontended._new_rows
+    def plain(write: AtomicWrite) -> AtomicWrite:
+        mutations = [one._replace(expire_at=None) if isinstance(one, Set) else one for one in write.mutations]
+        return write._replace(mutations=tuple(mutations))
 
-    def new_rows(write: AtomicWrite, held: Check, version: int) -> Any:
-        plain = [one._replace(expire_at=None) if isinstance(one, Set) else one for one in write.mutations]
-        return original(AtomicWrite(write.checks, tuple(plain)), held, version)
+    judged_as(patch, plain)
 
-    patch.setattr(uncontended, "_new_rows", new_rows)
+
+def deletions_come_last(patch: pytest.MonkeyPatch) -> None:
+    def sorted_and_single(write: AtomicWrite) -> AtomicWrite:
+        last = sorted(write.mutations, key=lambda one: isinstance(one, Delete))
+        return write._replace(mutations=tuple({one.key: one for one in last}.values()))
+
+    judged_as(patch, sorted_and_single)
+
+
+def any_version_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(uncontended, "UPDATE", uncontended.UPDATE.replace("s = ? AND", "(s = ? OR true) AND"))
+
+
+def what_expires_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(uncontended, "UPDATE", uncontended.UPDATE.replace(" AND x IS NULL", ""))
+
+
+def what_was_not_found_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    original = uncontended._carried_out
+
+    def carried_out(*arguments: Any) -> bool:
+        original(*arguments)
+        return True
+
+    patch.setattr(uncontended, "_carried_out", carried_out)
 
 
 def removed_although_it_expires(patch: pytest.MonkeyPatch) -> None:
@@ -294,7 +331,11 @@ STORIES = (
     taken_is_replaced,
     taken_is_ignored,
     no_other_check,
+    one_check_of_a_key,
     without_a_deadline,
+    any_version_is_replaced,
+    what_expires_is_replaced,
+    what_was_not_found_is_passed_over,
 )
 
 
@@ -390,11 +431,18 @@ def a_row_with_a_deadline_is_not_removed(engine: SqliteEngine, _: Clock) -> None
         assert b"row" in stored(engine)
 
 
+def the_last_mutation_of_a_key_counts(engine: SqliteEngine, _: Clock) -> None:
+    check = guarded(engine)
+    assert isinstance(engine.commit(AtomicWrite((check,), (put(b"a", b"1"), Delete(b"a"), put(b"a", b"2")))), Committed)
+    assert [row.value for row in rows(engine, ReadRange(b"a"))] == [b"2"]
+
+
 RULES: dict[Mutant, Callable[[SqliteEngine, Clock], None]] = {
     any_check_stays: a_check_ends_with_the_row_that_it_is_of,
     what_was_removed_still_holds: a_check_ends_with_the_removal_of_its_row,
     time_changes_nothing: a_check_ends_when_its_row_expires,
     only_what_is_set: what_is_checked_and_not_set_is_looked_at,
+    deletions_come_last: the_last_mutation_of_a_key_counts,
     removed_although_it_expires: a_row_with_a_deadline_is_not_removed,
 }
 
@@ -444,13 +492,22 @@ def noting(
 @pytest.mark.fast_kinds
 def test_what_the_last_commit_has_left_is_not_asked_again(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
     check = guarded(engine)
-    commit(engine, put(b"row", b"ab"), put(b"a"))
+    stamp = commit(engine, put(b"row", b"ab"), put(b"a"))
+    with closing(sqlite3.connect(engine.check_open().path, isolation_level=None)) as other:
+        other.execute("UPDATE meta SET version = version + 1")
     begun = noting(engine, monkeypatch)
     assert isinstance(engine.commit(new(b"b", check)), Committed)
-    assert begun == ["BEGIN", "SELECT", "UPDATE", "INSERT", "COMMIT"]
+    assert begun == ["BEGIN", "UPDATE", "SELECT", "UPDATE", "INSERT", "COMMIT"]
     begun.clear()
     assert isinstance(engine.commit(new(b"c", check)), Committed)
     assert begun == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]
+    begun.clear()
+    change = AtomicWrite((check, Check(b"row", stamp, physical=True)), (put(b"row", b"bd"), Delete(b"a"), put(b"d")))
+    assert isinstance(engine.commit(change), Committed)
+    assert begun == ["BEGIN", "UPDATE", "UPDATE", "INSERT", "DELETE", "COMMIT"]
+    begun.clear()
+    assert engine.commit(change) == Conflict((1,))
+    assert begun[:4] == ["BEGIN", "UPDATE", "UPDATE", "BEGIN"]
     begun.clear()
     removal = Removal(check, b"row", lambda _, value, __: [bytes((letter,)) for letter in value])
     assert isinstance(engine.remove(removal), Committed)

@@ -129,7 +129,7 @@ class LmdbEnvironment(FileStore[OpenEnvironment]):
                     if held is None or held[9] or held[:8] + ZEROS != guard[1]:
                         return None
                 found = _at(transaction, databases, key)
-                followed = _followed(transaction, databases, found, follow)
+                followed = [] if follow is None else _followed(transaction, databases, found, follow)
         except lmdb.Error:
             return None
         finally:
@@ -283,10 +283,10 @@ def _at(transaction: Transaction, databases: Databases, key: bytes) -> list[Row]
 
 
 def _followed(
-    transaction: Transaction, databases: Databases, found: list[Row] | None, follow: Follow | None
+    transaction: Transaction, databases: Databases, found: list[Row] | None, follow: Follow
 ) -> list[list[Row] | None]:
     """The rows of what follows, which is one key as a rule."""
-    if follow is None or found is None:
+    if found is None:
         return []
     if isinstance(follow, PredictedFollow) and found:
         predicted = _at(transaction, databases, follow.predicted_key(found[0][1]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import lmdb
 
@@ -31,6 +31,8 @@ from kvmodels.errors import (
     StorageFullError,
     UnsupportedError,
 )
+
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
@@ -89,6 +91,7 @@ STATE_KEY = b"kvmodels"
 """In the unnamed database, beside the names of the others: one record fewer to write in each commit than in its own."""
 
 _STATE = struct.Struct(">8sIQqqQ")
+_BEGINNING = struct.pack(">8sI", MAGIC, FORMAT)
 VERSION = slice(12, 20)
 """Where the version is in the stored state."""
 
@@ -218,19 +221,19 @@ def open_environment(path: str, url: str, options: FileOptions, map_size: int, *
 def read_state(transaction: lmdb.Transaction[bytes], url: str) -> State | None:
     """The state of the store, or None when the database is empty. Raises ForeignFileError or UnsupportedError."""
     stored = transaction.get(STATE_KEY)
+    if stored is not None and len(stored) == _STATE.size and stored.startswith(_BEGINNING):
+        return _new(State, _STATE.unpack(stored)[2:])
     if stored is None and not transaction.stat()["entries"]:
         return None
-    if stored is None or stored[: len(MAGIC)] != MAGIC:
+    if stored is None or not stored.startswith(MAGIC):
         raise ForeignFileError("this LMDB database belongs to another application", url=url)
     number = int.from_bytes(stored[len(MAGIC) : len(MAGIC) + 4], "big")
-    if number != FORMAT or len(stored) != _STATE.size:
-        raise UnsupportedError(
-            "the file has a format that this version does not know",
-            url=url,
-            reason=f"format {number}, known is {FORMAT}",
-            hint="Install the version of kvmodels that wrote it, or a later one.",
-        )
-    return State(*_STATE.unpack(stored)[2:])
+    raise UnsupportedError(
+        "the file has a format that this version does not know",
+        url=url,
+        reason=f"format {number}, known is {FORMAT}",
+        hint="Install the version of kvmodels that wrote it, or a later one.",
+    )
 
 
 def write_state(transaction: lmdb.Transaction[bytes], state: State) -> None:

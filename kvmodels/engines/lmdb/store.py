@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
@@ -26,6 +26,8 @@ from kvmodels.engines.shared.file_checks import refuse_network_place
 from kvmodels.engines.shared.group_commit import Group
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import CommitUnknownError
+
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
 class EvaluatedWrite(NamedTuple):
@@ -55,9 +57,7 @@ class LmdbTransaction:
     def next_state(self) -> State:
         """The state that the next operation leaves: the next version, and a clock that does not go back."""
         version, high_water, retention_ms, floor = self._state
-        now = max(self._clock.now_ms(), high_water)
-        self._clock.raise_to(now)
-        return State(version + 1, now, retention_ms, floor)
+        return _new(State, (version + 1, self._clock.not_before(high_water), retention_ms, floor))
 
     def evaluate(self, write: AtomicWrite) -> EvaluatedWrite | Conflict:
         """Judge an operation against the transaction, earlier operations included; nothing is written."""
@@ -78,7 +78,7 @@ class LmdbTransaction:
             lambda key: lmdb_rows.stored_row(transaction, databases, key),
         )
         lmdb_rows.require_storable_keys(changes)
-        return EvaluatedWrite(state, changes, earliest_ms)
+        return _new(EvaluatedWrite, (state, changes, earliest_ms))
 
     def apply(self, evaluated: EvaluatedWrite) -> Committed:
         """Write what was evaluated. Raises lmdb.Error: the transaction cannot go on."""
@@ -87,7 +87,7 @@ class LmdbTransaction:
         self._applied(state)
         if earliest_ms is not None and (self.earliest_ms is None or earliest_ms < self.earliest_ms):
             self.earliest_ms = earliest_ms
-        return Committed(to_versionstamp(state.version))
+        return _new(Committed, (to_versionstamp(state.version),))
 
     def remove_expired(self, limit: int) -> int:
         """Remove up to ``limit`` rows that have expired; how many there were. Uses a version only if there are any."""
@@ -186,7 +186,8 @@ class LmdbStore(LmdbEnvironment):
 
     def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
         """Carry out an operation, with those of other threads that wait for the file at the same time."""
-        self._require_writable()
+        if self.readonly:
+            self._require_writable()
         return self.commits.commit(write, self.backoff())
 
     def sweep(self, limit: int, backoff: Backoff) -> int:

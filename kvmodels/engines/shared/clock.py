@@ -54,8 +54,8 @@ class EngineClock:
     def not_before(self, high_water: int) -> int:
         """The present time, after a reading of another process was taken over."""
         with self._lock:
-            self.raise_to(high_water)
-            return self.now_ms()
+            self.high_water = max(self.source(), high_water, self.high_water)
+            return self.high_water
 
     def raise_to(self, high_water: int) -> None:
         """Take over a reading of another process, if it is later."""

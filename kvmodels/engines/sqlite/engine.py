@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from queue import Empty
-from typing import Any, Literal
+from typing import Literal
 
 from kvmodels.core.operations import (
     Changes,
@@ -33,7 +33,6 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.contract import Capabilities
 from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
-from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, FileOptions, attach, require_sensible
 from kvmodels.engines.shared.registry import StoreRegistry
@@ -144,17 +143,42 @@ class SqliteEngine(FileEngine[SqliteStore]):
     def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
         """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
 
-        One statement, of nothing but the row. ``()``: there is no row, which is said of a key alone. None is no answer:
-        the file is busy, the guard does not hold, ``follow`` is no ``PredictedFollow``, there is no row where it
-        expects one, the row has a deadline; ``read`` tells these apart.
+        One statement, of nothing but the row, and one of the clock if it has a deadline. ``()``: there is no row, which
+        is said of a key alone. None is no answer: the file is busy, the guard does not hold, ``follow`` is no
+        ``PredictedFollow``, there is no row where it expects one, or it has a deadline there; ``read`` tells these
+        apart.
         """
         store = self._store
         if store is None or store.closed_reason is not None:
             return None
+        statement = statements.AT_KEY if guard is None and follow is None else _statement_for(guard, follow)
+        if statement is None:
+            return None
+        idle = store.idle  # always empty for a private database in memory
         try:
-            return _row_at_key(store, key, guard, follow)
+            connection = idle.get_nowait()
+        except Empty:
+            return None
+        try:
+            connection.in_call = True
+            # Of bytes Python asks first whether they are to be adapted, which takes longer than to copy them.
+            found: PlainRow | None = connection.execute(statement, (bytearray(key),)).fetchone()
+            if found is not None and found[4] is not None:  # not behind a slot, see ``PREDICTED_ROW``
+                found = statements.unless_expired(connection, found, store.clock)
         except sqlite3.Error:
             return None
+        finally:
+            connection.in_call = False
+            # What give_back does for a connection that no transaction was begun on, without the call of it.
+            if connection.discarded or idle.qsize() >= IDLE_CONNECTIONS:
+                store.give_back(connection)
+            else:
+                idle.put(connection)
+        if guard is None:
+            return () if found is None else found
+        if found is not None and isinstance(follow, PredictedFollow):
+            follow.misses = 0
+        return found
 
     def turn_reader(self) -> SqliteTurnReader:
         """Return a reader of single rows for one turn of an event loop. Raises ClosedError."""
@@ -280,55 +304,14 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return Changes(changes, to_versionstamp(version if last is None else last))
 
 
-def _row_at_key(
-    store: SqliteStore, key: bytes, guard: Guard | None, follow: Follow | None
-) -> PlainRow | tuple[()] | None:
-    """Return what ``SqliteEngine.row_at_key`` returns. What SQLite raises is raised as it is."""
-    if guard is None and follow is None:
-        statement = statements.AT_KEY
-    elif guard is None or not isinstance(follow, PredictedFollow):
-        return None
-    else:
-        asked = follow.asked
-        if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
-            asked = follow.asked = statements.predicted_row(follow, guard)
-            if asked is None:
-                return None
-        statement = asked[2]
-    idle = store.idle  # always empty for a private database in memory
-    try:
-        connection = idle.get_nowait()
-    except Empty:
-        return None
-    try:
-        connection.in_call = True
-        # Of bytes Python asks first whether they are to be adapted, which takes longer than to copy them.
-        found: PlainRow | None = connection.execute(statement, (bytearray(key),)).fetchone()
-    finally:
-        connection.in_call = False
-        # What give_back does for a connection that no transaction was begun on, without the call of it.
-        if connection.discarded or idle.qsize() >= IDLE_CONNECTIONS:
-            store.give_back(connection)
-        else:
-            idle.put(connection)
+def _statement_for(guard: Guard | None, follow: Follow | None) -> str | None:
+    """Return the statement that finds the row which follows from a key; None where ``read`` has to be asked."""
     if guard is None or not isinstance(follow, PredictedFollow):
-        return _plain_row(found, key, store.clock)
-    if found is not None:
-        follow.misses = 0
-    return found
-
-
-def _plain_row(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
-    """Return the row that ``AT_KEY`` has found, or no row; None: the file lacks the row of its clock."""
-    if found is None:
-        return ()
-    value, encoding, version, expire_at, high_water = found
-    if expire_at is not None:
-        if high_water is None:
-            return None
-        if expire_at <= max(clock.now_ms(), high_water):
-            return ()
-    return key, value, encoding, version, expire_at
+        return None
+    asked = follow.asked
+    if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
+        asked = follow.asked = statements.predicted_row(follow, guard)
+    return None if asked is None else asked[2]
 
 
 def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:

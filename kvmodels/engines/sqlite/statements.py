@@ -20,6 +20,7 @@ from kvmodels.core.operations import (
     GuardFailed,
     Guess,
     Mutation,
+    PlainRow,
     PredictedFollow,
     ReadRange,
     ReadResult,
@@ -49,8 +50,7 @@ GUARDED_POINT = (
     " LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ? WHERE id = 0"
 )
 
-AT_KEY = "SELECT v, e, s, x, CASE WHEN x NOTNULL THEN (SELECT clock FROM meta WHERE id = 0) END FROM kv WHERE k = ?"
-"""The clock is looked up for a row that has a deadline."""
+AT_KEY = "SELECT k, v, e, s, x FROM kv WHERE k = ?"
 
 PREDICTED_ROW = (
     "SELECT behind.k, behind.v, behind.e, behind.s, behind.x FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
@@ -240,6 +240,12 @@ def _live(key: bytes, stored: Sequence[Any], high_water: int, clock: EngineClock
     if stamp is None or (expire_at is not None and clock is not None and expire_at <= max(clock.now_ms(), high_water)):
         return []
     return [_new(Row, (key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, expire_at))]
+
+
+def unless_expired(connection: sqlite3.Connection, row: PlainRow, clock: EngineClock) -> PlainRow | None:
+    """A row that has a deadline, if that is not reached."""
+    _, high_water = pinned_state(connection)
+    return row if row[4] is None or row[4] > max(clock.now_ms(), high_water) else None
 
 
 def read_ranges(

@@ -236,9 +236,8 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
         """Carry out an operation, with those of other threads that wait for the file at the same time."""
         if self.readonly:
             self._require_writable()
-        backoff = self.backoff()
         outcome = self.commits.commit_uncontended(write, self._carry_out_alone)
-        return self.commits.commit(write, backoff) if outcome is None else outcome
+        return self.commits.commit(write, self.backoff()) if outcome is None else outcome
 
     def _carry_out_alone(self, commit: UncontendedCommit) -> None:
         """Carry out an operation and set its outcome; see ``GroupCommitter.commit_uncontended``."""
@@ -252,7 +251,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 written = write_transactions.written(connection, self.clock, self._known, commit.write)
-                if isinstance(written, Conflict):
+                if written is None or isinstance(written, Conflict):
                     connection.rollback()
                     commit.outcome = written
                     return

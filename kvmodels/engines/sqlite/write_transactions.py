@@ -4,11 +4,12 @@ An operation is evaluated completely before anything of it is written, so a refu
 
 An uncontended commit is one operation in a transaction of its own. The queue, the group and their bookkeeping are an
 eighth of the processor time of a commit that waits for the disk, and what a commit checks is mostly what the last one
-has left.
+has left, or the rows that it writes.
 
 Rules of this module: an uncontended commit takes what ends at once. An operation of many checks, a file that is busy, a
-snapshot that may have to be ended, a key in the way of a new row: nothing is applied then, and the operation is left to
-a group, which says what is wrong. A check that held at a version of the store holds as long as the file has that
+snapshot that may have to be ended, a key in the way of a new row, a row of another version: nothing is applied then,
+and the operation is left to a group, which says what is wrong. A check of a row that is written is judged by the
+statement that writes it. A check that held at a version of the store holds as long as the file has that
 version, because each commit of any process raises it; whether it has is part of the statement that raises it again.
 Only a check that disregards deadlines is remembered so, of a row that the operation has left as it was.
 """
@@ -17,13 +18,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
-from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Removal, Set, to_versionstamp
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Delete, Removal, Set, to_versionstamp
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import statements
 
 INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"
+UPDATE: Final = "UPDATE kv SET v = ?, e = ?, s = ? WHERE k = ? AND s = ? AND x IS NULL"
 RAISE: Final = "UPDATE meta SET version = ?, clock = ? WHERE id = 0 AND version = ?"
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
@@ -77,6 +80,15 @@ class SqliteTransaction:
 Known: TypeAlias = tuple[int, Check | None]
 """The version of the last transaction of this kind, and a check that holds as long as the store has it."""
 
+_Row: TypeAlias = tuple[bytearray, bytearray, int, int]
+_Statements: TypeAlias = tuple[
+    list[_Row], list[tuple[bytearray, int, int, bytearray, int]], list[_Row], list[tuple[bytearray]]
+]
+"""The parameters of rows to insert, to update, to insert or update, and to delete."""
+
+_UNCHECKED: Final = b""
+"""In place of a versionstamp, for a key that no check names."""
+
 Written: TypeAlias = tuple[int, int | None, Check | None]
 """The result of a transaction: its version, its first deadline, and a check that still holds."""
 
@@ -88,8 +100,8 @@ def ends_at_once(write: AtomicWrite | Removal) -> bool:
 
 def written(
     connection: sqlite3.Connection, clock: EngineClock, known: Known, write: AtomicWrite | Removal
-) -> Written | Conflict:
-    """Judge and write an operation in a write transaction, or return its conflict."""
+) -> Written | Conflict | None:
+    """Judge and write an operation in a write transaction, or return its conflict; None: leave it to a group."""
     before, held = known
     if isinstance(write, Removal):
         if held is not None and write[0] == held and _raise(connection, clock, before):
@@ -100,18 +112,19 @@ def written(
         checks: Sequence[Check] = write[:1]
     else:
         checks, mutations = write
-        if held is not None:
-            rows = _new_rows(write, held, before + 1)
-            if rows is not None and _raise(connection, clock, before):
-                connection.executemany(INSERT, rows)
-                return before + 1, None, held
+        judging = _judged_by_writing(write, held, before + 1) if before else None
+        if judging is not None and _raise(connection, clock, before):
+            if not _carried_out(connection, judging):
+                return None
+            return before + 1, None, _left(() if held is None else (held,), {mutation.key for mutation in mutations})
         version, now, failed = statements.judge(connection, checks, clock)
         if failed:
             return _new(Conflict, (failed,))
         evaluated = statements.evaluate(connection, mutations, version, now)
     statements.set_state(connection, evaluated[0], now)
     statements.write(connection, evaluated)
-    return evaluated[0], evaluated[4], _left(checks, evaluated)
+    changed = {row[0] for rows in evaluated[1:4] for row in rows}
+    return evaluated[0], evaluated[4], _left(checks, changed)
 
 
 def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> bool:
@@ -119,28 +132,59 @@ def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> 
     return connection.execute(RAISE, (version + 1, clock.now_ms(), version)).rowcount == 1
 
 
-def _new_rows(write: AtomicWrite, held: Check, version: int) -> list[tuple[bytearray, bytearray, int, int]] | None:
-    """Return the rows of an operation that only inserts, and checks no more than ``held``; None for another one."""
+def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Statements | None:
+    """Return the statements that write an operation and judge its checks, but for ``held``; None where they cannot.
+
+    A row that must be absent is inserted, one that must have a version is updated where it has it.
+    """
     checks, mutations = write
-    free = {check[0] for check in checks if check[1] is None}
-    if not free or len(checks) > len(free) + 1:
-        return None
-    rows: list[tuple[bytearray, bytearray, int, int]] = []
+    others = [check for check in checks if check != held]
+    expected = {check[0]: check[1] for check in others}
+    inserts: list[_Row] = []
+    updates: list[tuple[bytearray, int, int, bytearray, int]] = []
+    upserts: list[_Row] = []
+    deletions: list[tuple[bytearray]] = []
+    if len(expected) < len(others) or len(mutations) >= statements.ROWS_TO_SORT:
+        return None  # two checks of one key, or more rows than should be written in any order
     for mutation in mutations:
+        if type(mutation) is Delete:
+            (key,) = mutation
+            if key in expected:
+                return None
+            deletions.append((bytearray(key),))
+            continue
         if type(mutation) is not Set:
             return None
         key, value, encoding, expire_at, versionstamped = mutation
         if expire_at is not None or versionstamped:
             return None
-        free.discard(key)
+        known = expected.pop(key, _UNCHECKED)
         # Of bytes Python asks first whether they are to be adapted, as said of ``statements.bound``.
-        rows.append((bytearray(key), bytearray(value), encoding, version))
-    if free:
-        return None  # one is checked and not set
-    for check in checks:
-        if check[1] is not None and check != held:
+        if known is None:
+            inserts.append((bytearray(key), bytearray(value), encoding, version))
+        elif known is _UNCHECKED:
+            upserts.append((bytearray(key), bytearray(value), encoding, version))
+        elif known[8:] == statements.ZEROS and known[0] <= 127:  # no row has another version
+            updates.append((bytearray(value), encoding, version, bytearray(key), int.from_bytes(known[:8], "big")))
+        else:
             return None
-    return rows
+    if expected or len({mutation[0] for mutation in mutations}) < len(mutations):
+        return None  # a key is checked and not written, or the order of two mutations matters
+    return inserts, updates, upserts, deletions
+
+
+def _carried_out(connection: sqlite3.Connection, found: _Statements) -> bool:
+    """Execute the statements; return False if a row has not the version that it must have."""
+    inserts, updates, upserts, deletions = found
+    if updates and connection.executemany(UPDATE, updates).rowcount < len(updates):
+        return False
+    if inserts:
+        connection.executemany(INSERT, inserts)
+    if upserts:
+        connection.executemany(statements.UPSERT, upserts)
+    if deletions:
+        connection.executemany(statements.DELETE, deletions)
+    return True
 
 
 def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> Written | Conflict:
@@ -158,10 +202,8 @@ def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> 
     return version, None, None if check[0] == key or check[0] in keys else check
 
 
-def _left(checks: Sequence[Check], evaluated: statements.Evaluated) -> Check | None:
+def _left(checks: Sequence[Check], changed: AbstractSet[bytes]) -> Check | None:
     """Return a check that an operation leaves as true as it was, whatever time passes."""
-    _, upserts, timed, deletions, _ = evaluated
-    changed = {row[0] for rows in (upserts, timed, deletions) for row in rows}
     for check in checks:
         if check[1] is not None and check[2] and check[0] not in changed:
             return check

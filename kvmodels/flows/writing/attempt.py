@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row, point
@@ -47,7 +48,7 @@ from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade, cascading_remo
 from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
 from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.indexing.references import Entries
-from kvmodels.indexing.simple import compile_simple, fits, record_writer
+from kvmodels.indexing.simple import RecordWriter, fits, record_writer
 
 R = TypeVar("R")
 
@@ -77,7 +78,9 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     view = context.view or (yield from reload_header(context))
     if context.turns.queues and (keys := _contended_keys(context, operation, view)):
         return (yield from _carried_out(_Run(context, operation, started), None, keys))
-    if _may_guess(context, operation, view):
+    live = view.live[operation.schema.collection]
+    writer = record_writer(live, view.guard, context.codec)
+    if _may_guess(context, operation, live, writer):
         guess = operation.compiled(view)
         if guess is None:
             rows: dict[bytes, Row | None] | None = None
@@ -90,7 +93,7 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
                 rows = {key: row}
                 del found
             now_ms = (yield from now()) if operation.timed or (row is not None and row[4] is not None) else 0
-            guess = _guess(context, operation, _new(AttemptState, (view, rows, now_ms)))
+            guess = _guess(context, operation, _new(AttemptState, (view, rows, now_ms)), writer)
             del rows, row  # the garbage collector visits everything that many waiting tasks keep
         if guess is not None:
             proposal, write = guess
@@ -119,18 +122,17 @@ def _contended_keys(context: Context, operation: LogicalWrite[R], view: HeaderVi
     return keys if busy else ()
 
 
-def _may_guess(context: Context, operation: LogicalWrite[R], view: HeaderView) -> bool:
+def _may_guess(context: Context, operation: LogicalWrite[R], live: LiveCollection, writer: RecordWriter | None) -> bool:
     """Return whether the first attempt can rest on assumptions that its commit checks."""
-    if context.traits.may_lose_answers or not (operation.guesses or not operation.reads):
-        return False
-    live = view.live[operation.schema.collection]
-    if live.refused is not None or live.read_only is not None or live.references:
+    if context.traits.may_lose_answers or live.refused is not None or live.read_only is not None or live.references:
         return False  # a new record refers to others, which must be read before
-    # Without such a writer, the compiler needs more rows than that of the record.
-    return not operation.reads or record_writer(live, view.guard, context.codec) is not None
+    # Without a writer, the compiler needs more rows than that of the record.
+    return not operation.reads or (operation.guesses and writer is not None)
 
 
-def _guess(context: Context, operation: LogicalWrite[R], seen: AttemptState) -> tuple[Proposal[R], AtomicWrite] | None:
+def _guess(
+    context: Context, operation: LogicalWrite[R], seen: AttemptState, writer: RecordWriter | None
+) -> tuple[Proposal[R], AtomicWrite] | None:
     """Return what to commit by assumptions; None where the state of the store must be read.
 
     Only a success of that commit is final. Where the assumptions lead to an error, or to no write at all, the attempt
@@ -140,8 +142,8 @@ def _guess(context: Context, operation: LogicalWrite[R], seen: AttemptState) -> 
         proposal = operation.propose(seen)
         changes = proposal[0]
         compiled: AtomicWrite | NeedRows | None = None
-        if proposal[5] is None:  # of unique slots nothing is read: each is taken for free
-            compiled = compile_simple(changes, None, seen[0].guard, context.codec)
+        if writer is not None and changes and proposal[5] is None:
+            compiled = writer.compiled(changes, None)  # of unique slots nothing is read: each is taken for free
         if compiled is None:
             compiled = _compiled(context, operation, proposal, seen)
         if compiled is None or isinstance(compiled, NeedRows):

@@ -241,7 +241,8 @@ class _ChangeRecord(RecordWrite):
         writer = self._writer
         schema = writer.schema
         row = self.found(seen)
-        require_version(schema, self._values, self._expected, row)
+        if self._expected is not None:
+            require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
         item, old, is_fresh = self._changed(seen, row)
