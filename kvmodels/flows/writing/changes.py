@@ -102,11 +102,6 @@ class EncodedObject(NamedTuple):
     fresh: Any = None
 
 
-def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObject:
-    """Validate and encode an object."""
-    return encoded(context, schema, instance, schema.prepare(instance))
-
-
 def encoded(
     context: Context, schema: ModelSchema, instance: Any, prepared: PreparedObject, pk: bytes | None = None
 ) -> EncodedObject:
@@ -139,7 +134,6 @@ def record_change(
     seen: AttemptState,
     old: Row | None,
     deadline: Deadline,
-    *,
     before: Document | None = None,
 ) -> RecordChange:
     """Return the change that stores an object over the row that was read.
@@ -286,13 +280,14 @@ class ChangeBuilder:
         What the caller has put into a time field is not even validated.
         """
         if not self.schema.time_fields:
-            return pending(self.context, self.schema, instance)
+            return encoded(self.context, self.schema, instance, self.schema.prepare(instance))
         require_object(self.schema, instance)
         fresh = copy(instance)
         # Not copied: nothing changes these here, and the caller's object keeps its own.
         object.__setattr__(fresh, "__pydantic_private__", instance.__pydantic_private__)
         self._set_time(fresh, old if old is not None and self._follows(instance, old) else None)
-        return pending(self.context, self.schema, fresh)._replace(instance=instance, fresh=fresh)
+        item = encoded(self.context, self.schema, instance, self.schema.prepare(fresh))
+        return item._replace(fresh=fresh)
 
     def store(
         self, item: EncodedObject, seen: AttemptState, old: Row | None, before: Document | None = None
@@ -306,7 +301,7 @@ class ChangeBuilder:
         if not self.is_plain:
             expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
             item, after = self._ready(item, seen, None if expired else old)
-        change = record_change(self.context, item, seen, old, self.deadline, before=before)
+        change = record_change(self.context, item, seen, old, self.deadline, before)
         if self.schema.variants is not None:
             self._require_known(change, seen)
         return _new(PlannedChange, (change, item, after))
@@ -364,7 +359,7 @@ class ChangeBuilder:
                 _call(hook, fresh, *arguments)
             if self.schema.time_fields:
                 self._set_time(fresh, None if old is None else document_of(self.context, old))
-            changed = pending(self.context, self.schema, fresh)
+            changed = encoded(self.context, self.schema, fresh, self.schema.prepare(fresh))
             if changed.pk != item.pk:
                 hint = "The record is looked for before hooks run: use a default_factory or a validator."
                 raise key_changed(
