@@ -22,6 +22,10 @@ while it holds a turn, because ``join`` gives up the old turn first; so turns ca
 - A turn lapses after ``LAPSE_S``, or sooner if the ticket says so, because its owner may have stopped, or may wait
   for a writer that waits for the turn.
 
+Threads that write one record again and again should not switch for every write. So a newcomer may go past a ticket that
+has the turn while its thread is not scheduled yet, for ``PASSING_S`` from when the turn was granted. If the thread is
+scheduled meanwhile, it waits for the end of that attempt before it reads: its own would be defeated otherwise.
+
 A holder that has committed knows the state of its keys. It sets ``hands_on``, and the next ticket finds that state in
 ``handed``. Only a ticket that was in line before the commit was sent gets it: the state was then current at a moment
 within the call of that ticket, so a result that rests on it is linearizable, even if the call writes nothing. A turn
@@ -42,6 +46,9 @@ LAPSE_S: Final = 1.0
 
 SHORT_LAPSE_S: Final = 0.05
 """The same for a write that does nothing with its turn but to read and to commit."""
+
+PASSING_S: Final = 0.005
+"""Seconds in which newcomers may go past a turn that was granted: the interval at which CPython switches threads."""
 
 RECHECK_S: Final = 1.0
 """Seconds after which a waiter looks by itself; needed only after an interrupt, or when a turn has lapsed.
@@ -155,22 +162,31 @@ class Turns:
             self._inside = 0
         return found
 
-    def are_busy(self, keys: Collection[bytes], *, passes_sleepers: bool) -> bool:
-        """Return whether a newcomer should wait for one of these keys.
+    def passed(self, keys: Collection[bytes], *, passes_sleepers: bool) -> list[Ticket] | None:
+        """Return the tickets that a newcomer goes past for its attempt; None if it should wait for one of these keys.
 
-        With ``passes_sleepers`` it need not while the thread whose turn it is still sleeps, because it has read nothing
-        that the newcomer could change. So threads that write one record again and again do not switch for every write.
-        What was handed on to such a thread is withdrawn.
+        With ``passes_sleepers`` it may go past a thread that has the turn and was not scheduled yet, because that has
+        read nothing that the newcomer could change. What was handed on to the thread is withdrawn. After the attempt,
+        the newcomer calls ``Ticket.end_passing``.
         """
+        found: list[Ticket] = []
         for key in keys:
             # The iterator bears that other threads change the queue meanwhile.
             first = next(iter(self.queues.get(key, ())), None)
             if first is None:
                 continue
-            if not (passes_sleepers and first.granted and first.asleep):
-                return True
-            first.handed = None
-        return False
+            if not (passes_sleepers and first.granted and first.asleep and self.may_be_passed(first)):
+                return None
+            found.append(first)
+        for one in found:
+            one.handed = None
+            one.passed_by = threading.get_ident()
+        return found
+
+    def may_be_passed(self, ticket: Ticket) -> bool:
+        """Return whether nobody else goes past a ticket now, and its turn is still new."""
+        is_free = ticket.passed_by in (0, threading.get_ident())
+        return is_free and self._clock() < ticket.lapses - ticket.lapse_s + PASSING_S
 
     def _drop(self, ticket: Ticket) -> frozenset[bytes]:
         """Take a ticket out of its queues, and return their keys."""
@@ -226,6 +242,7 @@ class Ticket:
         hands_on: the state that it hands on itself when it leaves with the turn.
         lapse_s: seconds after which a turn of the ticket lapses.
         lapses: when the turn does.
+        passed_by: the thread of the newcomer that goes past the ticket at the moment; 0 if there is none.
         recheck_s: seconds after which a waiter looks by itself.
         since: the moment at which it joined its queues.
         wake: called when the turn was granted, in any thread; at first it wakes a thread that is in ``wait``. If it
@@ -244,6 +261,7 @@ class Ticket:
         self.alive = threading.Lock()
         self.keys: frozenset[bytes] = frozenset()
         self.asleep = False
+        self.passed_by = 0
         self.granted = False
         self.lapses = 0.0
         self.wake: Callable[[], object] = self._open
@@ -295,9 +313,23 @@ class Ticket:
                 if remaining <= 0:
                     return False
                 gate.acquire(timeout=min(remaining, self.recheck_s))
+            until = min(deadline, time.monotonic() + self.lapse_s)  # the newcomer may have been interrupted
+            while self.passed_by and (remaining := until - time.monotonic()) > 0:
+                gate.acquire(timeout=min(remaining, PASSING_S))
         finally:
             self.asleep = False
         return True
+
+    def end_passing(self) -> None:
+        """Let the thread of this ticket go on after a newcomer went past it, or let others go past it; idempotent.
+
+        The thread is woken if no other may go past it. Otherwise it looks by itself, after ``PASSING_S`` at most,
+        because to be woken by each newcomer would cost as much as to switch for each.
+        """
+        if self.passed_by:
+            self.passed_by = 0
+            if not self._turns.may_be_passed(self):
+                self._open()
 
     def _open(self) -> None:
         if self._gate is not None:

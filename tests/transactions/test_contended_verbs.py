@@ -258,6 +258,38 @@ def test_a_write_does_not_wait_for_a_thread_that_has_not_noticed_its_turn(
     assert db[Counter].get(1).n == 3
 
 
+@pytest.mark.parametrize("loses", [False, True])
+def test_a_thread_that_is_passed_is_kept_waiting_for_one_attempt(
+    monkeypatch: pytest.MonkeyPatch, db: Database, engine: Busy, loses: bool
+):
+    everlasting(db)
+    turns = db._core.context.turns
+    sleeper = turns.ticket()
+    kept: list[bool] = []
+
+    def before_commit() -> None:
+        kept.append(sleeper.passed_by == threading.get_ident())
+        if loses:
+            engine.before_commit = bool
+            Database.from_engine(engine.inner, DatabaseCore([Counter]))[Counter].patch(1, n=7)
+
+    def wait(self: Ticket, _: float) -> bool:
+        kept.append(sleeper.passed_by != 0)
+        sleeper.leave()
+        return self.look()
+
+    monkeypatch.setattr(Ticket, "wait", wait)
+    with sleeper.alive:
+        layout = db._core.context.layouts["counters"]
+        sleeper.join([layout.key(layout.pack((1,)))])
+        sleeper.asleep = True
+        engine.before_commit = before_commit
+        db[Counter].patch(1, n=3)
+    assert kept == ([True, False] if loses else [True])
+    assert sleeper.passed_by == 0
+    assert db[Counter].get(1).n == 3
+
+
 def test_a_turn_that_nobody_gives_back_delays_a_newcomer_by_one_turn_at_most(
     monkeypatch: pytest.MonkeyPatch, db: Database
 ):

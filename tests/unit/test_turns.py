@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 
 from kvmodels._support import turns as module
-from kvmodels._support.turns import LAPSE_S, SHORT_LAPSE_S, Handover, Ticket, Turns
+from kvmodels._support.turns import LAPSE_S, PASSING_S, SHORT_LAPSE_S, Handover, Ticket, Turns
 from tests.engines.interrupting import cut_short_at
 
 A, B, C = b"a", b"b", b"c"
@@ -43,7 +44,10 @@ def test_tickets_for_one_key_get_their_turns_in_the_order_in_which_they_came(sta
 
 def are_busy(turns: Turns, key: bytes) -> tuple[bool, bool]:
     """Return whether a newcomer waits, on a server and on other engines."""
-    return turns.are_busy([key], passes_sleepers=False), turns.are_busy([key], passes_sleepers=True)
+    answers = [turns.passed([key], passes_sleepers=passes) for passes in (False, True)]
+    for ticket in turns.queues.get(key, ()):
+        ticket.end_passing()
+    return answers[0] is None, answers[1] is None
 
 
 def test_a_newcomer_needs_not_wait_for_a_thread_that_still_sleeps(stack, monkeypatch):
@@ -70,6 +74,102 @@ def test_a_newcomer_needs_not_wait_for_a_thread_that_still_sleeps(stack, monkeyp
     ]
     assert are_busy(turns, B) == (False, False)
     assert waiter.handed is None
+
+
+class Seconds:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asleep_in_turn(stack: ExitStack, turns: Turns, *keys: bytes) -> Ticket:
+    """Return a ticket that has its turn, and whose thread was not scheduled yet."""
+    (ticket,) = alive(stack, turns, 1)
+    ticket.join(keys)
+    ticket.asleep = True
+    return ticket
+
+
+def in_another_thread(function: Callable[[], object]) -> object:
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(function()))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def test_a_thread_that_is_passed_goes_on_behind_the_attempt_of_the_newcomer(stack):
+    turns = Turns()
+    sleeper = asleep_in_turn(stack, turns, A)
+    assert turns.passed([A], passes_sleepers=True) == [sleeper]
+    order: list[str] = []
+
+    def wait() -> None:
+        assert sleeper.wait(10.0)
+        order.append("read")
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(3 * PASSING_S)  # longer than it looks by itself
+    order.append("committed")
+    sleeper.end_passing()
+    thread.join()
+    assert order == ["committed", "read"]
+    assert not sleeper.asleep
+
+
+def test_a_thread_that_is_passed_by_nobody_any_more_finds_out_by_itself(stack):
+    turns = Turns()
+    sleeper = asleep_in_turn(stack, turns, A)
+    turns.passed([A], passes_sleepers=True)
+    sleeper.end_passing()
+    assert sleeper.wait(10.0)
+
+
+def test_a_newcomer_that_is_interrupted_delays_who_it_passed_by_one_turn_at_most(stack):
+    turns = Turns()
+    sleeper = turns.ticket(lapse_s=0.02)
+    stack.enter_context(sleeper.alive)
+    sleeper.join([A])
+    sleeper.asleep = True
+    assert turns.passed([A], passes_sleepers=True)
+    assert sleeper.wait(10.0)
+    assert turns.passed([A], passes_sleepers=True) is None, "it is awake"
+
+
+def test_one_thread_at_a_time_goes_past_and_may_do_so_again(stack):
+    turns = Turns(Seconds())
+    sleeper = asleep_in_turn(stack, turns, A, B)
+    assert turns.passed([A], passes_sleepers=True) == [sleeper]
+    assert turns.passed([B], passes_sleepers=True) == [sleeper], "a write inside of the attempt"
+    assert in_another_thread(lambda: turns.passed([A], passes_sleepers=True)) is None
+    sleeper.end_passing()
+    sleeper.end_passing()
+    assert in_another_thread(lambda: turns.passed([A], passes_sleepers=True)) == [sleeper]
+
+
+def test_a_turn_is_passed_only_while_it_is_new(stack):
+    clock = Seconds()
+    turns = Turns(clock)
+    sleeper = asleep_in_turn(stack, turns, A)
+    clock.now = PASSING_S / 2
+    assert turns.passed([A], passes_sleepers=True) == [sleeper]
+    sleeper.end_passing()
+    clock.now = PASSING_S
+    assert turns.passed([A], passes_sleepers=True) is None
+
+
+def test_nobody_is_passed_for_one_key_while_another_is_waited_for(stack):
+    turns = Turns()
+    asleep = asleep_in_turn(stack, turns, A)
+    (awake,) = alive(stack, turns, 1)
+    awake.join([B])
+    assert turns.passed([A, B], passes_sleepers=True) is None
+    assert asleep.passed_by == 0
 
 
 def test_tickets_for_different_keys_do_not_wait_for_each_other(stack):

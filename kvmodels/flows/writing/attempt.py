@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from kvmodels._support.turns import Ticket
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
@@ -64,11 +65,13 @@ class _Done(NamedTuple, Generic[R]):
     after: tuple[Callable[[], object], ...] = ()
 
 
-def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
+def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticket] | None = None) -> Flow[R]:
     """Run one logical write until it is committed or cannot be.
 
     Atomicity: one commit, or in a transaction a part of its commit. Cost: an attempt is at most two reads and one
     commit.
+
+    ``passed``: the tickets that its first attempt goes past; None: not known yet.
     """
     if context.transaction is not None:
         joined: R = yield from context.transaction.take(operation)
@@ -76,8 +79,14 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     started = context.monotonic()
     failed: tuple[bytes, ...] | None = None
     view = context.view or (yield from reload_header(context))
-    if context.turns.queues and (keys := _contended_keys(context, operation, view)):
-        return (yield from _carried_out(_Run(context, operation, started), None, keys))
+    if passed is None and context.turns.queues:
+        keys = operation.keys(view) if operation.reads else ()
+        # On a server, nobody is passed: a round trip in vain costs more than a switch of threads.
+        passed = context.turns.passed(keys, passes_sleepers=not context.traits.may_lose_answers)
+        if passed is None:
+            return (yield from _carried_out(_Run(context, operation, started), None, keys))
+        if passed:
+            return (yield from _passing(context, operation, passed))
     live = view.live[operation.schema.collection]
     writer = record_writer(live, view.guard, context.codec)
     if _may_guess(context, operation, live, writer):
@@ -111,15 +120,21 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
                     run_after(proposal[4])
                 return result
             failed = failed_keys(write, outcome)
+    _end_passing(passed or ())
     return (yield from _carried_out(_Run(context, operation, started), failed))
 
 
-def _contended_keys(context: Context, operation: LogicalWrite[R], view: HeaderView) -> Sequence[bytes]:
-    """Return the keys of a write that should wait for its turn before its first attempt, else nothing."""
-    keys = operation.keys(view) if operation.reads else ()
-    # On a server, also for threads that still sleep: a round trip in vain costs more than a switch of threads.
-    busy = context.turns.are_busy(keys, passes_sleepers=not context.traits.may_lose_answers)
-    return keys if busy else ()
+def _passing(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticket]) -> Flow[R]:
+    """Run a write whose first attempt goes past these tickets."""
+    try:
+        return (yield from execute(context, operation, passed))
+    finally:
+        _end_passing(passed)
+
+
+def _end_passing(passed: Sequence[Ticket]) -> None:
+    for ticket in passed:
+        ticket.end_passing()
 
 
 def _may_guess(context: Context, operation: LogicalWrite[R], live: LiveCollection, writer: RecordWriter | None) -> bool:
