@@ -141,9 +141,10 @@ def from_ordered(data: bytes, at: int = 0) -> int:
 
 def packed(row: Row) -> bytes:
     """Return the stored bytes of a row."""
-    if row.expire_at is None:
-        return b"".join((row.versionstamp[:8], bytes((row.encoding, 0)), row.value))
-    return b"".join((row.versionstamp[:8], bytes((row.encoding, 1)), ordered(row.expire_at), row.value))
+    _, value, encoding, versionstamp, expire_at = row
+    if expire_at is None:
+        return b"".join((versionstamp[:8], bytes((encoding, 0)), value))
+    return b"".join((versionstamp[:8], bytes((encoding, 1)), ordered(expire_at), value))
 
 
 def unpacked(key: bytes, data: bytes) -> Row:

@@ -151,9 +151,11 @@ class SqliteEngine(FileEngine[SqliteStore]):
         store = self._store
         if store is None or store.closed_reason is not None:
             return None
-        statement = statements.AT_KEY if guard is None and follow is None else _statement_for(guard, follow)
-        if statement is None:
-            return None
+        statement: str | None = statements.AT_KEY
+        if guard is not None or follow is not None:
+            statement = _statement_for(guard, follow)
+            if statement is None:
+                return None
         idle = store.idle  # always empty for a private database in memory
         try:
             connection = idle.get_nowait()
