@@ -151,11 +151,12 @@ class SqliteEngine(FileEngine[SqliteStore]):
         store = self._store
         if store is None or store.closed_reason is not None:
             return None
-        statement: str | None = statements.AT_KEY
+        statement = statements.AT_KEY
         if guard is not None or follow is not None:
-            statement = _statement_for(guard, follow)
-            if statement is None:
+            predicted = _statement_for(guard, follow)
+            if predicted is None:
                 return None
+            statement = predicted
         idle = store.idle  # always empty for a private database in memory
         try:
             connection = idle.get_nowait()
