@@ -184,7 +184,7 @@ class Turns:
         return found
 
     def may_be_passed(self, ticket: Ticket) -> bool:
-        """Return whether nobody else goes past a ticket now, and its turn is still new."""
+        """Return whether a newcomer may go past a ticket: no other thread does so, and its turn is still new."""
         is_free = ticket.passed_by in (0, threading.get_ident())
         return is_free and self._clock() < ticket.lapses - ticket.lapse_s + PASSING_S
 

@@ -87,10 +87,9 @@ def fits(write: AtomicWrite, limits: Limits) -> bool:
     for check in checks:
         size += len(check[0])
     for mutation in mutations:
-        kind = type(mutation)
-        if kind is Set:
+        if type(mutation) is Set:
             size += 2 * len(mutation[0]) + len(mutation[1])
-        elif kind is Delete:
+        elif type(mutation) is Delete:
             size += len(mutation[0])
         else:
             return False

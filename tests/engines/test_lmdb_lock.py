@@ -83,15 +83,15 @@ def test_who_releases_the_lock_waits_behind_who_waited(tmp_path: Path):
 
 
 def test_without_turns_who_releases_the_lock_has_it_back_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    take = lmdb_lock._take
+    wait_for = lmdb_lock._wait_for
     calls: list[object] = []
 
-    def without_turns(file: int, one: Backoff) -> None:
-        calls.append(file)
+    def without_turns(take: Any, one: Backoff) -> None:
+        calls.append(take)
         if len(calls) % 2 == 0:
-            take(file, one)
+            wait_for(take, one)
 
-    monkeypatch.setattr(lmdb_lock, "_take", without_turns)
+    monkeypatch.setattr(lmdb_lock, "_wait_for", without_turns)
     assert back_at_once(tmp_path)
 
 

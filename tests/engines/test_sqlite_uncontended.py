@@ -123,7 +123,7 @@ class Story:
 
     def change(self) -> AtomicWrite:
         chance, key = self.chance, self.chance.choice(RECORDS)
-        checks = (self.guard(), Check(key, self.version_of(key), physical=True))
+        checks: tuple[Check, ...] = (self.guard(), Check(key, self.version_of(key), physical=True))
         mutations: tuple[Mutation, ...] = (put(key, chance.choice([b"", b"b", b"abc"])),)
         kind = chance.randrange(12)
         if kind == 0:

@@ -51,9 +51,9 @@ class WriterLock:
             # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
             self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)
             try:
-                _take(turn, backoff)
+                _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
                 backoff.shorten()  # the lock is free until the next process polls again
-                _take(file, backoff)
+                _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
             finally:
                 fcntl.flock(turn, fcntl.LOCK_UN)
 
@@ -77,10 +77,10 @@ class WriterLock:
         return self._turn, self._file
 
 
-def _take(file: int, backoff: Backoff) -> None:
+def _wait_for(take: Callable[[], object], backoff: Backoff) -> None:
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take()
         except BlockingIOError as error:
             backoff.wait(error)
         else:

@@ -215,7 +215,6 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
                 raise self.closed_error()
             mode = sqlite_file.reading_mode(self.path) if self.readonly else "rw"
             connection = with_backoff(backoff, lambda: sqlite_file.connect(self.path, mode))
-            connection.share_cursor()
             self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
             try:
                 with_backoff(backoff, lambda: (check or self._check_file)(connection))
@@ -223,6 +222,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
             except BaseException:
                 self._discard(connection)
                 raise
+            connection.share_cursor()
             return connection
 
     def _check_file(self, connection: sqlite3.Connection) -> None:

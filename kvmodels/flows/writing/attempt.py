@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels._support.turns import Ticket
-from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row, point
@@ -42,7 +41,15 @@ from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read
 from kvmodels.flows.references import anchor, busy_targets, read_entries
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.contention import DEFEATS, Contention, calling
-from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, failed_keys, run_after
+from kvmodels.flows.writing.operation import (
+    AttemptState,
+    LogicalWrite,
+    Proposal,
+    failed_keys,
+    may_guess,
+    refused_by_store,
+    run_after,
+)
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade, cascading_removals
@@ -56,6 +63,7 @@ R = TypeVar("R")
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
 
+_Keys: TypeAlias = Sequence[bytes]
 NO_ROOTS: Final[Mapping[bytes, RecordChange]] = {}
 
 
@@ -77,19 +85,13 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
         joined: R = yield from context.transaction.take(operation)
         return joined
     started = context.monotonic()
-    failed: tuple[bytes, ...] | None = None
+    failed: _Keys | None = None
     view = context.view or (yield from reload_header(context))
     if passed is None and context.turns.queues:
-        keys = operation.keys(view) if operation.reads else ()
-        # On a server, nobody is passed: a round trip in vain costs more than a switch of threads.
-        passed = context.turns.passed(keys, passes_sleepers=not context.traits.may_lose_answers)
-        if passed is None:
-            return (yield from _carried_out(_Run(context, operation, started), None, keys))
-        if passed:
-            return (yield from _passing(context, operation, passed))
+        return (yield from _beside_others(context, operation, view, started))
     live = view.live[operation.schema.collection]
     writer = record_writer(live, view.guard, context.codec)
-    if _may_guess(context, operation, live, writer):
+    if may_guess(context, operation, live, writer):
         guess = operation.compiled(view)
         if guess is None:
             rows: dict[bytes, Row | None] | None = None
@@ -110,39 +112,29 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
                 outcome: Committed | Conflict = yield (
                     _new(Remove, (write,)) if isinstance(write, Removal) else _new(Commit, (write,))
                 )
-            except ReadOnlyError:
-                if not isinstance(write, Removal):
-                    raise
-                outcome = Conflict(())  # where the record is absent, the store need not be writable
+            except ReadOnlyError as error:
+                outcome = refused_by_store(write, error)
             if isinstance(outcome, Committed):
                 result: R = proposal[1](outcome[0])
                 if proposal[4]:
                     run_after(proposal[4])
                 return result
             failed = failed_keys(write, outcome)
-    _end_passing(passed or ())
-    return (yield from _carried_out(_Run(context, operation, started), failed))
+    return (yield from _carried_out(_Run(context, operation, started), failed, passed=passed or ()))
 
 
-def _passing(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticket]) -> Flow[R]:
-    """Run a write whose first attempt goes past these tickets."""
+def _beside_others(context: Context, operation: LogicalWrite[R], view: HeaderView, started: float) -> Flow[R]:
+    """Run a write while others wait for turns: in its own turn if for its keys, but past those that still sleep."""
+    keys = operation.keys(view) if operation.reads else ()
+    # On a server no ticket is passed: a round trip in vain costs more than a switch of threads.
+    passed = context.turns.passed(keys, passes_sleepers=not context.traits.may_lose_answers)
+    if passed is None:
+        return (yield from _carried_out(_Run(context, operation, started), None, keys))
     try:
         return (yield from execute(context, operation, passed))
     finally:
-        _end_passing(passed)
-
-
-def _end_passing(passed: Sequence[Ticket]) -> None:
-    for ticket in passed:
-        ticket.end_passing()
-
-
-def _may_guess(context: Context, operation: LogicalWrite[R], live: LiveCollection, writer: RecordWriter | None) -> bool:
-    """Return whether the first attempt can rest on assumptions that its commit checks."""
-    if context.traits.may_lose_answers or live.refused is not None or live.read_only is not None or live.references:
-        return False  # a new record refers to others, which must be read before
-    # Without a writer, the compiler needs more rows than that of the record.
-    return not operation.reads or (operation.guesses and writer is not None)
+        for ticket in passed:
+            ticket.end_passing()
 
 
 def _guess(
@@ -205,8 +197,10 @@ def _compiled(
     return AtomicWrite((*compiled.checks, *beside.checks), (*compiled.mutations, *beside.mutations))
 
 
-def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None, contended: Sequence[bytes] = ()) -> Flow[R]:
-    """Return the result of the attempt that succeeds."""
+def _carried_out(run: _Run[R], failed: _Keys | None, contended: _Keys = (), passed: Sequence[Ticket] = ()) -> Flow[R]:
+    """Return the result of the attempt that succeeds; ``passed``: the tickets that the first attempt went past."""
+    for ticket in passed:
+        ticket.end_passing()
     try:
         done = yield from (_in_turns(run, contended) if contended else _attempts(run, failed))
     except Exception:
@@ -231,7 +225,7 @@ def _in_turns(run: _Run[R], contended: Sequence[bytes]) -> Flow[_Done[R]]:
             run.contention = None
 
 
-def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
+def _attempts(run: _Run[R], failed: _Keys | None) -> Flow[_Done[R]]:
     """Make attempts until one succeeds or none may follow; return what it ended with."""
     while True:
         try:
@@ -270,7 +264,7 @@ class _Run(Generic[R]):
         self.contention: Contention | None = None
         self.lost_keys: tuple[bytes, ...] = ()
         """The keys that the last attempt has lost to another write."""
-        self._failed: tuple[Any, ...] = ()
+        self._failed: _Keys = ()
         self._busy: dict[bytes, bytes] = {}
         """The targets of the write that another one changed before its commit, with the keys of their anchors."""
         self._proposals: dict[int, Proposal[R]] = {}
@@ -289,7 +283,7 @@ class _Run(Generic[R]):
             return compiled
         return (yield from self._commit(*compiled))
 
-    def refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
+    def refused(self, failed: _Keys) -> Flow[None]:
         """Count an attempt that met a conflict."""
         self._attempts += 1
         yield from self._refused(failed)
@@ -423,7 +417,7 @@ class _Run(Generic[R]):
         yield from self._refused(tuple([write.checks[position].key for position in outcome.failed_checks]))
         return None
 
-    def _refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
+    def _refused(self, failed: _Keys) -> Flow[None]:
         """Learn from the checks that did not hold."""
         self._failed = failed
         if self._attempts > 1 or not self._operation.targets:  # a loaded target may only be an old version
@@ -439,7 +433,7 @@ class _Run(Generic[R]):
         if HEADER_KEY in self._failed or not self._failed:
             yield from reload_header(self._context)
 
-    def _note_busy(self, failed: tuple[bytes, ...]) -> None:
+    def _note_busy(self, failed: _Keys) -> None:
         view = self._context.view
         if view is not None:
             own = self._operation.keys(view)

@@ -102,6 +102,11 @@ class EncodedObject(NamedTuple):
     fresh: Any = None
 
 
+def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObject:
+    """Validate and encode an object."""
+    return encoded(context, schema, instance, schema.prepare(instance))
+
+
 def encoded(
     context: Context, schema: ModelSchema, instance: Any, prepared: PreparedObject, pk: bytes | None = None
 ) -> EncodedObject:
@@ -134,6 +139,7 @@ def record_change(
     seen: AttemptState,
     old: Row | None,
     deadline: Deadline,
+    *,
     before: Document | None = None,
 ) -> RecordChange:
     """Return the change that stores an object over the row that was read.
@@ -281,14 +287,13 @@ class ChangeBuilder:
         What the caller has put into a time field is not even validated.
         """
         if not self.schema.time_fields:
-            return encoded(self.context, self.schema, instance, self.schema.prepare(instance))
+            return pending(self.context, self.schema, instance)
         require_object(self.schema, instance)
         fresh = copy(instance)
         # Not copied: nothing changes these here, and the caller's object keeps its own.
         object.__setattr__(fresh, "__pydantic_private__", instance.__pydantic_private__)
         self._set_time(fresh, old if old is not None and self._follows(instance, old) else None)
-        item = encoded(self.context, self.schema, instance, self.schema.prepare(fresh))
-        return item._replace(fresh=fresh)
+        return pending(self.context, self.schema, fresh)._replace(instance=instance, fresh=fresh)
 
     def store(
         self, item: EncodedObject, seen: AttemptState, old: Row | None, before: Document | None = None
@@ -302,7 +307,7 @@ class ChangeBuilder:
         if not self.is_plain:
             expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
             item, after = self._ready(item, seen, None if expired else old)
-        change = record_change(self.context, item, seen, old, self.deadline, before)
+        change = record_change(self.context, item, seen, old, self.deadline, before=before)
         if self.schema.variants is not None:
             self._require_known(change, seen)
         return _new(PlannedChange, (change, item, after))
@@ -360,7 +365,7 @@ class ChangeBuilder:
                 _call(hook, fresh, *arguments)
             if self.schema.time_fields:
                 self._set_time(fresh, None if old is None else document_of(self.context, old))
-            changed = encoded(self.context, self.schema, fresh, self.schema.prepare(fresh))
+            changed = pending(self.context, self.schema, fresh)
             if changed.pk != item.pk:
                 hint = "The record is looked for before hooks run: use a default_factory or a validator."
                 raise key_changed(

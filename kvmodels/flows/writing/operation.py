@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import AtomicWrite, Conflict, Removal, Row
-from kvmodels.errors import KvModelsError
-from kvmodels.flows.context import HeaderView
+from kvmodels.errors import KvModelsError, ReadOnlyError
+from kvmodels.flows.context import Context, HeaderView
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange
+from kvmodels.indexing.simple import RecordWriter
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -112,11 +114,26 @@ class LogicalWrite(ABC, Generic[R]):
         return None
 
 
+def may_guess(context: Context, operation: LogicalWrite[R], live: LiveCollection, writer: RecordWriter | None) -> bool:
+    """Return whether the first attempt can rest on assumptions that its commit checks."""
+    if context.traits.may_lose_answers or live.refused is not None or live.read_only is not None or live.references:
+        return False  # a new record refers to others, which must be read before
+    # Without a writer, the compiler needs more rows than that of the record.
+    return not operation.reads or (operation.guesses and writer is not None)
+
+
 def failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes, ...] | None:
     """Return the keys of the checks that failed; None where a removal met no record that it can remove."""
     if isinstance(write, AtomicWrite):
         return tuple([write.checks[position].key for position in outcome.failed_checks])
     return (write.check.key,) if outcome.failed_checks else None
+
+
+def refused_by_store(write: AtomicWrite | Removal, error: ReadOnlyError) -> Conflict:
+    """Return the outcome of a removal, because no store must be writable to lack a record. Raises the error else."""
+    if not isinstance(write, Removal):
+        raise error
+    return Conflict(())
 
 
 def always(result: R) -> Callable[[bytes], R]:
