@@ -155,7 +155,7 @@ def story(
 
 
 def in_full(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(attempt, "_may_guess", lambda *_: False)  # every attempt goes by what it has read
+    patch.setattr(attempt, "may_guess", lambda *_: False)  # every attempt goes by what it has read
     patch.setattr(compiler, "compile_simple", lambda *_: None)
 
 
