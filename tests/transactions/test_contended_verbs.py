@@ -258,6 +258,7 @@ def test_a_write_does_not_wait_for_a_thread_that_has_not_noticed_its_turn(
     assert db[Counter].get(1).n == 3
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize("loses", [False, True])
 def test_a_thread_that_is_passed_is_kept_waiting_for_one_attempt(
     monkeypatch: pytest.MonkeyPatch, db: Database, engine: Busy, loses: bool
