@@ -43,6 +43,7 @@ ABOUT_FAST_KINDS = {
     "tests.query.test_round_trips": 1,
     "tests.query.test_what_is_read": 3,
     "tests.test_trace_calls": 1,
+    "tests.transactions.test_contended_verbs": 1,
     "tests.unit.maintenance.test_plain_writes": 7,
 }
 """How often each module uses the mark."""
