@@ -128,10 +128,7 @@ class MsgpackCodec:
         document: then it becomes a graph, because it may contain itself. Cost: about 0.6 us for six plain fields.
         Raises like ``encode``.
         """
-        try:
-            return new_packer().pack(document), MSGPACK_ENCODING
-        except (InvalidValueError, ValueError, BufferError):
-            return _pack_slowly(document), MSGPACK_ENCODING
+        return _pack(document), MSGPACK_ENCODING
 
     def encode_many(self, values: Sequence[dict[str, Any]] | Sequence[list[Any]]) -> tuple[list[bytes], int]:
         """Encode documents or lists like ``encode_document``; all have the same encoding number."""

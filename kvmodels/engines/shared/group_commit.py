@@ -240,11 +240,8 @@ class Group:
 
     def call(self) -> None:
         """Tell everybody who was answered, each waiter once."""
-        called: set[int] = set()
-        for member in self.members:
-            waiter = member.waiter
-            if waiter is not None and member.outcome is not None and id(waiter) not in called:
-                called.add(id(waiter))
+        for waiter in {id(one.waiter): one.waiter for one in self.members if one.outcome is not None}.values():
+            if waiter is not None:
                 waiter.call()
 
     def _is_full(self, candidate: Member) -> bool:
@@ -392,8 +389,7 @@ class GroupCommitter:
                     self._leader = None
         finally:
             try:
-                if self._queue:
-                    self._call_next()
+                self._call_next()
             finally:
                 group.call()
 

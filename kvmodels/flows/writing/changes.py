@@ -170,8 +170,7 @@ def record_change(
 def stored(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> Any:
     """Give the caller's object its validated values and its state, after the commit; return it."""
     schema, layout, instance, prepared, _, value, encoding, _, pk, fresh = item
-    if prepared[0] is not instance.__dict__:  # else the object was made of the stored document
-        schema.accept(instance, prepared)
+    schema.accept(instance, prepared)
     if fresh is not None:
         _take_over(instance, fresh)
     row = layout.prefix + pk, value, encoding, versionstamp, change[7]

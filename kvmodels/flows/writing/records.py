@@ -241,8 +241,7 @@ class _ChangeRecord(RecordWrite):
         writer = self._writer
         schema = writer.schema
         row = self.found(seen)
-        if self._expected is not None:
-            require_version(schema, self._values, self._expected, row)
+        require_version(schema, self._values, self._expected, row)
         if row is None:
             raise absent(schema, self._values)
         item, old, is_fresh = self._changed(seen, row)
