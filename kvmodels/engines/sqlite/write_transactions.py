@@ -80,10 +80,11 @@ class SqliteTransaction:
 Known: TypeAlias = tuple[int, Check | None]
 """The version of the last transaction of this kind, and a check that holds as long as the store has it."""
 
-_Judging: TypeAlias = tuple[
-    list[statements.StoredRow], list[tuple[bytearray, int, int, bytearray, int]], statements.Evaluated
+_Row: TypeAlias = tuple[bytearray, bytearray, int, int]
+_Statements: TypeAlias = tuple[
+    list[_Row], list[tuple[bytearray, int, int, bytearray, int]], list[_Row], list[tuple[bytearray]]
 ]
-"""Rows to insert, parameters of rows to update, and what is written whatever is stored."""
+"""The parameters of rows to insert, to update, to insert or update, and to delete."""
 
 _UNCHECKED: Final = b""
 """In place of a versionstamp, for a key that no check names."""
@@ -115,8 +116,7 @@ def written(
         if judging is not None and _raise(connection, clock, before):
             if not _carried_out(connection, judging):
                 return None
-            left = None if held is None else _left((held,), {mutation.key for mutation in mutations})
-            return before + 1, None, left
+            return before + 1, None, _left(() if held is None else (held,), {mutation.key for mutation in mutations})
         version, now, failed = statements.judge(connection, checks, clock)
         if failed:
             return _new(Conflict, (failed,))
@@ -132,25 +132,26 @@ def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> 
     return connection.execute(RAISE, (version + 1, clock.now_ms(), version)).rowcount == 1
 
 
-def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Judging | None:
-    """Return what writes an operation and judges its checks, but for ``held``; None where that is not possible.
+def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Statements | None:
+    """Return the statements that write an operation and judge its checks, but for ``held``; None where they cannot.
 
     A row that must be absent is inserted, one that must have a version is updated where it has it.
     """
     checks, mutations = write
     others = [check for check in checks if check != held]
     expected = {check[0]: check[1] for check in others}
-    inserts: list[statements.StoredRow] = []
+    inserts: list[_Row] = []
     updates: list[tuple[bytearray, int, int, bytearray, int]] = []
-    upserts: list[statements.StoredRow] = []
-    deletions: list[tuple[bytes]] = []
+    upserts: list[_Row] = []
+    deletions: list[tuple[bytearray]] = []
     if len(expected) < len(others) or len(mutations) >= statements.ROWS_TO_SORT:
         return None  # two checks of one key, or more rows than should be written in any order
     for mutation in mutations:
         if type(mutation) is Delete:
-            if mutation[0] in expected:
+            (key,) = mutation
+            if key in expected:
                 return None
-            deletions.append((mutation[0],))
+            deletions.append((bytearray(key),))
             continue
         if type(mutation) is not Set:
             return None
@@ -158,27 +159,31 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
         if expire_at is not None or versionstamped:
             return None
         known = expected.pop(key, _UNCHECKED)
+        # Of bytes Python asks first whether they are to be adapted, as said of ``statements.bound``.
         if known is None:
-            inserts.append((key, value, encoding, version))
+            inserts.append((bytearray(key), bytearray(value), encoding, version))
         elif known is _UNCHECKED:
-            upserts.append((key, value, encoding, version))
+            upserts.append((bytearray(key), bytearray(value), encoding, version))
         elif known[8:] == statements.ZEROS and known[0] <= 127:  # no row has another version
             updates.append((bytearray(value), encoding, version, bytearray(key), int.from_bytes(known[:8], "big")))
         else:
             return None
     if expected or len({mutation[0] for mutation in mutations}) < len(mutations):
         return None  # a key is checked and not written, or the order of two mutations matters
-    return inserts, updates, _new(statements.Evaluated, (version, upserts, [], deletions, None))
+    return inserts, updates, upserts, deletions
 
 
-def _carried_out(connection: sqlite3.Connection, judging: _Judging) -> bool:
-    """Write what ``_judged_by_writing`` returns; return False if a row has not the version that it must have."""
-    inserts, updates, others = judging
+def _carried_out(connection: sqlite3.Connection, found: _Statements) -> bool:
+    """Execute the statements; return False if a row has not the version that it must have."""
+    inserts, updates, upserts, deletions = found
     if updates and connection.executemany(UPDATE, updates).rowcount < len(updates):
         return False
     if inserts:
-        connection.executemany(INSERT, statements.bound(inserts))
-    statements.write(connection, others)
+        connection.executemany(INSERT, inserts)
+    if upserts:
+        connection.executemany(statements.UPSERT, upserts)
+    if deletions:
+        connection.executemany(statements.DELETE, deletions)
     return True
 
 
