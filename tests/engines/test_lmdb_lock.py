@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -78,19 +80,24 @@ def back_at_once(folder: Path) -> bool:
     return won
 
 
-def test_who_releases_the_lock_waits_behind_who_waited(tmp_path: Path):
+def test_who_releases_the_lock_waits_behind_who_waited_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lmdb_lock, "PASSING_S", 0.0)
     assert not back_at_once(tmp_path)
+
+
+def test_who_releases_the_lock_goes_past_who_has_not_waited_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lmdb_lock, "PASSING_S", 60.0)
+    assert back_at_once(tmp_path)
 
 
 def test_without_turns_who_releases_the_lock_has_it_back_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     wait_for = lmdb_lock._wait_for
-    calls: list[object] = []
 
-    def without_turns(take: Any, one: Backoff) -> None:
-        calls.append(take)
-        if len(calls) % 2 == 0:
-            wait_for(take, one)
+    def without_turns(file: int, one: Backoff) -> None:
+        if not stat.S_ISDIR(os.fstat(file).st_mode):
+            wait_for(file, one)
 
+    monkeypatch.setattr(lmdb_lock, "PASSING_S", 0.0)
     monkeypatch.setattr(lmdb_lock, "_wait_for", without_turns)
     assert back_at_once(tmp_path)
 

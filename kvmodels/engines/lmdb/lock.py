@@ -4,8 +4,9 @@ A wait for LMDB's lock happens inside its C library: it has no deadline and igno
 a call can give up. LMDB's lock still decides: on a system without file locks, or if the lock file was deleted, only the
 deadline is lost.
 
-A process that polls would always lose against the process that has just released the lock and takes it again. So the
-lock is polled under a second one, on the folder: its holder is next, and a process that releases the lock must wait.
+A process that polls would always lose against the process that has just released the lock and takes it again. So
+there is a second lock, on the folder, which is taken first. A process that has waited for ``PASSING_S`` keeps it and
+polls on: it is next, and a process that releases the lock must wait.
 
 Rules of this module: the file is never deleted. Nothing here knows LMDB.
 """
@@ -13,8 +14,10 @@ Rules of this module: the file is never deleted. Nothing here knows LMDB.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from kvmodels.engines.shared.waiting import Backoff
 
@@ -24,6 +27,12 @@ except ImportError:  # Windows: LMDB's lock alone, which is waited for without a
     fcntl = None  # type: ignore[assignment]
 
 NOTHING = partial(bool)
+
+PASSING_S: Final = 0.02
+"""Seconds for which a process that waits lets others go first.
+
+Handing the lock on for every write costs more than the write, because the next process sleeps.
+"""
 
 
 class WriterLock:
@@ -48,12 +57,10 @@ class WriterLock:
         """
         if fcntl is not None:
             turn, file = self._open(backoff)
-            # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
-            self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)
             try:
-                _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
-                backoff.shorten()  # the lock is free until the next process polls again
-                _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
+                if not _waited_in_passing(turn, file, backoff):
+                    backoff.shorten()  # the lock is free until the next process polls again
+                    _wait_for(file, backoff)
             finally:
                 fcntl.flock(turn, fcntl.LOCK_UN)
 
@@ -70,17 +77,38 @@ class WriterLock:
             if self._turn is None:
                 self._turn = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)
             if self._file is None:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
+                self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)  # first, so that no lock is taken without it
+                self._file = file
         except OSError as error:
             backoff.wait(error)
             raise
         return self._turn, self._file
 
 
-def _wait_for(take: Callable[[], object], backoff: Backoff) -> None:
+def _waited_in_passing(turn: int, file: int, backoff: Backoff) -> bool:
+    """Wait for the file while others may go first; return whether it is locked. The turn is held afterwards."""
+    until: float | None = None
+    while True:
+        _wait_for(turn, backoff)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            now = time.monotonic()
+            until = now + PASSING_S if until is None else until
+            if now >= until:
+                return False
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            backoff.wait(error)
+        else:
+            return True
+
+
+def _wait_for(file: int, backoff: Backoff) -> None:
     while True:
         try:
-            take()
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             backoff.wait(error)
         else:
