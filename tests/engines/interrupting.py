@@ -5,7 +5,11 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Collection
+from types import CodeType, FrameType
 from typing import Any
+
+from kvmodels.core.operations import AtomicWrite
+from kvmodels.engines.contract import Engine
 
 
 def cut_short_at(
@@ -41,3 +45,34 @@ def cut_short_at(
     finally:
         sys.settrace(before)
     return False
+
+
+def interrupted_at(
+    number: int, codes: Collection[CodeType], engine: Engine, write: AtomicWrite, spared: Collection[str] = ()
+) -> tuple[Any, list[str] | None]:
+    """Return the outcome of a commit that is interrupted before the n-th line of some functions, and the notes.
+
+    Lines in ``spared`` do not count.
+    """
+    left = number
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code not in codes:
+            return None
+        # Where the interpreter gives a lock back, or does nothing, it does not look for signals; a trace function is
+        # called even there.
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and line != "try:" and not line.startswith("with ") and line not in spared:
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return engine.commit(write), None
+    except KeyboardInterrupt as interrupt:
+        return None, getattr(interrupt, "__notes__", [])
+    finally:
+        sys.settrace(None)

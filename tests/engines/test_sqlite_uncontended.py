@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 import random
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeAlias, cast
 
 import pytest
@@ -44,6 +41,7 @@ from kvmodels.errors import (
     StorageFullError,
 )
 from tests.contract.shorthand import commit, counter, put, rows
+from tests.engines.interrupting import interrupted_at
 from tests.engines.ledger import Bell, Ledger
 
 NOW = 1_700_000_000_000
@@ -571,34 +569,11 @@ def test_a_file_that_stays_busy_is_not_waited_for_longer_than_allowed(tmp_path: 
     engine.close()
 
 
-def interrupted_at(number: int, engine: SqliteEngine, write: AtomicWrite) -> tuple[Any, list[str] | None]:
-    """Return the outcome of a commit that is interrupted before the line with this number, and the notes."""
-    left = [number]
-    codes = {
-        SqliteStore._carry_out_alone.__code__,
-        uncontended.written.__code__,
-        GroupCommitter.commit_uncontended.__code__,
-    }
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code not in codes:
-            return None
-        # Where the interpreter gives a lock back, or does nothing, it does not look for signals; a trace function is
-        # called even there.
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and line != "try:" and not line.startswith("with "):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        return engine.commit(write), None
-    except KeyboardInterrupt as interrupt:
-        return None, getattr(interrupt, "__notes__", [])
-    finally:
-        sys.settrace(None)
+CODES = {
+    SqliteStore._carry_out_alone.__code__,
+    uncontended.written.__code__,
+    GroupCommitter.commit_uncontended.__code__,
+}
 
 
 def interrupted_everywhere(engine: SqliteEngine) -> int:
@@ -606,7 +581,7 @@ def interrupted_everywhere(engine: SqliteEngine) -> int:
     applied = 0
     for number in range(1, 200):
         key = b"key %03d" % number
-        outcome, notes = interrupted_at(number, engine, new(key, check))
+        outcome, notes = interrupted_at(number, CODES, engine, new(key, check))
         if notes is None:
             assert isinstance(outcome, Committed)
             return applied
@@ -637,7 +612,7 @@ def carried_out(ledger: Ledger, write: AtomicWrite, meanwhile: Callable[[], obje
 
     def carry_out(commit: UncontendedCommit) -> None:
         meanwhile()
-        commit.outcome = Committed(b"")
+        commit.verdict, commit.committed = Committed(b""), True
 
     return ledger.commits.commit_uncontended(write, carry_out)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, Row, to_versionstamp
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Row, to_versionstamp
 from kvmodels.engines.lmdb import file as lmdb_file
 from kvmodels.engines.lmdb import rows as lmdb_rows
 from kvmodels.engines.lmdb.environment import LmdbEnvironment
@@ -23,7 +23,7 @@ from kvmodels.engines.shared.background import DueRemovals, LogState
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate
 from kvmodels.engines.shared.file_checks import refuse_network_place
-from kvmodels.engines.shared.group_commit import Group
+from kvmodels.engines.shared.group_commit import Group, UncontendedCommit
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import CommitUnknownError
 
@@ -31,9 +31,10 @@ _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost o
 
 
 class EvaluatedWrite(NamedTuple):
-    """One operation, ready to be stored: the state after it, the rows it leaves by key, its first deadline."""
+    """One operation, ready to be stored: the state after it, its stamp, the rows that it leaves, its first deadline."""
 
     state: State
+    stamp: bytes
     changes: dict[bytes, Row | None]
     earliest_ms: int | None
 
@@ -71,23 +72,24 @@ class LmdbTransaction:
             )
         if failed:
             return Conflict(failed)
+        stamp = to_versionstamp(state.version)
         changes, earliest_ms = evaluate(
             mutations,
-            to_versionstamp(state.version),
+            stamp,
             state.clock,
             lambda key: lmdb_rows.stored_row(transaction, databases, key),
         )
         lmdb_rows.require_storable_keys(changes)
-        return _new(EvaluatedWrite, (state, changes, earliest_ms))
+        return _new(EvaluatedWrite, (state, stamp, changes, earliest_ms))
 
     def apply(self, evaluated: EvaluatedWrite) -> Committed:
         """Write what was evaluated. Raises lmdb.Error: the transaction cannot go on."""
-        state, changes, earliest_ms = evaluated
+        state, stamp, changes, earliest_ms = evaluated
         lmdb_rows.write(self._transaction, self._databases, state, changes)
         self._applied(state)
         if earliest_ms is not None and (self.earliest_ms is None or earliest_ms < self.earliest_ms):
             self.earliest_ms = earliest_ms
-        return _new(Committed, (to_versionstamp(state.version),))
+        return _new(Committed, (stamp,))
 
     def remove_expired(self, limit: int) -> int:
         """Remove up to ``limit`` rows that have expired; how many there were. Uses a version only if there are any."""
@@ -184,12 +186,6 @@ class LmdbStore(LmdbEnvironment):
 
     # Writing
 
-    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
-        """Carry out an operation, with those of other threads that wait for the file at the same time."""
-        if self.readonly:
-            self._require_writable()
-        return self.commits.commit(write, self.backoff())
-
     def sweep(self, limit: int, backoff: Backoff) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
         self._require_writable()
@@ -224,10 +220,15 @@ class LmdbStore(LmdbEnvironment):
                 self._writes_reserved = False
                 self._writer_lock.release()
 
+    def _carry_out_alone(self, commit: UncontendedCommit) -> None:
+        self._write(commit.run, self.backoff(), commit)
+
     def _carry_out(self, group: Group) -> None:
         self._write(group.run, group.backoff, group)
 
-    def _write(self, work: Callable[[LmdbTransaction], T], backoff: Backoff, group: Group | None = None) -> T:
+    def _write(
+        self, work: Callable[[LmdbTransaction], T], backoff: Backoff, group: Group | UncontendedCommit | None = None
+    ) -> T:
         """Do ``work`` in a write transaction, again if the map must be made larger; ``group`` learns of the commit."""
         with self.write_lock:
             if self.snapshots:
@@ -239,7 +240,7 @@ class LmdbStore(LmdbEnvironment):
                 except lmdb.MapFullError:
                     self._make_room(opened)
                     # A group has judged each operation by those before it, so only a single one can run again here.
-                    if group is not None and len(group.members) > 1:
+                    if isinstance(group, Group) and len(group.members) > 1:
                         raise
                 except lmdb.MapResizedError:
                     self._resize(0)
@@ -253,7 +254,11 @@ class LmdbStore(LmdbEnvironment):
         return result
 
     def _transact(
-        self, opened: OpenEnvironment, work: Callable[[LmdbTransaction], T], backoff: Backoff, group: Group | None
+        self,
+        opened: OpenEnvironment,
+        work: Callable[[LmdbTransaction], T],
+        backoff: Backoff,
+        group: Group | UncontendedCommit | None,
     ) -> tuple[T, LmdbTransaction]:
         """Do ``work`` in one write transaction, and commit it if anything was applied."""
         version: int | None = None

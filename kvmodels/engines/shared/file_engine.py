@@ -33,7 +33,7 @@ from kvmodels.engines.contract import SMALL_COUNT, CommitWaiter, NotSmallError, 
 from kvmodels.engines.shared.background import BackgroundStore, StoreBackground, require_sweep_limit
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import FileIdentity, read_only, replaced, unusable
-from kvmodels.engines.shared.group_commit import Group, GroupCommitter
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter, UncontendedCommit
 from kvmodels.engines.shared.registry import SharedStore, StoreHandle, StoreRegistry, require_same_options
 from kvmodels.engines.shared.waiting import Backoff, SharedBackoff, wait_for
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, SnapshotExpiredError, SnapshotLostError
@@ -258,6 +258,13 @@ class FileStore(SharedStore, BackgroundStore, ABC, Generic[ReaderT]):
         """Return a backoff that does not wait, for background work."""
         return Backoff(0, self.translated)
 
+    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
+        """Carry out an operation, with those of other threads that wait for the file at the same time."""
+        if self.readonly:
+            self._require_writable()
+        outcome = self.commits.commit_uncontended(write, self._carry_out_alone)
+        return self.commits.commit(write, self.backoff()) if outcome is None else outcome
+
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
@@ -303,8 +310,8 @@ class FileStore(SharedStore, BackgroundStore, ABC, Generic[ReaderT]):
         return None
 
     @abstractmethod
-    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
-        """Carry out an operation, with those of other threads that wait for the file at the same time."""
+    def _carry_out_alone(self, commit: UncontendedCommit) -> None:
+        """Carry out an operation without a group; see ``GroupCommitter.commit_uncontended``."""
 
     @abstractmethod
     def reserve_writes(self, backoff: Backoff) -> bool:

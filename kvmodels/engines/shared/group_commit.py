@@ -156,13 +156,29 @@ class UncontendedCommit:
 
     Attributes:
         write: the operation.
-        outcome: the answer, set as soon as it is certain, also when an interrupt comes right behind the commit; None:
-            nothing was applied, and the operation is left to a group.
+        verdict: the answer if the transaction is committed; a conflict needs no commit.
+        committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
     """
 
     def __init__(self, write: AtomicWrite | Removal) -> None:
         self.write = write
-        self.outcome: Committed | Conflict | None = None
+        self.verdict: Committed | Conflict | None = None
+        self.committed = False
+
+    @property
+    def outcome(self) -> Committed | Conflict | None:
+        """The answer; None: nothing was applied, and the operation is left to a group."""
+        verdict = self.verdict
+        return verdict if self.committed or isinstance(verdict, Conflict) else None
+
+    def run(self, transaction: GroupTransaction) -> bool:
+        """Carry out the operation in the engine's transaction; return whether to commit it."""
+        evaluated = transaction.evaluate(self.write)
+        if isinstance(evaluated, Conflict):
+            self.verdict = evaluated
+            return False
+        self.verdict = transaction.apply(evaluated)
+        return True
 
 
 class Group:
@@ -240,9 +256,11 @@ class Group:
 
     def call(self) -> None:
         """Tell everybody who was answered, each waiter once."""
-        for waiter in {id(one.waiter): one.waiter for one in self.members if one.outcome is not None}.values():
-            if waiter is not None:
-                waiter.call()
+        called: set[int] = set()
+        for one in self.members:
+            if one.waiter is not None and one.outcome is not None and id(one.waiter) not in called:
+                called.add(id(one.waiter))
+                one.waiter.call()
 
     def _is_full(self, candidate: Member) -> bool:
         first = self.members[0]
@@ -318,8 +336,8 @@ class GroupCommitter:
 
         Uncontended: no writer is active or waits, and the last transaction had one writer and none waited for it.
         Otherwise writers that come at the same time would take turns, and each would wait for the disk by itself.
-        ``carry_out`` does it in a transaction of its own, and sets its outcome. After an exception, or without an
-        outcome, nothing is left open and nothing was applied.
+        ``carry_out`` does it in a transaction of its own, and sets verdict and ``committed``. After an exception, or
+        without an outcome, nothing is left open and nothing was applied.
         """
         if self._crowded or self._queue or self._turn.locked() or not switches.fast_kinds:
             return None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal
+from kvmodels.core.operations import Committed, Conflict
 from kvmodels.engines.shared.background import DueRemovals
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, refuse_network_place, replaced
 from kvmodels.engines.shared.file_engine import FileOptions, FileStore
@@ -233,13 +233,6 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
 
     # Writing
 
-    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
-        """Carry out an operation, with those of other threads that wait for the file at the same time."""
-        if self.readonly:
-            self._require_writable()
-        outcome = self.commits.commit_uncontended(write, self._carry_out_alone)
-        return self.commits.commit(write, self.backoff()) if outcome is None else outcome
-
     def _carry_out_alone(self, commit: UncontendedCommit) -> None:
         """Carry out an operation and set its outcome; see ``GroupCommitter.commit_uncontended``."""
         with self.write_lock:
@@ -248,18 +241,17 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
                 return
             if connection.in_transaction or not write_transactions.ends_at_once(commit.write):
                 return
-            committed = None
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 written = write_transactions.written(connection, self.clock, self._known, commit.write)
                 if written is None or isinstance(written, Conflict):
                     connection.rollback()
-                    commit.outcome = written
+                    commit.verdict = written
                     return
                 version, earliest_ms, check = written
-                committed = Committed(version.to_bytes(8, "big") + statements.ZEROS)
+                commit.verdict = Committed(version.to_bytes(8, "big") + statements.ZEROS)
                 connection.execute("COMMIT")
-                commit.outcome = committed
+                commit.committed = True
                 self._known = version, check
             except BaseException as error:
                 # As in ``_write``: nothing that takes an interrupt may come before the rollback.
@@ -269,10 +261,9 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
                 except sqlite3.Error as failure:
                     self._give_up_writer(connection, error, failure)
                 if isinstance(error, sqlite3.Error):
-                    self._refuse(error, in_commit=committed is not None)
+                    self._refuse(error, in_commit=commit.verdict is not None)
                     return
-                if committed is not None and not open_still:  # the interrupt came behind COMMIT
-                    commit.outcome = committed
+                commit.committed = commit.verdict is not None and not open_still  # the interrupt came behind COMMIT
                 raise
         self.background.committed(version, earliest_ms)
 
