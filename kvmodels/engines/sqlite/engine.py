@@ -153,10 +153,14 @@ class SqliteEngine(FileEngine[SqliteStore]):
             return None
         statement = statements.AT_KEY
         if guard is not None or follow is not None:
-            predicted = _statement_for(guard, follow)
-            if predicted is None:
+            if guard is None or not isinstance(follow, PredictedFollow):
                 return None
-            statement = predicted
+            asked = follow.asked
+            if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
+                asked = follow.asked = statements.predicted_row(follow, guard)
+            if asked is None:
+                return None
+            statement = asked[2]
         idle = store.idle  # always empty for a private database in memory
         try:
             connection = idle.get_nowait()
@@ -179,7 +183,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
                 idle.put(connection)
         if guard is None:
             return () if found is None else found
-        if found is not None and isinstance(follow, PredictedFollow):
+        if found is not None and follow is not None:
             follow.misses = 0
         return found
 
@@ -305,16 +309,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
             raise resume_expired(store.url, after, to_versionstamp(log.floor))
         changes, last = sqlite_log.changes_in(reader, one, since, max(store.clock.now_ms(), high_water))
         return Changes(changes, to_versionstamp(version if last is None else last))
-
-
-def _statement_for(guard: Guard | None, follow: Follow | None) -> str | None:
-    """Return the statement that finds the row which follows from a key; None where ``read`` has to be asked."""
-    if guard is None or not isinstance(follow, PredictedFollow):
-        return None
-    asked = follow.asked
-    if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
-        asked = follow.asked = statements.predicted_row(follow, guard)
-    return None if asked is None else asked[2]
 
 
 def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:

@@ -74,9 +74,11 @@ def get(
         values = _values(schema, arguments, lookups) if arguments else lookups
         if not values:
             return find_one(context, _query(schema, arguments, lookups), required=required)
-        shape, given = (schema.model, required, *values), values
         if len(values) == 1:
-            (given,) = values.values()
+            ((name, given),) = values.items()
+            shape = (schema.model, required, name)
+        else:
+            shape, given = (schema.model, required, *values), values
     view = context.view
     if view is not None and given is not None:
         lookup: Any = view.live[schema.collection].compiled.lookups.get(shape) or _kept(context, view, schema, shape)
