@@ -528,6 +528,15 @@ def of_sqlite(code: int, name: str) -> sqlite3.OperationalError:
     return error
 
 
+def test_a_row_without_a_check_beside_a_new_one_may_be_there_already(engine: SqliteEngine):
+    check = guarded(engine)
+    commit(engine, put(b"there", b"old"))
+    checks = (check, Check(b"new", None, physical=True))
+    assert isinstance(engine.commit(AtomicWrite(checks, (put(b"new"), put(b"there", b"changed")))), Committed)
+    assert [row.value for row in rows(engine, ReadRange(b"there"))] == [b"changed"]
+    assert b"new" in stored(engine)
+
+
 def test_a_disk_that_fails_in_commit_leaves_the_outcome_open(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
     check = guarded(engine)
     noting(engine, monkeypatch, {"COMMIT": of_sqlite(sqlite3.SQLITE_IOERR_FSYNC, "SQLITE_IOERR_FSYNC")})

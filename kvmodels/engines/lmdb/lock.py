@@ -28,10 +28,11 @@ except ImportError:  # Windows: LMDB's lock alone, which is waited for without a
 
 NOTHING = partial(bool)
 
-PASSING_S: Final = 0.02
+PASSING_S: Final = 0.01
 """Seconds for which a process that waits lets others go first.
 
-Handing the lock on for every write costs more than the write, because the next process sleeps.
+Handing the lock on for every write costs more than the write, because the next process sleeps. More than this makes
+waits longer and writes no faster; figures in ``docs/design/0010-lmdb.md``.
 """
 
 

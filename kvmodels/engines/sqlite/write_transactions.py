@@ -82,9 +82,13 @@ Known: TypeAlias = tuple[int, Check | None]
 
 _Row: TypeAlias = tuple[bytearray, bytearray, int, int]
 _Statements: TypeAlias = tuple[
-    list[_Row], list[tuple[bytearray, int, int, bytearray, int]], list[_Row], list[tuple[bytearray]]
+    AbstractSet[bytes],
+    list[_Row],
+    list[tuple[bytearray, int, int, bytearray, int]],
+    list[_Row],
+    list[tuple[bytearray]],
 ]
-"""The parameters of rows to insert, to update, to insert or update, and to delete."""
+"""The keys that are written, and the parameters of rows to insert, to update, to insert or update, and to delete."""
 
 _UNCHECKED: Final = b""
 """In place of a versionstamp, for a key that no check names."""
@@ -116,7 +120,7 @@ def written(
         if judging is not None and _raise(connection, clock, before):
             if not _carried_out(connection, judging):
                 return None
-            return before + 1, None, _left(() if held is None else (held,), {mutation.key for mutation in mutations})
+            return before + 1, None, _left(() if held is None else (held,), judging[0])
         version, now, failed = statements.judge(connection, checks, clock)
         if failed:
             return _new(Conflict, (failed,))
@@ -135,17 +139,19 @@ def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> 
 def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Statements | None:
     """Return the statements that write an operation and judge its checks, but for ``held``; None where they cannot.
 
-    A row that must be absent is inserted, one that must have a version is updated where it has it.
+    A row that must be absent is inserted, one that must have a version is updated where it has it. Rows without a check
+    that follow a row to insert are new as well in nearly all operations, and one statement for all costs less.
     """
     checks, mutations = write
     others = [check for check in checks if check != held]
     expected = {check[0]: check[1] for check in others}
+    keys = {mutation.key for mutation in mutations}
     inserts: list[_Row] = []
     updates: list[tuple[bytearray, int, int, bytearray, int]] = []
     upserts: list[_Row] = []
     deletions: list[tuple[bytearray]] = []
-    if len(expected) < len(others) or len(mutations) >= statements.ROWS_TO_SORT:
-        return None  # two checks of one key, or more rows than should be written in any order
+    if len(expected) < len(others) or len(keys) < len(mutations) or len(mutations) >= statements.ROWS_TO_SORT:
+        return None  # two checks or two mutations of one key, or more rows than should be written in any order
     for mutation in mutations:
         if type(mutation) is Delete:
             (key,) = mutation
@@ -160,7 +166,7 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
             return None
         known = expected.pop(key, _UNCHECKED)
         # Of bytes Python asks first whether they are to be adapted, as said of ``statements.bound``.
-        if known is None:
+        if known is None or (known is _UNCHECKED and inserts):
             inserts.append((bytearray(key), bytearray(value), encoding, version))
         elif known is _UNCHECKED:
             upserts.append((bytearray(key), bytearray(value), encoding, version))
@@ -168,14 +174,14 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
             updates.append((bytearray(value), encoding, version, bytearray(key), int.from_bytes(known[:8], "big")))
         else:
             return None
-    if expected or len({mutation[0] for mutation in mutations}) < len(mutations):
-        return None  # a key is checked and not written, or the order of two mutations matters
-    return inserts, updates, upserts, deletions
+    if expected:
+        return None  # a key is checked and not written
+    return keys, inserts, updates, upserts, deletions
 
 
 def _carried_out(connection: sqlite3.Connection, found: _Statements) -> bool:
     """Execute the statements; return False if a row has not the version that it must have."""
-    inserts, updates, upserts, deletions = found
+    _, inserts, updates, upserts, deletions = found
     if updates and connection.executemany(UPDATE, updates).rowcount < len(updates):
         return False
     if inserts:
