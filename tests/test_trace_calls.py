@@ -15,9 +15,9 @@ BOUNDS = {
     "get(email=)": (8, 17),
     "list of filter and order": (27, 100),
     "query with |": (39, 470),
-    "patch": (24, 105),
+    "patch": (24, 90),
     "transaction with a create": (52, 333),
-    "kv.atomic().set().commit()": (23, 70),
+    "kv.atomic().set().commit()": (22, 60),
 }
 
 

@@ -74,6 +74,7 @@ class WriterLock:
                 os.close(one)
 
     def _open(self, backoff: Backoff) -> tuple[int, int]:
+        assert fcntl is not None
         try:
             if self._turn is None:
                 self._turn = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)
@@ -90,6 +91,7 @@ class WriterLock:
 
 def _waited_in_passing(turn: int, file: int, backoff: Backoff) -> bool:
     """Wait for the file while others may go first; return whether it is locked. The turn is held afterwards."""
+    assert fcntl is not None
     until: float | None = None
     while True:
         _wait_for(turn, backoff)
@@ -107,6 +109,7 @@ def _waited_in_passing(turn: int, file: int, backoff: Backoff) -> bool:
 
 
 def _wait_for(file: int, backoff: Backoff) -> None:
+    assert fcntl is not None
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
