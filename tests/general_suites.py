@@ -28,7 +28,7 @@ ABOUT_FAST_KINDS = {
     "tests.docs.test_costs": 1,
     "tests.docs.test_index_costs": 1,
     "tests.engines.test_sqlite_turn_reads": 1,
-    "tests.engines.test_lmdb_uncontended": 3,
+    "tests.engines.test_lmdb_uncontended": 4,
     "tests.engines.test_sqlite_uncontended": 5,
     "tests.interleaving.test_rules": 1,
     "tests.kit.test_exploration": 1,

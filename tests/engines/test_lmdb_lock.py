@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,6 +89,27 @@ def test_who_releases_the_lock_waits_behind_who_waited_long(tmp_path: Path, monk
 def test_who_releases_the_lock_goes_past_who_has_not_waited_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lmdb_lock, "PASSING_S", 60.0)
     assert back_at_once(tmp_path)
+
+
+def test_who_has_waited_long_is_passed_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lmdb_lock, "PASSING_S", 0.005)
+    mine, other = WriterLock(str(tmp_path / "writer.lock")), WriterLock(str(tmp_path / "writer.lock"))
+    mine.acquire(backoff(0))
+    held = HeldBackoff(60, lambda error: translated(error, "url", "data"))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.acquire, held)
+        assert held.waits.wait(60)
+        time.sleep(0.01)
+        held.waits.clear()
+        held.look_again.set()
+        assert held.waits.wait(60)
+        mine.release()
+        with pytest.raises(EngineTimeoutError):
+            mine.acquire(backoff(0))
+        waiting.result(30)
+    other.release()
+    for one in (mine, other):
+        one.close()
 
 
 def test_without_turns_who_releases_the_lock_has_it_back_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

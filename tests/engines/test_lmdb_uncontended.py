@@ -13,6 +13,7 @@ from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, 
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.lmdb.store import LmdbStore
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import EngineError, KeyTooLargeError, KvModelsError
 from tests.contract.shorthand import EVERYTHING, commit, counter, get, put, rows
 from tests.engines.interrupting import interrupted_at
@@ -126,9 +127,18 @@ def told(engine: LmdbEngine, seed: int) -> list[Any]:
     return [*answers, rows(engine, EVERYTHING)]
 
 
+@pytest.mark.fast_kinds
 def test_both_ways_end_with_the_same(quick_folder: Path, monkeypatch: pytest.MonkeyPatch):
     print(f"seed {SEED}")
     answers = []
+    alone: list[UncontendedCommit] = []
+    carry_out = LmdbStore._carry_out_alone
+
+    def counted(store: LmdbStore, one: UncontendedCommit) -> None:
+        alone.append(one)
+        carry_out(store, one)
+
+    monkeypatch.setattr(LmdbStore, "_carry_out_alone", counted)
     for name in ("alone", "in a group"):
         (quick_folder / name).mkdir()
         engine = opened(quick_folder / name)
@@ -136,6 +146,7 @@ def test_both_ways_end_with_the_same(quick_folder: Path, monkeypatch: pytest.Mon
         engine.close()
         monkeypatch.setattr(GroupCommitter, "commit_uncontended", lambda *_: None)
     assert answers[0] == answers[1]
+    assert len(alone) > 300
     kinds = {type(answer) for answer in answers[0]}
     assert {Committed, Conflict, tuple} <= kinds
     assert KeyTooLargeError in {answer[0] for answer in answers[0] if type(answer) is tuple}
@@ -157,4 +168,27 @@ def test_a_commit_that_fails_is_reported_and_leaves_nothing(quick_folder: Path, 
     require_unlocked(engine)
     assert [row.key for row in rows(engine, EVERYTHING)] == [b"a"]
     commit(engine, put(b"b"))
+    engine.close()
+
+
+def test_an_operation_that_is_left_to_a_group_keeps_its_deadline(quick_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    engine = opened(quick_folder)
+    made: list[Backoff] = []
+    kept: list[Backoff] = []
+    backoff, in_group = LmdbStore.backoff, GroupCommitter.commit
+
+    def noted(store: LmdbStore) -> Backoff:
+        made.append(backoff(store))
+        return made[-1]
+
+    def grouped(committer: GroupCommitter, write: AtomicWrite, one: Backoff) -> Committed | Conflict:
+        kept.append(one)
+        return in_group(committer, write, one)
+
+    monkeypatch.setattr(LmdbStore, "backoff", noted)
+    monkeypatch.setattr(GroupCommitter, "commit", grouped)
+    monkeypatch.setattr(GroupCommitter, "commit_uncontended", lambda *_: None)
+    commit(engine, put(b"a"))
+    assert kept == made
+    assert len(kept) == 1
     engine.close()

@@ -27,6 +27,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.shared import group_commit
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite import write_transactions as uncontended
 from kvmodels.engines.sqlite.engine import SqliteEngine
@@ -616,6 +617,9 @@ def test_an_interrupt_before_any_line_leaves_it_whole_or_absent_and_says_which(e
 # --- beside other writers -------------------------------------------------------------------------------------------
 
 
+NO_WAIT = Backoff(0, lambda error: EngineTimeoutError(str(error)))
+
+
 def carried_out(ledger: Ledger, write: AtomicWrite, meanwhile: Callable[[], object] = lambda: None) -> Any:
     """Have an operation carried out alone; others come before it ends."""
 
@@ -623,7 +627,7 @@ def carried_out(ledger: Ledger, write: AtomicWrite, meanwhile: Callable[[], obje
         meanwhile()
         commit.verdict, commit.committed = Committed(b""), True
 
-    return ledger.commits.commit_uncontended(write, carry_out)
+    return ledger.commits.commit_uncontended(write, NO_WAIT, carry_out)
 
 
 WRITE = AtomicWrite((), (put(b"a"),))
@@ -686,9 +690,9 @@ def who_comes_at_the_last_moment_is_told(ledger: Ledger) -> None:
 
 def looked_for_within_the_turn(patch: pytest.MonkeyPatch) -> None:
     def commit_uncontended(
-        self: GroupCommitter, write: AtomicWrite, carry_out: Callable[[UncontendedCommit], None]
+        self: GroupCommitter, write: AtomicWrite, backoff: Backoff, carry_out: Callable[[UncontendedCommit], None]
     ) -> Any:
-        commit = UncontendedCommit(write)
+        commit = UncontendedCommit(write, backoff)
         with self._turn:
             carry_out(commit)
             if self._queue:
@@ -704,9 +708,9 @@ def never_called(patch: pytest.MonkeyPatch) -> None:
 
 def first_although_others_wait(patch: pytest.MonkeyPatch) -> None:
     def commit_uncontended(
-        self: GroupCommitter, write: AtomicWrite, carry_out: Callable[[UncontendedCommit], None]
+        self: GroupCommitter, write: AtomicWrite, backoff: Backoff, carry_out: Callable[[UncontendedCommit], None]
     ) -> Any:
-        commit = UncontendedCommit(write)
+        commit = UncontendedCommit(write, backoff)
         carry_out(commit)
         return commit.outcome
 

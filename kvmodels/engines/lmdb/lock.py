@@ -5,8 +5,8 @@ a call can give up. LMDB's lock still decides: on a system without file locks, o
 deadline is lost.
 
 A process that polls would always lose against the process that has just released the lock and takes it again. So
-there is a second lock, on the folder, which is taken first. A process that has waited for ``PASSING_S`` keeps it and
-polls on: it is next, and a process that releases the lock must wait.
+there is a second lock, on the folder, which is taken first. A process that has waited for ``PASSING_S`` takes it and
+keeps it while it polls: it is next, and a process that releases the lock must wait.
 
 Rules of this module: the file is never deleted. Nothing here knows LMDB.
 """
@@ -31,8 +31,8 @@ NOTHING = partial(bool)
 PASSING_S: Final = 0.01
 """Seconds for which a process that waits lets others go first.
 
-Handing the lock on for every write costs more than the write, because the next process sleeps. More than this makes
-waits longer and writes no faster; figures in ``docs/design/0010-lmdb.md``.
+Handing the lock on for every write costs more than the write, because the next process sleeps. A longer time makes
+waits longer, and writes hardly faster; figures in ``docs/design/0010-lmdb.md``.
 """
 
 
@@ -59,7 +59,8 @@ class WriterLock:
         if fcntl is not None:
             turn, file = self._open(backoff)
             try:
-                if not _waited_in_passing(turn, file, backoff):
+                if not _taken_while_others_pass(turn, file, backoff):
+                    _wait_for(turn, backoff)
                     backoff.shorten()  # the lock is free until the next process polls again
                     _wait_for(file, backoff)
             finally:
@@ -67,7 +68,7 @@ class WriterLock:
 
     def close(self) -> None:
         """Close the file, so that a child that is forked does not inherit it; ``acquire`` opens it again."""
-        opened, self._turn, self._file = (self._turn, self._file), None, None
+        opened, self._turn, self._file = (self._file, self._turn), None, None
         self.release = NOTHING
         for one in opened:
             if one is not None:
@@ -89,20 +90,20 @@ class WriterLock:
         return self._turn, self._file
 
 
-def _waited_in_passing(turn: int, file: int, backoff: Backoff) -> bool:
-    """Wait for the file while others may go first; return whether it is locked. The turn is held afterwards."""
+def _taken_while_others_pass(turn: int, file: int, backoff: Backoff) -> bool:
+    """Take both locks as soon as they are free; return False if they were not within ``PASSING_S``."""
     assert fcntl is not None
     until: float | None = None
     while True:
-        _wait_for(turn, backoff)
         try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            fcntl.flock(turn, fcntl.LOCK_UN)
             now = time.monotonic()
             until = now + PASSING_S if until is None else until
             if now >= until:
                 return False
-            fcntl.flock(turn, fcntl.LOCK_UN)
             backoff.wait(error)
         else:
             return True

@@ -221,7 +221,7 @@ class LmdbStore(LmdbEnvironment):
                 self._writer_lock.release()
 
     def _carry_out_alone(self, commit: UncontendedCommit) -> None:
-        self._write(commit.run, self.backoff(), commit)
+        self._write(commit.run, commit.backoff, commit)
 
     def _carry_out(self, group: Group) -> None:
         self._write(group.run, group.backoff, group)

@@ -262,8 +262,9 @@ class FileStore(SharedStore, BackgroundStore, ABC, Generic[ReaderT]):
         """Carry out an operation, with those of other threads that wait for the file at the same time."""
         if self.readonly:
             self._require_writable()
-        outcome = self.commits.commit_uncontended(write, self._carry_out_alone)
-        return self.commits.commit(write, self.backoff()) if outcome is None else outcome
+        backoff = self.backoff()
+        outcome = self.commits.commit_uncontended(write, backoff, self._carry_out_alone)
+        return self.commits.commit(write, backoff) if outcome is None else outcome
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
         """Have an operation carried out by the next caller of ``commits.lead``."""

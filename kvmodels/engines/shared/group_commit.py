@@ -156,12 +156,14 @@ class UncontendedCommit:
 
     Attributes:
         write: the operation.
+        backoff: its deadline for a busy file.
         verdict: the answer if the transaction is committed; a conflict needs no commit.
-        committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
+        committed: whether it was, when the engine's call has ended, also by an interrupt right behind the commit.
     """
 
-    def __init__(self, write: AtomicWrite | Removal) -> None:
+    def __init__(self, write: AtomicWrite | Removal, backoff: Backoff) -> None:
         self.write = write
+        self.backoff = backoff
         self.verdict: Committed | Conflict | None = None
         self.committed = False
 
@@ -330,7 +332,7 @@ class GroupCommitter:
         return member.result()
 
     def commit_uncontended(
-        self, write: AtomicWrite | Removal, carry_out: Callable[[UncontendedCommit], None]
+        self, write: AtomicWrite | Removal, backoff: Backoff, carry_out: Callable[[UncontendedCommit], None]
     ) -> Committed | Conflict | None:
         """Carry out an operation without a group while uncontended; return None if ``commit`` must be called instead.
 
@@ -341,7 +343,7 @@ class GroupCommitter:
         """
         if self._crowded or self._queue or self._turn.locked() or not switches.fast_kinds:
             return None
-        commit = UncontendedCommit(write)
+        commit = UncontendedCommit(write, backoff)
         thread = threading.get_ident()
         try:
             # A blocking "with", as in ``_lead``. Who has come to the queue before the turn was taken goes first.

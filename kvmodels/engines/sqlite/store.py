@@ -234,7 +234,7 @@ class SqliteStore(FileStore[sqlite_file.Connection]):
     # Writing
 
     def _carry_out_alone(self, commit: UncontendedCommit) -> None:
-        """Carry out an operation and set its outcome; see ``GroupCommitter.commit_uncontended``."""
+        """Carry out an operation; see ``GroupCommitter.commit_uncontended``."""
         with self.write_lock:
             connection = self.writer
             if connection is None or not self.raised or self.closed_reason is not None or self.snapshots:

@@ -81,7 +81,7 @@ Known: TypeAlias = tuple[int, Check | None]
 """The version of the last transaction of this kind, and a check that holds as long as the store has it."""
 
 _Row: TypeAlias = tuple[bytearray, bytearray, int, int]
-_Statements: TypeAlias = tuple[
+_Parameters: TypeAlias = tuple[
     AbstractSet[bytes],
     list[_Row],
     list[tuple[bytearray, int, int, bytearray, int]],
@@ -136,13 +136,14 @@ def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> 
     return connection.execute(RAISE, (version + 1, clock.now_ms(), version)).rowcount == 1
 
 
-def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Statements | None:
-    """Return the statements that write an operation and judge its checks, but for ``held``; None where they cannot.
+def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Parameters | None:
+    """Return what the statements take that write an operation and judge its checks but ``held``; None: they cannot.
 
-    A row that must be absent is inserted, one that must have a version is updated where it has it. Rows without a check
-    that follow a row to insert are new as well in nearly all operations, and one statement for all costs less.
+    A row that must be absent is inserted, one that must have a version is updated where it has it.
     """
     checks, mutations = write
+    if len(mutations) >= statements.ROWS_TO_SORT:
+        return None  # so many rows are written in the order of their keys
     others = [check for check in checks if check != held]
     expected = {check[0]: check[1] for check in others}
     keys = {mutation.key for mutation in mutations}
@@ -150,8 +151,8 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
     updates: list[tuple[bytearray, int, int, bytearray, int]] = []
     upserts: list[_Row] = []
     deletions: list[tuple[bytearray]] = []
-    if len(expected) < len(others) or len(keys) < len(mutations) or len(mutations) >= statements.ROWS_TO_SORT:
-        return None  # two checks or two mutations of one key, or more rows than should be written in any order
+    if len(expected) < len(others) or len(keys) < len(mutations):
+        return None  # two checks or two mutations of one key
     for mutation in mutations:
         if type(mutation) is Delete:
             (key,) = mutation
@@ -166,7 +167,7 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
             return None
         known = expected.pop(key, _UNCHECKED)
         # Of bytes Python asks first whether they are to be adapted, as said of ``statements.bound``.
-        if known is None or (known is _UNCHECKED and inserts):
+        if known is None:
             inserts.append((bytearray(key), bytearray(value), encoding, version))
         elif known is _UNCHECKED:
             upserts.append((bytearray(key), bytearray(value), encoding, version))
@@ -179,9 +180,9 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
     return keys, inserts, updates, upserts, deletions
 
 
-def _carried_out(connection: sqlite3.Connection, found: _Statements) -> bool:
+def _carried_out(connection: sqlite3.Connection, parameters: _Parameters) -> bool:
     """Execute the statements; return False if a row has not the version that it must have."""
-    _, inserts, updates, upserts, deletions = found
+    _, inserts, updates, upserts, deletions = parameters
     if updates and connection.executemany(UPDATE, updates).rowcount < len(updates):
         return False
     if inserts:
