@@ -69,7 +69,7 @@ def test_an_interrupt_before_any_line_leaves_it_whole_or_absent_and_says_which(q
 
 
 def note_behind_the_commit(engine: LmdbEngine, patch: pytest.MonkeyPatch) -> list[str]:
-    """What an interrupt says that comes as soon as LMDB has committed."""
+    """Return the notes of an interrupt that comes as soon as LMDB has committed."""
     end = LmdbStore._end
 
     def interrupted(*arguments: Any) -> None:
@@ -112,7 +112,7 @@ def drawn(chance: random.Random, stamps: dict[bytes, bytes]) -> AtomicWrite:
 
 
 def told(engine: LmdbEngine, seed: int) -> list[Any]:
-    """What the same operations are answered, and what they leave."""
+    """Return the answers to the same operations, and the rows that they leave."""
     chance = random.Random(seed)
     commit(engine, counter(b"number", 1))
     stamps: dict[bytes, bytes] = {}
