@@ -33,7 +33,7 @@ CODES = {
 }
 
 FINALLY = ("self._writes_reserved = False", "self._writer_lock.release()")
-"""The interpreter looks for signals before these lines, where the ``finally`` still runs, and not between them."""
+"""Lines of a ``finally`` between which the interpreter does not look for signals; a trace function is called there."""
 
 
 def opened(folder: Path) -> LmdbEngine:
