@@ -1,15 +1,22 @@
-"""Interrupts at a line of some modules, by a trace function."""
+"""Interrupts at a line of some modules or functions, by a trace function, and what must hold after one."""
 
 from __future__ import annotations
 
+import fcntl
 import linecache
+import sqlite3
 import sys
 from collections.abc import Callable, Collection
+from contextlib import closing
 from types import CodeType, FrameType
 from typing import Any
 
-from kvmodels.core.operations import AtomicWrite
+from kvmodels.core.operations import AtomicWrite, Committed
 from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.lmdb.file import writer_lock_file
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from tests.contract.shorthand import get
 
 
 def cut_short_at(
@@ -76,3 +83,42 @@ def interrupted_at(
         return None, getattr(interrupt, "__notes__", [])
     finally:
         sys.settrace(None)
+
+
+def require_unlocked(engine: Engine) -> None:
+    """Another process could write at once: no transaction was left open, and no lock."""
+    if isinstance(engine, SqliteEngine):
+        with closing(sqlite3.connect(engine.check_open().path, timeout=0, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            other.rollback()
+    elif isinstance(engine, LmdbEngine):
+        store = engine.check_open()
+        with open(writer_lock_file(store.path), "rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert store._opened is not None
+        store._opened.environment.begin(write=True).abort()
+        assert store._reading == {}
+
+
+def interrupted_everywhere(
+    engine: Engine, codes: Collection[CodeType], write_of: Callable[[bytes], AtomicWrite], spared: Collection[str] = ()
+) -> int:
+    """Interrupt commits of new keys before each line of some functions; return how many were applied nevertheless.
+
+    Each is whole or absent, says which, and leaves no lock.
+    """
+    applied = 0
+    for number in range(1, 200):
+        key = b"key %03d" % number
+        outcome, notes = interrupted_at(number, codes, engine, write_of(key), spared)
+        if notes is None:
+            assert isinstance(outcome, Committed)
+            return applied
+        there = get(engine, key) is not None
+        if notes:
+            assert notes == ["the commit was applied" if there else "the commit was not applied"]
+        else:
+            assert not there or number > 20  # before it began, or when its outcome was known
+        applied += there
+        require_unlocked(engine)
+    raise AssertionError("it has no end")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import signal
 import sqlite3
@@ -18,15 +17,13 @@ from sortedcontainers import SortedList
 
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Delete, ReadRange
 from kvmodels.engines.contract import Engine
-from kvmodels.engines.lmdb.engine import LmdbEngine
-from kvmodels.engines.lmdb.file import writer_lock_file
 from kvmodels.engines.memory import store as memory_store
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.shared import evaluation
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.url import open_engine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, number, put, rows
-from tests.engines.interrupting import cut_short_at
+from tests.engines.interrupting import cut_short_at, require_unlocked
 
 BATCH = 5
 
@@ -74,21 +71,6 @@ def alarm() -> Iterator[Callable[[float], None]]:
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
     gc.enable()
-
-
-def require_unlocked(engine: Engine) -> None:
-    """Another process could write at once: no transaction was left open, and no lock."""
-    if isinstance(engine, SqliteEngine):
-        with closing(sqlite3.connect(engine.check_open().path, timeout=0, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            other.rollback()
-    elif isinstance(engine, LmdbEngine):
-        store = engine.check_open()
-        with open(writer_lock_file(store.path), "rb+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert store._opened is not None
-        store._opened.environment.begin(write=True).abort()
-        assert store._reading == {}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "lmdb"])

@@ -16,8 +16,7 @@ from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedComm
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import EngineError, KeyTooLargeError, KvModelsError
 from tests.contract.shorthand import EVERYTHING, commit, counter, get, put, rows
-from tests.engines.interrupting import interrupted_at
-from tests.engines.test_interrupts import require_unlocked
+from tests.engines.interrupting import interrupted_everywhere, require_unlocked
 
 NOW = 1_700_000_000_000
 SEED = 20_261_128
@@ -40,29 +39,14 @@ def opened(folder: Path) -> LmdbEngine:
     return LmdbEngine(folder / "store.lmdb", durability="relaxed", clock=lambda: NOW)
 
 
-def interrupted_everywhere(engine: LmdbEngine) -> int:
-    """Interrupt commits before each of their lines; return how many were applied nevertheless."""
-    applied = 0
-    for number in range(1, 200):
-        key = b"key %03d" % number
-        outcome, notes = interrupted_at(number, CODES, engine, AtomicWrite((Check(key, None),), (put(key),)), FINALLY)
-        if notes is None:
-            assert isinstance(outcome, Committed)
-            return applied
-        there = get(engine, key) is not None
-        if notes:
-            assert notes == ["the commit was applied" if there else "the commit was not applied"]
-        else:
-            assert not there or number > 20  # before it began, or when its outcome was known
-        applied += there
-        require_unlocked(engine)
-    raise AssertionError("it has no end")
+def new(key: bytes) -> AtomicWrite:
+    return AtomicWrite((Check(key, None),), (put(key),))
 
 
 @pytest.mark.fast_kinds
 def test_an_interrupt_before_any_line_leaves_it_whole_or_absent_and_says_which(quick_folder: Path):
     engine = opened(quick_folder)
-    applied = interrupted_everywhere(engine)
+    applied = interrupted_everywhere(engine, CODES, new, FINALLY)
     print(f"{applied} applied")
     assert applied >= 4
     engine.close()

@@ -42,7 +42,7 @@ from kvmodels.errors import (
     StorageFullError,
 )
 from tests.contract.shorthand import commit, counter, put, rows
-from tests.engines.interrupting import interrupted_at
+from tests.engines.interrupting import interrupted_everywhere
 from tests.engines.ledger import Bell, Ledger
 
 NOW = 1_700_000_000_000
@@ -586,30 +586,10 @@ CODES = {
 }
 
 
-def interrupted_everywhere(engine: SqliteEngine) -> int:
-    check = guarded(engine)
-    applied = 0
-    for number in range(1, 200):
-        key = b"key %03d" % number
-        outcome, notes = interrupted_at(number, CODES, engine, new(key, check))
-        if notes is None:
-            assert isinstance(outcome, Committed)
-            return applied
-        there = key in stored(engine)
-        if notes:
-            assert notes == ["the commit was applied" if there else "the commit was not applied"]
-        else:
-            assert not there or number > 20  # before it began, or when its outcome was known
-        applied += there
-        with closing(sqlite3.connect(engine.check_open().path, timeout=0, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            other.rollback()
-    raise AssertionError("it has no end")
-
-
 @pytest.mark.fast_kinds
 def test_an_interrupt_before_any_line_leaves_it_whole_or_absent_and_says_which(engine: SqliteEngine):
-    applied = interrupted_everywhere(engine)
+    check = guarded(engine)
+    applied = interrupted_everywhere(engine, CODES, lambda key: new(key, check))
     print(f"{applied} applied")
     assert applied >= 4
 

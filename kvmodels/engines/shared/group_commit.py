@@ -259,10 +259,11 @@ class Group:
     def call(self) -> None:
         """Tell everybody who was answered, each waiter once."""
         called: set[int] = set()
-        for one in self.members:
-            if one.waiter is not None and one.outcome is not None and id(one.waiter) not in called:
-                called.add(id(one.waiter))
-                one.waiter.call()
+        for member in self.members:
+            waiter = member.waiter
+            if waiter is not None and member.outcome is not None and id(waiter) not in called:
+                called.add(id(waiter))
+                waiter.call()
 
     def _is_full(self, candidate: Member) -> bool:
         first = self.members[0]

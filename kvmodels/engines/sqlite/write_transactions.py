@@ -137,9 +137,10 @@ def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> 
 
 
 def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> _Parameters | None:
-    """Return what the statements take that write an operation and judge its checks but ``held``; None: they cannot.
+    """Return the parameters of statements that write an operation and judge its checks, except ``held``.
 
-    A row that must be absent is inserted, one that must have a version is updated where it has it.
+    None if statements cannot judge them. A row that must be absent is inserted, one that must have a version is updated
+    where it has it.
     """
     checks, mutations = write
     if len(mutations) >= statements.ROWS_TO_SORT:
