@@ -1,11 +1,14 @@
-"""One call passes through few files: ``python -m tools.trace_calls`` prints the table, and these are its bounds."""
+"""One call passes through few files and executes few instructions, within the bounds below.
+
+``python -m tools.trace_calls`` prints the table.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from kvmodels import Database
-from tools.trace_calls import User, calls, traced
+from tools.trace_calls import User, calls, instructions, traced
 
 # Files, and changes from one file to another; a change that needs more explains why in its design note.
 BOUNDS = {
@@ -17,7 +20,22 @@ BOUNDS = {
     "query with |": (39, 470),
     "patch": (24, 90),
     "transaction with a create": (52, 333),
+    "bulk_create": (29, 130),
     "kv.atomic().set().commit()": (22, 60),
+}
+
+# Bytecode instructions on SQLite, in Python 3.11: those of November 2026, and three in a hundred more.
+MOST_INSTRUCTIONS = {
+    "create": 2546,
+    "create, value taken": 8763,
+    "get(key)": 400,
+    "get(email=)": 473,
+    "list of filter and order": 2767,
+    "query with |": 19967,
+    "patch": 2544,
+    "transaction with a create": 10458,
+    "bulk_create": 11114,
+    "kv.atomic().set().commit()": 1531,
 }
 
 
@@ -39,6 +57,28 @@ def test_no_call_passes_through_more_files_than_its_bound(db: Database):
     for name, (files, changes) in found.items():
         assert files <= BOUNDS[name][0], name
         assert changes <= BOUNDS[name][1], name
+
+
+@pytest.mark.fast_kinds
+def test_no_call_executes_more_instructions_than_its_bound(db: Database):
+    found: dict[str, int] = {}
+    for name, call in calls(db).items():
+        for _ in range(5):
+            call()
+        found[name] = instructions(call)
+    assert found.keys() == MOST_INSTRUCTIONS.keys()
+    above = {name: count for name, count in found.items() if count > MOST_INSTRUCTIONS[name]}
+    assert not above
+
+
+def test_the_count_of_instructions_grows_with_the_work_and_repeats_exactly():
+    def work(times: int) -> int:
+        return instructions(lambda: [number + 1 for number in range(times)])
+
+    once, twice, thrice = work(1), work(2), work(3)
+    assert 0 < once < twice
+    assert thrice - twice == twice - once
+    assert work(3) == thrice
 
 
 def test_the_trace_counts_files_and_changes_with_returns():
