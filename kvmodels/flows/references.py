@@ -117,20 +117,27 @@ def busy_targets(failed: Iterable[bytes], collections: Iterable[LiveCollection])
     }
 
 
-def anchor(targets: Mapping[bytes, bytes], guard: Guard) -> Flow[None]:
+def anchor(limits: Limits, targets: Mapping[bytes, bytes], guard: Guard) -> Flow[None]:
     """Set the anchors of records that change often, so that new references need not check the records themselves.
 
     Without it, inserts that refer to a record which another writer updates in a loop would never succeed. ``targets``:
-    the keys of the anchors by the keys of the records.
+    the keys of the anchors by the keys of the records. Records that are gone cost nothing but their part of one read.
     """
-    for key, anchor_key in targets.items():
-        for _ in range(ANCHOR_ATTEMPTS):
-            found = yield from read((point(key), point(anchor_key)), include_expired=True)
-            record, known = found.ranges
+    waiting = dict(targets)
+    for _ in range(ANCHOR_ATTEMPTS):
+        rows = yield from read_all(
+            limits, [point(key) for pair in waiting.items() for key in pair], include_expired=True
+        )
+        assert rows is not None, "only a guard fails"
+        failed: dict[bytes, bytes] = {}
+        for (key, anchor_key), record, known in zip(waiting.items(), rows[::2], rows[1::2], strict=True):
             if known or not record or record[0].expire_at is not None:
-                break
-            if (yield from _is_anchored(record[0], anchor_key, guard)):
-                break
+                continue
+            if not (yield from _is_anchored(record[0], anchor_key, guard)):
+                failed[key] = anchor_key
+        waiting = failed
+        if not waiting:
+            break
 
 
 def _is_anchored(record: Row, anchor_key: bytes, guard: Guard) -> Flow[bool]:

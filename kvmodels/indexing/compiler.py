@@ -16,7 +16,7 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -57,6 +57,12 @@ Refusal: TypeAlias = Violation | MissingTarget | RemainingReferrers
 
 WriteRefusal: TypeAlias = Refusal | RefusedCascade
 """Why a write is refused; ``change`` is the one of its own changes to which it is due."""
+
+
+def refusals_in(refusal: WriteRefusal) -> Sequence[WriteRefusal]:
+    """Return a refusal and those of the other records of the commit that are known with it."""
+    return (refusal, *refusal.others) if isinstance(refusal, (Violation, MissingTarget)) else (refusal,)
+
 
 DUPLICATE = "duplicate"
 """The kind of violation of a record whose unique value another record holds."""
@@ -388,10 +394,16 @@ class _Fold:
 
     def resolve(self, changes: Mapping[bytes, RecordChange]) -> Violation | None:
         """Decide on every slot that is claimed or released in this commit."""
+        found: dict[bytes, Violation] = {}
         for key, claims in self._claims.items():
+            if found and len(claims) > 1:
+                continue  # who gets it depends on which of these records are left out
             violation = self._contest(key, claims, changes)
             if violation is not None:
-                return violation
+                found.setdefault(violation.change.key, violation)
+        if found:
+            first, *others = found.values()
+            return replace(first, others=tuple(others))
         for key, releases in self._releases.items():
             for release in releases:
                 self._release(key, release)

@@ -89,12 +89,16 @@ class NeedRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A unique slot that this commit may not claim: another record holds it, or two of its records want it."""
+    """A unique slot that this commit may not claim: another record holds it, or two of its records want it.
+
+    ``others``: the other records of the commit whose slots stored records hold.
+    """
 
     change: RecordChange
     index: LiveIndex
     slot: bytes
     owner: bytes
+    others: tuple[Violation, ...] = ()
 
 
 COUNT = "count"

@@ -11,8 +11,9 @@ functions of ``rules.py``. A guard is read before the entries, never after them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -33,12 +34,16 @@ SPARE_ENTRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class MissingTarget:
-    """A record refers to another one that does not exist, or has a deadline (``reason``)."""
+    """A record refers to another one that does not exist, or has a deadline (``reason``).
+
+    ``others``: the other records of the commit that are refused for such a reason, whichever of them are left out.
+    """
 
     change: RecordChange
     reference: OutgoingReference
     target: bytes
     reason: str
+    others: tuple[MissingTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +102,12 @@ class ReferenceJudgement:
         for change in self.changes:
             if change.live.referrers:
                 _refuse_deadline(change)
-            refused = self._referring(change) or self._removing(change)
-            if refused is not None:
-                return refused
+            missing = self._referring(change)
+            if missing is not None:
+                return replace(missing, others=tuple(self._also_missing(missing)))
+            remaining = self._removing(change)
+            if remaining is not None:
+                return remaining
         if self._keys or self._spans:
             keys = frozenset(self._keys | self._unread)
             return NeedRows(keys, {} if keys else self._spans)
@@ -166,6 +174,44 @@ class ReferenceJudgement:
         check = rules.target_check(row, anchor)
         if check is not None:
             self._checks[check.key] = check
+
+    def _also_missing(self, first: MissingTarget) -> Iterator[MissingTarget]:
+        """Yield the other records that are refused too; with them out of the commit, those that refer to them.
+
+        A bulk write leaves all of them out at once. One in each attempt would take as many attempts as records.
+        """
+        refused = {first.change.key}
+        found = deque([first])
+        for change in self.changes:
+            missing = None if change.key in refused else self._referring(change)
+            if missing is not None:
+                refused.add(change.key)
+                found.append(missing)
+        inside = self._references_inside()
+        while found:
+            one = found.popleft()
+            if one is not first:
+                yield one
+            old = one.change.old
+            if old is not None and not rules.is_expired(old, self.now_ms):
+                continue  # the record as it is stored remains a target
+            for change, reference, pk in inside.get(one.change.key, ()):
+                if change.key not in refused:
+                    refused.add(change.key)
+                    found.append(MissingTarget(change, reference, pk, "missing"))
+
+    def _references_inside(self) -> dict[bytes, list[tuple[RecordChange, OutgoingReference, bytes]]]:
+        """Return the foreign keys that refer to records of the commit, by the key of the target."""
+        inside: dict[bytes, list[tuple[RecordChange, OutgoingReference, bytes]]] = {}
+        for change in self._final.values():
+            document = change.new_document
+            for reference in () if document is None else change.live.references:
+                pk = None if document is None else reference.pk_in(document)
+                if pk is None or reference.records + pk not in self._final:
+                    continue
+                if rules.is_new_reference(change, _key_before(reference, change), pk, self.now_ms):
+                    inside.setdefault(reference.records + pk, []).append((change, reference, pk))
+        return inside
 
     # --- removals of targets ----------------------------------------------------------------------------------
 

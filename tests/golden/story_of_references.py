@@ -61,7 +61,7 @@ def stages(engine: TellingEngine) -> Iterator[str]:
     view = db._core.context.view
     assert view is not None
     key = encode_key(("authors", 7))
-    run(engine, anchor({key: reference_anchors("authors") + encode_key((7,))}, view.guard))
+    run(engine, anchor(engine.limits, {key: reference_anchors("authors") + encode_key((7,))}, view.guard))
     db[Book].patch(1, author=8)
     yield "3_anchored"
     db[Book].filter(author=7).delete()

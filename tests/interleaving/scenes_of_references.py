@@ -104,7 +104,9 @@ async def anchored(process: Process) -> None:
     view = process.context.view
     assert view is not None
     record = encode_key(("writers", "w"))
-    await process.run(anchor({record: reference_anchors("writers") + encode_key(("w",))}, view.guard))
+    await process.run(
+        anchor(process.context.limits, {record: reference_anchors("writers") + encode_key(("w",))}, view.guard)
+    )
 
 
 def settle(test: Interleaving) -> tuple[Process, Process]:

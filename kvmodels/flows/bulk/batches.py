@@ -37,7 +37,7 @@ from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import PlannedChange, refused, state_after, stored
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
-from kvmodels.indexing.compiler import WriteRefusal
+from kvmodels.indexing.compiler import WriteRefusal, refusals_in
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
@@ -300,9 +300,13 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
             self._name(error, item)
 
     def refused(self, refusal: WriteRefusal, /) -> KvModelsError:
-        """Leave the refused record out, or add it to the error; return the error."""
-        error = refused(refusal)
-        self.cascade_failed(refusal.change, error)
+        """Leave the refused records out, or add the first one to its error; return the error."""
+        first, *others = refusals_in(refusal)
+        error = refused(first)
+        self.cascade_failed(first.change, error)
+        for one in others if self._collect else ():
+            if one.change.live.schema.collection == self.schema.collection:  # not one that changes with a removal
+                self.cascade_failed(one.change, refused(one))
         return error
 
     def cascade_failed(self, removal: RecordChange, error: Exception, /) -> None:

@@ -62,7 +62,7 @@ from kvmodels.flows.writing.changes import (
 from kvmodels.flows.writing.given_keys import after_keys, without_key
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.cascades import RefusedCascade
-from kvmodels.indexing.compiler import WriteRefusal
+from kvmodels.indexing.compiler import WriteRefusal, refusals_in
 from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
 from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 from kvmodels.schema.definition.definition import ModelSchema
@@ -362,11 +362,13 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         return None
 
     def refused(self, refusal: WriteRefusal, /) -> IntegrityError:
-        """Return the error of the object that is refused; with ``"ignore"``, the next attempt leaves the object out."""
-        error = self._violated(refusal)
+        """Return the error of the first refused object; with ``"ignore"``, the next attempt leaves all of them out."""
+        first, *others = refusals_in(refusal)
+        error = self._violated(first)
         if self._ignore and self._context.transaction is None:
-            self._refusals[refusal.change.pk] = error
-        return self._placed(error, self._positions[refusal.change.pk])
+            self._refusals[first.change.pk] = error
+            self._refusals.update((one.change.pk, self._violated(one)) for one in others)
+        return self._placed(error, self._positions[first.change.pk])
 
     def _name_refused(self, error: KvModelsError) -> None:
         """Add the object to an error of the compiler, if the error is about one object."""

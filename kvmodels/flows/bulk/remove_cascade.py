@@ -226,7 +226,7 @@ class _RemoveCascade:
         """Store the first progress; return False if there is no record to remove."""
         context, root = self._context, self._root
         if live.referrers:
-            yield from anchor({root.key: self._progress.same_key}, view.guard)
+            yield from anchor(self._context.limits, {root.key: self._progress.same_key}, view.guard)
         found = (yield from read((point(root.key), point(self._progress.same_key)))).ranges
         if own_row(context, self._schema, found[0][0] if found[0] else None) is None:
             return False

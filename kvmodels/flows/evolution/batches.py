@@ -251,7 +251,11 @@ class RecordBatch:
             return True
         self._context.view = None
         failed = [write.checks[position].key for position in outcome.failed_checks]
-        yield from anchor(busy_targets((key for key in failed if key not in self._own), (self.live,)), self._view.guard)
+        yield from anchor(
+            self._context.limits,
+            busy_targets((key for key in failed if key not in self._own), (self.live,)),
+            self._view.guard,
+        )
         return False
 
 

@@ -222,7 +222,9 @@ class Rerun(HeldTurn):
         """
         view = self._context.view
         if view is not None:
-            yield from anchor(busy_targets(self._lost - self._replaced, view.live.values()), view.guard)
+            yield from anchor(
+                self._context.limits, busy_targets(self._lost - self._replaced, view.live.values()), view.guard
+            )
         if self._had_turn and self.ticket.granted and self._lost <= self.ticket.keys:
             self._expect_outsiders()
             self._defeats += 1

@@ -446,7 +446,7 @@ class _Run(Generic[R]):
         """Set the anchors of the targets that other writes have changed; see ``anchor``."""
         if self._busy:
             found, self._busy = self._busy, {}
-            yield from anchor(found, (yield from header_view(self._context)).guard)
+            yield from anchor(self._context.limits, found, (yield from header_view(self._context)).guard)
 
     @property
     def _informed(self) -> int:
