@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels._support.visible import visible
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import Output
 from kvmodels.cli.store import NAME_A_STORE, OpenStore, open_store
@@ -69,7 +70,7 @@ class CommandLine:
             raise CommandError(
                 "stdin is not a terminal, so --yes is required", hint=f"The question is: {question}", exit_code=FOUND
             )
-        if not typer.confirm(question, err=True):
+        if not typer.confirm(visible(question), err=True):
             raise CommandError("nothing was changed", exit_code=FOUND)
 
 

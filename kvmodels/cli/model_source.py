@@ -1,22 +1,26 @@
 """The source of model classes for the collections of a store.
 
 Rules of this module: the text is a module that can be imported. Whatever the catalogue does not say becomes a comment,
-never a guess that changes stored data.
+never a guess that changes stored data. Whoever can write to the store can write its catalogue, so nothing of it is
+printed as it is: a name is a checked identifier or a ``repr``, a type is built from known names, a comment is one line.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from keyword import iskeyword
 from typing import Final
 
+from kvmodels._support.visible import visible
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
+from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.on_write import VERB_KEYWORDS
-from kvmodels.schema.describe.conditions import UNKNOWN_SPAN
+from kvmodels.schema.describe.conditions import is_source_name
 from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription
 
 _TITLE: Final = '"""Models of a store, printed by kvmodels inspect."""'
@@ -68,7 +72,11 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 _ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
 MSGPACK: Final = "msgpack"
-_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_CONTAINERS: Final = frozenset(("list", "set", "frozenset", "dict", "tuple"))
+_OWN_NAMES: Final = frozenset(
+    ("MODELS", "db", *(name for group in _IMPORTS for one in group.items() for name in (one[0], *one[1])))
+)
+"""The names of a printed module that no class of it can have."""
 
 
 def model_source(
@@ -85,12 +93,14 @@ def model_source(
         url: what the database is opened with, without credentials; None leaves ``db`` out.
         codec: the codec of the store.
     """
-    names = _class_names([one.name for one in collections])
+    declarable = [one for one in collections if all(_is_field_name(column.name) for column in one.primary_key)]
+    names = _class_names([one.name for one in declarable])
     classes = [
         "\n".join(_class(one, names, [index for index in indexes if index.collection == one.name]))
-        for one in collections
+        for one in declarable
     ]
-    last = [f"MODELS = [{', '.join(names[one.name] for one in collections)}]"]
+    last = [f"# the collection {one.name!r} cannot be declared" for one in collections if one not in declarable]
+    last.append(f"MODELS = [{', '.join(names[one.name] for one in declarable)}]")
     if url is not None:
         last.append(f"db = AsyncDatabase({url!r}, models=MODELS{'' if codec == MSGPACK else f', codec={codec!r}'})")
     body = "\n\n\n".join([*classes, "\n".join(last)])
@@ -121,7 +131,7 @@ def _class_names(collections: Iterable[str]) -> dict[str, str]:
     for collection in collections:
         name = "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", collection))
         name = name if name[:1].isalpha() and not iskeyword(name) else f"Collection{name}"
-        taken = {*found.values(), *(name for group in _IMPORTS for one in group.items() for name in (one[0], *one[1]))}
+        taken = {*found.values(), *_OWN_NAMES}
         found[collection] = next(one for one in _numbered(name) if one not in taken)
     return found
 
@@ -132,17 +142,19 @@ def _numbered(name: str) -> Iterator[str]:
 
 
 def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequence[IndexStatus]) -> Iterator[str]:
-    usable = [index.index for index in indexes if index.state not in (IndexState.DISABLED, IndexState.DROPPING)]
+    fields = {name for name in (*one.fields, *(column.name for column in one.primary_key)) if _is_field_name(name)}
+    kept = [index.index for index in indexes if index.state not in (IndexState.DISABLED, IndexState.DROPPING)]
+    usable = [index for index in kept if _names_only(index, fields)]
     types = {column.name: column for index in usable for column in index.columns if _is_plain(column)}
     keys = {index.columns[0].name: index for index in usable if index.references is not None}
     folded = {index.columns[0].name: index for index in reversed(usable) if _folds_field(index)}
-    yield f'class {names[one.name]}(KvModel, collection="{one.name}"):'
+    yield f"class {names[one.name]}(KvModel, collection={one.name!r}):"
     for column in one.primary_key:
         yield f"    {column.name}: PrimaryKey[{_TYPES.get(column.type, 'Any')}]"
     for name, stored in one.fields.items():
         if name in {column.name for column in one.primary_key}:
             continue
-        if not name.isidentifier() or iskeyword(name) or name.startswith("_") or name in VERB_KEYWORDS:
+        if name not in fields:
             yield f"    # the field {name!r} cannot be declared"
             continue
         declared = _column_type(types[name]) if name in types else _type(stored)
@@ -151,7 +163,14 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
         elif name in folded:
             declared = _folded(folded[name], declared)
         yield f"    {name}: {declared}"
+    yield from (_not_declared(index) for index in kept if index not in usable)
     yield from _meta(one, usable, folded)
+
+
+def _is_field_name(name: str) -> bool:
+    # A model refuses the names of its own attributes; a hidden field would be an attribute of pydantic.
+    is_free = name not in VERB_KEYWORDS and not hasattr(KvModel, name) and name != "Meta"
+    return is_source_name(name) and not name.startswith("_") and is_free
 
 
 def _is_plain(column: ColumnDescription) -> bool:
@@ -163,8 +182,26 @@ def _column_type(column: ColumnDescription) -> str:
 
 
 def _type(stored: str) -> str:
-    """Return the annotation for a type in the catalogue; nested models and unknown types are Any."""
-    return _WORD.sub(lambda word: _TYPES.get(word[0], "Any"), stored)
+    """Return the annotation for a type in the catalogue; nested models and everything unknown are Any."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.unparse(_known_type(ast.parse(stored, mode="eval").body))
+    return "Any"
+
+
+def _known_type(node: ast.expr) -> ast.expr:
+    match node:
+        case ast.Name(name):
+            return ast.Name(_TYPES.get(name, "Any"), ast.Load())
+        case ast.Constant(value) if value is None or value is ...:
+            return node
+        case ast.BinOp(left, ast.BitOr(), right):
+            return ast.BinOp(_known_type(left), ast.BitOr(), _known_type(right))
+        case ast.Subscript(ast.Name(container), items) if container in _CONTAINERS:
+            return ast.Subscript(ast.Name(container, ast.Load()), _known_type(items), ast.Load())
+        case ast.Tuple(items):
+            return ast.Tuple([_known_type(item) for item in items], ast.Load())
+        case _:
+            return ast.Name("Any", ast.Load())
 
 
 def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str]) -> str:
@@ -181,9 +218,8 @@ def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str
 def _folds_field(index: IndexDescription) -> bool:
     """Return whether an index can be declared at its field, which it folds by casefold, lower or upper."""
     first = index.columns[0]
-    has_unknown_spans = f"={UNKNOWN_SPAN}" in (index.condition or "")
     # Only Indexed() has an option for descending order.
-    is_declarable = not has_unknown_spans and not (first.descending and (index.unique or first.many))
+    is_declarable = not (first.descending and (index.unique or first.many))
     return len(index.columns) == 1 and first.fold is not None and index.kind != "aggregate" and is_declarable
 
 
@@ -204,7 +240,7 @@ def _meta(
     expressible = [index for index in declared if _is_expressible(index, folded)]
     for index in declared:
         if index not in expressible:
-            yield f"    # not declared here: {index}"
+            yield _not_declared(index)
     if not expressible and one.schema_version == 1:
         return
     yield ""
@@ -217,14 +253,27 @@ def _meta(
         yield "        )"
 
 
+def _not_declared(index: IndexDescription) -> str:
+    return f"    # not declared here: {visible(str(index), kept='')}"
+
+
 def _is_expressible(index: IndexDescription, folded: Collection[str]) -> bool:
     columns = all(
         "." not in column.name and (not column.computed or (column.fold is not None and column.name in folded))
         for column in index.columns
     )
-    known = all(column.type in _TYPES for column in index.columns)
-    condition = index.condition or ""
-    return columns and known and f"={UNKNOWN_SPAN}" not in condition
+    return columns and all(column.type in _TYPES for column in index.columns)
+
+
+def _names_only(index: IndexDescription, fields: Collection[str]) -> bool:
+    """Return whether an index is of these fields, apart from computed columns, and has a condition with operands."""
+    named = [column.name.partition(".")[0] for column in index.columns if not column.computed]
+    named += [*index.included, *index.sums]
+    condition = ast.parse(index.condition or "None", mode="eval")
+    lookups = [node.arg for node in ast.walk(condition) if isinstance(node, ast.keyword)]
+    named += ["" if lookup is None else lookup.partition("__")[0] for lookup in lookups]
+    unknown = any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(condition))
+    return not unknown and all(name in fields for name in named)
 
 
 def _declaration(index: IndexDescription) -> str:

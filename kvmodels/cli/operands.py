@@ -12,11 +12,11 @@ Rules of this module: a malformed word raises CommandError; a word that begins l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from kvmodels.cli.failures import CommandError
+from kvmodels.cli.output import json_text
 from kvmodels.codecs.typed_json import key_from_json, key_to_json, parse_line, value_from_json, value_to_json
 from kvmodels.core.keys import Key
 
@@ -67,12 +67,12 @@ def key_text(key: Key) -> str:
         >>> key_text(("users", 7, b"x"))
         '["users",7,{"$bytes":"eA=="}]'
     """
-    return json.dumps(key_to_json(key), ensure_ascii=False, separators=(",", ":"))
+    return json_text(key_to_json(key), separators=(",", ":"))
 
 
 def value_text(value: object) -> str:
     """Return a value as one line of JSON, which ``parse_value`` reads."""
-    return json.dumps(value_to_json(value), ensure_ascii=False)
+    return json_text(value_to_json(value))
 
 
 def _form_of(word: str) -> Any:

@@ -1,11 +1,13 @@
 """The output of a command: data on stdout, everything else on stderr.
 
 Rules of this module: nothing else in ``kvmodels.cli`` prints. Text is the same on a terminal and in a pipe, apart from
-colours and the width of tables. Credentials of URLs are removed from everything that is not data of the store.
+colours, the width of tables, and CSV, which a terminal shows with escapes. Nothing that is printed drives a terminal:
+stored characters that would are escaped. Credentials of URLs are removed from everything that is not data of the store.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -21,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from kvmodels._support.visible import visible, visible_json
 from kvmodels.flows.evolution.throttle import SchemaProgress
 
 Format = Literal["table", "json", "nl", "csv"]
@@ -32,6 +35,9 @@ _SECRET_PARAMETER: Final = re.compile(rf"({_SECRET_NAME.pattern})(?![,.;]?(?:\s|
 
 _UNLIMITED: Final = 10_000
 """The width of tables in a pipe, where nothing may be wrapped or cut."""
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+"""The first characters of a text that a spreadsheet executes, also those of full width."""
 
 ReportProgress = Callable[[str, int, int | None], None]
 """Shows progress: what is being done, how much is done, and how much there is (None if that is not known)."""
@@ -80,11 +86,11 @@ class Output:
     def message(self, text: str) -> None:
         """Print a message about the work, such as a number of records written."""
         if not self.silent:
-            _print_line(sys.stderr, redacted(text))
+            _print_line(sys.stderr, visible(redacted(text)))
 
     def error(self, text: str) -> None:
         """Print an error; ``--silent`` does not suppress it."""
-        _print_line(sys.stderr, f"Error: {redacted(text)}")
+        _print_line(sys.stderr, f"Error: {visible(redacted(text))}")
 
     @property
     def shows_progress(self) -> bool:
@@ -97,13 +103,18 @@ class Output:
         if not self.shows_progress:
             yield _no_report
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
             tasks: dict[str, Any] = {}
 
             def report(label: str, done: int, total: int | None) -> None:
                 if label not in tasks:
-                    tasks[label] = bar.add_task(label, total=total)
+                    tasks[label] = bar.add_task(visible(label, kept=""), total=total)
                 bar.update(tasks[label], completed=done, total=total)
 
             yield report
@@ -112,15 +123,22 @@ class Output:
 
     def text(self, text: str) -> None:
         """Print data as one or more lines."""
+        _print_line(sys.stdout, visible(text))
+
+    def json_line(self, text: str) -> None:
+        """Print a line of ``json_text``, which is printed as it is."""
         _print_line(sys.stdout, text)
 
     def json(self, value: object) -> None:
         """Print one JSON value, indented."""
-        self.text(_indented(value))
+        self.json_line(json_text(value, indent=2))
 
     def report(self, text: str, value: object) -> None:
         """Print a result as text, or with ``--json`` its JSON form."""
-        self.text(redacted(_indented(value) if self.as_json else text))
+        if self.as_json:
+            self.json_line(redacted(json_text(value, indent=2)))
+        else:
+            self.text(redacted(text))
 
     def listing(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, none: str) -> None:
         """Print a short list as an aligned table, or with ``--json`` as an array of objects.
@@ -135,22 +153,28 @@ class Output:
         else:
             self.message(none)
 
-    def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], form: Format) -> None:
+    def rows(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Mapping[str, Any]],
+        form: Format,
+        *,
+        for_spreadsheets: bool = False,
+    ) -> None:
         """Print many rows, as they arrive unless they are a table.
 
         Args:
             columns: the columns of a table or of CSV, and the order of the keys in JSON.
             rows: values for JSON by column; a column that is absent is empty.
             form: ``json`` is one array, ``nl`` one object a line.
+            for_spreadsheets: whether texts in CSV that a spreadsheet would execute get an apostrophe.
         """
         if form == "table":
             self._table(columns, rows)
         elif form == "csv":
-            self._csv(columns, rows)
+            self._csv(columns, rows, for_spreadsheets=for_spreadsheets)
         else:
-            lines = (
-                json.dumps({name: row[name] for name in columns if name in row}, ensure_ascii=False) for row in rows
-            )
+            lines = (json_text({name: row[name] for name in columns if name in row}) for row in rows)
             _print_json_lines(lines, is_array=form == "json")
 
     def format_of_rows(self, chosen: Format | None) -> Format:
@@ -162,9 +186,9 @@ class Output:
     def _table(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for column in columns:
-            table.add_column(Text(column), overflow="fold")
+            table.add_column(Text(visible(column, kept="")), overflow="fold")
         for row in rows:
-            table.add_row(*(Text(cell(row.get(column))) for column in columns))
+            table.add_row(*(Text(visible(cell(row.get(column)), kept="")) for column in columns))
         if sys.stdout.isatty():
             Console(file=sys.stdout).print(table)
             return
@@ -173,11 +197,13 @@ class Output:
             drawing.print(table)
         self.text("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
-    def _csv(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
+    def _csv(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_spreadsheets: bool) -> None:
+        shown = visible if sys.stdout.isatty() else str  # a program reads the values as they are
+        quoted = _without_formula if for_spreadsheets else cell
+        writer = csv.writer(_Lines())
+        writer.writerow([shown(quoted(column)) for column in columns])
         for row in rows:
-            writer.writerow([cell(row.get(column)) for column in columns])
+            writer.writerow([shown(quoted(row.get(column))) for column in columns])
 
 
 def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]:
@@ -212,11 +238,18 @@ def cell(value: Any) -> str:
     """
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json_text(value)
 
 
-def _indented(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+def _without_formula(value: Any) -> str:
+    """Return a value as the text of one cell, in which no spreadsheet finds a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else cell(value)
+
+
+def json_text(value: object, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
+    """Return a value as JSON that a terminal shows, in ASCII where stdout has another encoding than UTF-8."""
+    ascii_only = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
+    return visible_json(json.dumps(value, indent=indent, separators=separators, ensure_ascii=ascii_only))
 
 
 def _print_json_lines(lines: Iterator[str], *, is_array: bool) -> None:
@@ -226,17 +259,31 @@ def _print_json_lines(lines: Iterator[str], *, is_array: bool) -> None:
         return
     before = "["
     for line in lines:
-        sys.stdout.write(f"{before}{line}")
+        _write(sys.stdout, f"{before}{line}")
         before = ",\n "
     _print_line(sys.stdout, "[]" if before == "[" else "]")
 
 
+class _Lines:
+    """A file for ``csv.writer`` that writes lines to stdout.
+
+    The writer ends them with CR and LF, because it puts a cell in quotes only for a character that ends its lines.
+    """
+
+    def write(self, line: str) -> None:
+        _print_line(sys.stdout, line.removesuffix("\r\n"))
+
+
 def _print_line(stream: Any, text: str) -> None:
-    # A lone surrogate or a character that the terminal's encoding lacks must not end the command.
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    _write(stream, text + "\n")
     if stream is sys.stderr:
         stream.flush()
+
+
+def _write(stream: Any, text: str) -> None:
+    # A lone surrogate or a character that the terminal's encoding lacks must not end the command.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _no_report(_label: str, _done: int, _total: int | None) -> None:

@@ -45,7 +45,7 @@ def keys(
             return
         for entry in found:
             value = f"\t{value_text(entry.value)}" if values else ""
-            line.output.text(f"{key_text(entry.key)}{value}")
+            line.output.json_line(f"{key_text(entry.key)}{value}")
 
 
 def get(line: CommandLine, *, parts: Key) -> None:
@@ -61,7 +61,7 @@ def get(line: CommandLine, *, parts: Key) -> None:
         if line.output.as_json:
             line.output.json(_entry(entry))
         else:
-            line.output.text(value_text(entry.value))
+            line.output.json_line(value_text(entry.value))
 
 
 def set_(

@@ -40,6 +40,12 @@ Scan = Annotated[bool, typer.Option("--scan", help="Allow a query that no index 
 AsTable = Annotated[bool, typer.Option("--table", help="Print a table.")]
 AsLines = Annotated[bool, typer.Option("--nl", help="Print one JSON object a line.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+ForSpreadsheets = Annotated[
+    bool,
+    typer.Option(
+        "--for-spreadsheets", help="With --csv: an apostrophe before texts that are formulas to a spreadsheet."
+    ),
+]
 
 BATCH = 500
 
@@ -57,12 +63,13 @@ def rows(
     table: AsTable = False,
     nl: AsLines = False,
     csv: AsCsv = False,
+    for_spreadsheets: ForSpreadsheets = False,
 ) -> None:
     """Print records, one page at a time.
 
     The cursor of the next page is printed on stderr. On a terminal the format is a table, in a pipe JSON.
     """
-    form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv))
+    form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets))
     with line.open() as store:
         if store.models:
             chosen = store.model(model)
@@ -71,7 +78,7 @@ def rows(
             found, cursor = [_record(one) for one in page.items], page.next_cursor
         else:
             found, cursor = _stored_page(store, _collection(store, model, conditions, order), limit, after)
-        line.output.rows(_columns(store, model, found), found, form)
+        line.output.rows(_columns(store, model, found), found, form, for_spreadsheets=for_spreadsheets)
         if cursor is not None:
             line.output.message(f"more: --after {cursor}")
 
@@ -114,19 +121,20 @@ def export(
     table: AsTable = False,
     nl: AsLines = False,
     csv: AsCsv = False,
+    for_spreadsheets: ForSpreadsheets = False,
 ) -> None:
     """Print all records, by default one JSON object a line.
 
     Records are printed as they are read. The command insert reads the lines, JSON or CSV again.
     """
-    form = _format(line, table=table, nl=nl, csv=csv) or "nl"
+    form = _format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets) or "nl"
     with line.open() as store:
         if store.models:
             query = _query(store, store.model(model), conditions, order, scan=scan, sort=sort_in_memory)
             found: Iterator[dict[str, Any]] = (_record(one) for one in query.iterator(batch_size=BATCH))
         else:
             found = _stored(store, _collection(store, model, conditions, order))
-        line.output.rows(_columns(store, model, ()), found, form)
+        line.output.rows(_columns(store, model, ()), found, form, for_spreadsheets=for_spreadsheets)
 
 
 def insert(
@@ -174,11 +182,13 @@ def _placed(error: IntegrityError | InvalidValueError, places: Sequence[str]) ->
     return CommandError(in_commands(f"{place}{error}"), exit_code=exit_code_of(error))
 
 
-def _format(line: CommandLine, *, table: bool, nl: bool, csv: bool) -> Format | None:
+def _format(line: CommandLine, *, table: bool, nl: bool, csv: bool, for_spreadsheets: bool) -> Format | None:
     options: dict[Format, bool] = {"table": table, "nl": nl, "csv": csv, "json": line.output.as_json}
     chosen: list[Format] = [name for name, given in options.items() if given]
     if len(chosen) > 1:
         raise CommandError("more than one format was given", hint="Choose one of --table, --json, --nl and --csv.")
+    if for_spreadsheets and not csv:
+        raise CommandError("--for-spreadsheets needs --csv", hint="It changes texts that begin like a formula.")
     return chosen[0] if chosen else None
 
 

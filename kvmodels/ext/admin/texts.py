@@ -6,13 +6,13 @@ Rules of this module: the templates escape HTML; nothing here returns markup.
 from __future__ import annotations
 
 import json
-import unicodedata
 from datetime import date, datetime, time
 from enum import Enum
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from kvmodels._support.visible import is_hidden, visible, visible_json
 from kvmodels.codecs.typed_json import key_from_json, key_to_json, parse_line, value_to_json
 from kvmodels.core.keys import Key
 
@@ -20,24 +20,11 @@ CELL: Final = 80
 """The most characters of a value in a cell of a table."""
 
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
-_VISIBLE: Final = frozenset("\n\t")
-
-
-def visible(text: str) -> str:
-    r"""Return a text with control characters, and those that change the direction of text, as escapes.
-
-    Examples:
-        >>> visible("a\x00b\u202ec\u00e9")
-        'a\\x00b\\u202ecé'
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one in _VISIBLE or not _is_hidden(one) else _escaped(one) for one in text)
 
 
 def is_plain(text: str) -> bool:
     """Return whether a form sends a text back unchanged: line feeds and tabs are its only control characters."""
-    return text.isprintable() or not any(_is_hidden(one) for one in text if one not in _VISIBLE)
+    return text.isprintable() or not any(is_hidden(one) for one in text if one not in "\n\t")
 
 
 def shortened(text: str, length: int = CELL) -> str:
@@ -94,12 +81,4 @@ def key_of_line(line: str) -> Key:
 
 def stored_text(value: Any) -> str:
     """Return a raw value of the store as JSON, indented."""
-    return json.dumps(value_to_json(value), ensure_ascii=False, indent=2)
-
-
-def _is_hidden(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return visible_json(json.dumps(value_to_json(value), ensure_ascii=False, indent=2))

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from kvmodels._support.visible import visible_json
 from kvmodels.codecs.typed_json import parse_line
 from kvmodels.errors import DecodeError, KvModelsError
 
@@ -19,18 +20,18 @@ RECORDS_FORMAT: Final = 2
 
 DUMP_MARK: Final = "kvmodels_dump"
 
-LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""Characters that JSON allows inside strings, but some programs treat as the end of a line."""
-
 Line = str | bytes
 
 
 def dump_line(content: dict[str, Any], expire_at: int | None = None) -> str:
-    """Return a line of JSON, in one line for every program that reads text; with a deadline, if there is one."""
+    """Return a line of JSON, in one line for every program that reads text; with a deadline, if there is one.
+
+    Nothing in it drives the terminal that shows it, as some characters do that JSON allows inside strings.
+    """
     if expire_at is not None:
         content["expires_at"] = expire_at
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"
+    return visible_json(text) + "\n"
 
 
 class DumpFrame:

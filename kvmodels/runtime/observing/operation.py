@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
+from kvmodels._support.visible import visible
 from kvmodels.flows.context import Context
 from kvmodels.flows.reading import queries
 from kvmodels.query.plans import QueryPlan
@@ -118,7 +119,7 @@ class FinishedOperation:
         if self.error is not None:
             shown.append(f"failed with {self.error}" + (f" [{self.code}]" if self.code else ""))
         name = self.verb if self.collection is None else f"{self.verb} {self.collection}"
-        return f"{name}: {', '.join(shown)}"
+        return visible(f"{name}: {', '.join(shown)}", kept="")  # one line of a log
 
 
 def _counted(number: int, name: str) -> str:

@@ -2,14 +2,18 @@
 
 A model that declares an index with this text as ``where=`` has the stored definition of the index.
 
-Rules of this module: the text is exact. ``...`` stands for spans that no lookup has.
+Rules of this module: the text is exact. ``...`` stands for spans that no lookup has. It is an expression whatever the
+catalogue holds: a name that Python would read as another one, or as none, is printed as a string.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from keyword import iskeyword
 from typing import Any, Final, NamedTuple
+from unicodedata import normalize
 
 from kvmodels.codecs.columns.base import PACKED_NONE
 from kvmodels.core.keys import decode_key
@@ -74,33 +78,49 @@ def _points(column: Column, spans: Sequence[tuple[bytes, bytes]]) -> list[Any] |
 
 def _of_values(column: Column, name: str, values: Sequence[Any], *, negated: bool) -> str:
     if list(values) == [None]:
-        return f"Q({name}__isnull={not negated})"
+        return _lookup_text((f"{name}__isnull", repr(not negated)))
     texts = [_value_text(column, value) for value in values]
     if len(texts) == 1:
-        return f"Q({name}__ne={texts[0]})" if negated else f"Q({name}={texts[0]})"
-    return f"Q({name}__{'not_in' if negated else 'in'}=[{', '.join(texts)}])"
+        return _lookup_text((f"{name}__ne" if negated else name, texts[0]))
+    return _lookup_text((f"{name}__{'not_in' if negated else 'in'}", f"[{', '.join(texts)}]"))
 
 
 def _span_text(column: Column, name: str, start: bytes, end: bytes) -> str:
     prefix = _prefix_in(column, start, end)
     if prefix is not None:
-        return f"Q({name}__startswith={prefix!r})"
-    both = f"Q({', '.join(_bounds(column, name, start, end))})"
+        return _lookup_text((f"{name}__startswith", repr(prefix)))
+    both = _lookup_text(*_bounds(column, name, start, end))
     # None sorts before every value.
-    return f"(Q({name}__isnull=True) | {both})" if column.nullable and start == b"" else both
+    return f"({_lookup_text((f'{name}__isnull', 'True'))} | {both})" if column.nullable and start == b"" else both
 
 
-def _bounds(column: Column, name: str, start: bytes, end: bytes) -> Iterator[str]:
+def _lookup_text(*lookups: tuple[str, str]) -> str:
+    """Return ``Q(…)`` for the names of lookups and the texts of their operands."""
+    if all(is_source_name(name) for name, _ in lookups):
+        return f"Q({', '.join(f'{name}={text}' for name, text in lookups)})"
+    return f"Q(**{{{', '.join(f'{name!r}: {text}' for name, text in lookups)}}})"
+
+
+def is_source_name(name: str) -> bool:
+    """Return whether Python reads a name in source as this name.
+
+    It is an identifier, no keyword, and in the normal form of identifiers: Python reads a full-width ``open`` as
+    ``open``, and leaves ``größe`` as it is.
+    """
+    return name.isidentifier() and not iskeyword(name) and normalize("NFKC", name) == name
+
+
+def _bounds(column: Column, name: str, start: bytes, end: bytes) -> Iterator[tuple[str, str]]:
     low, high = _edge(column, start), _edge(column, end)
     if (start and low is None) or (end != _END and (high is None or high.value is None)):
-        yield f"{name}={UNKNOWN_SPAN}"
+        yield name, UNKNOWN_SPAN
         return
     if low is not None and low.value is not None:
-        yield f"{name}__{'gt' if low.after else 'gte'}={_value_text(column, low.value)}"
+        yield f"{name}__{'gt' if low.after else 'gte'}", _value_text(column, low.value)
     if high is not None and high.value is not None:
-        yield f"{name}__{'lte' if high.after else 'lt'}={_value_text(column, high.value)}"
+        yield f"{name}__{'lte' if high.after else 'lt'}", _value_text(column, high.value)
     elif low is not None and low.value is None:
-        yield f"{name}__isnull=False"
+        yield f"{name}__isnull", "False"
 
 
 def _edge(column: Column, edge: bytes) -> _Edge | None:
@@ -125,6 +145,8 @@ def _prefix_in(column: Column, start: bytes, end: bytes) -> str | None:
 
 def _value_text(column: Column, value: Any) -> str:
     """Return an operand; lookups accept the stored text of types such as UUID and date, and the value of an Enum."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
     if value is None or column.codec.to_stored is None or isinstance(value, timedelta):
         return repr(value)
     return repr(column.codec.to_stored(value))

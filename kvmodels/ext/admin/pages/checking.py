@@ -11,10 +11,11 @@ from typing import Final, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvmodels._support.visible import visible
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.jobs import Job
 from kvmodels.ext.admin.pages.store_page import StorePage, link, page
-from kvmodels.ext.admin.texts import key_line, visible
+from kvmodels.ext.admin.texts import key_line
 from kvmodels.flows.check.findings import CheckReport, Finding
 
 _SHOWN: Final = 200

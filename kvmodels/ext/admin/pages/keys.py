@@ -11,11 +11,12 @@ from typing import Any, Final, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvmodels._support.visible import visible
 from kvmodels.core.keys import Key, encode_part
 from kvmodels.errors import InvalidKeyError
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.pages.store_page import StorePage, link, page
-from kvmodels.ext.admin.texts import key_line, key_of_line, stored_text, value_text, visible
+from kvmodels.ext.admin.texts import key_line, key_of_line, stored_text, value_text
 from kvmodels.flows.describe.keys import KeyExplanation
 from kvmodels.schema.describe.describe import describe
 

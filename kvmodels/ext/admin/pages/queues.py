@@ -11,9 +11,10 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvmodels._support.visible import visible
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.pages.store_page import StorePage, page
-from kvmodels.ext.admin.texts import key_line, shortened, stored_text, visible
+from kvmodels.ext.admin.texts import key_line, shortened, stored_text
 
 _SHOWN: Final = 100
 

@@ -17,6 +17,7 @@ from starlette_admin.flash import get_flashed_messages  # pyright: ignore[report
 from starlette_admin.routing import route  # pyright: ignore[reportUnknownVariableType] - a bare Callable
 from starlette_admin.views import CustomView
 
+from kvmodels._support.visible import visible
 from kvmodels.errors import (
     DoesNotExist,
     InvalidCursorError,
@@ -69,11 +70,12 @@ class StorePage(CustomView):
         """Return a page."""
         assert self.templates is not None, "a view is added to an admin before it is shown"
         context |= {
-            "title": texts.visible(texts.shortened(f"{context['heading']} – {self.menu_label}")),
+            "title": visible(texts.shortened(f"{context['heading']} – {self.menu_label}")),
             "page": self,
             "root": request.scope["root_path"],
             "allows": functools.partial(self.allows, request),
             "texts": texts,
+            "visible": visible,
             "link": link,
             "collections": {model.__name__: name for name, model in self.backend.models.items()},
             "flashed_messages": get_flashed_messages(request),
