@@ -354,8 +354,10 @@ def format_versionstamp(versionstamp: bytes) -> str:
     return versionstamp.hex()
 
 
-def parse_versionstamp(text: str) -> bytes:
-    """Return the bytes of 20 hexadecimal digits. Raises ValueError for any other text."""
+def parse_versionstamp(text: object) -> bytes:
+    """Return the bytes of 20 hexadecimal digits. Raises ValueError for any other text, TypeError for other types."""
+    if not isinstance(text, str):  # from Python 3.14 on, fromhex() takes bytes as well
+        raise TypeError("a versionstamp is a str")
     data = bytes.fromhex(text)
     if len(data) != 10 or len(text) != 20:
         raise ValueError("a versionstamp is 20 hexadecimal digits")

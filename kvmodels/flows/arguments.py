@@ -101,7 +101,7 @@ def _milliseconds(argument: str, value: object, message: str, hint: str) -> floa
 def versionstamp_of(argument: str, value: object, *, expected: str, hint: str) -> bytes:
     """Return a versionstamp as its 10 bytes. Raises InvalidArgumentError if it is not 20 hexadecimal digits."""
     try:
-        return parse_versionstamp(cast("str", value))
+        return parse_versionstamp(value)
     except (TypeError, ValueError):
         raise InvalidArgumentError(
             "not a versionstamp", argument=argument, value=value, expected=expected, hint=hint

@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import is_typeddict
 
+from kvmodels._support.annotations import own_annotations
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.model import KvModel
@@ -220,7 +221,7 @@ def _declared(target: Any) -> list[str] | None:
     if is_dataclass(target):
         return [item.name for item in dataclass_fields(target) if item.init]
     if is_typeddict(target):
-        return list(target.__annotations__)
+        return list(own_annotations(target))
     named: Iterable[str] | None = getattr(target, "_fields", None) if tuple in target.__mro__ else None
     return None if named is None else list(named)
 

@@ -18,6 +18,7 @@ from pydantic._internal import _fields as pydantic_fields
 from pydantic._internal._model_construction import ModelMetaclass
 from pydantic.fields import FieldInfo
 
+from kvmodels._support.annotations import own_annotations
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
 from kvmodels.schema.compile import options
@@ -127,7 +128,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
         **kwargs: Unpack[ConfigDict],
     ) -> None:
         # Before pydantic collects the fields, because it only warns of such a name.
-        for field, annotation in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 - never evaluates
+        for field, annotation in own_annotations(cls).items():
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
             _refuse_specifier(cls, field, annotation)

@@ -20,6 +20,7 @@ from pydantic._internal._model_construction import ModelMetaclass
 from pydantic.fields import FieldInfo
 
 from kvmodels._support import suggest as spelling
+from kvmodels._support.annotations import own_annotations
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import InvalidArgumentError, ModelDefinitionError
 from kvmodels.schema.declare.markers import FieldMarker, PrimaryKey
@@ -99,7 +100,7 @@ class RequestBody(BaseModel, Generic[M], metaclass=RequestBodyMeta):
                     hint=f"Did you mean {close!r}?" if close else f"The fields are: {', '.join(fields)}.",
                 )
         left_out = frozenset(names).union(*(getattr(base, "_left_out", ()) for base in cls.__bases__))
-        cls._left_out = left_out - cls.__dict__.get("__annotations__", {}).keys()  # noqa: RUF063
+        cls._left_out = left_out - own_annotations(cls).keys()
         gone = cls._left_out & fields.keys()
         for name in gone:
             del fields[name]
