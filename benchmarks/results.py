@@ -11,6 +11,7 @@ import os
 import platform
 import sqlite3
 import subprocess
+import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -144,7 +145,7 @@ def machine(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
         "processor": processor(),
         "cores": str(os.cpu_count()),
         "system": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
+        "Python": f"{platform.python_version()}, {build_of_python()}",
         "SQLite": sqlite3.sqlite_version,
     }
     for name in distributions:
@@ -153,6 +154,14 @@ def machine(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def build_of_python() -> str:
+    """Describe how the interpreter was compiled, by the options of its ``configure``."""
+    options = str(sysconfig.get_config_var("CONFIG_ARGS"))
+    profile = "with" if "--enable-optimizations" in options else "without"
+    links = "with" if "--with-lto" in options else "without"
+    return f"{platform.python_implementation()} {profile} profile-guided and {links} link-time optimisation"
 
 
 def processor() -> str:
