@@ -16,7 +16,7 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers test-servers check format lint types docs soak bench bench-growth clean
+.PHONY: help demo test servers test-servers test-pythons check format lint types docs soak bench bench-growth clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ servers: $(STAMP) ## install the servers of test-servers: PostgreSQL 15, pgbounc
 
 test-servers: $(STAMP) ## run the tests on PostgreSQL and etcd that are not among those of `make test` (needs `make servers`)
 	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak'
+
+test-pythons: ## run the tests on Python 3.13, 3.14 and 3.15 (as root, on Debian)
+	.ci/pythons 3.13 3.14 3.15
 
 # The libraries that kvmodels is compared with are nobody else's business.
 $(PEERS): $(STAMP)

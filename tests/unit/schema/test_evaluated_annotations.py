@@ -1,4 +1,4 @@
-"""Classes of a module that does not postpone annotations: Python 3.14 keeps those of a class out of its ``__dict__``."""
+"""Classes of modules that do not postpone annotations: from 3.14 on, ``__dict__`` of a class lacks its annotations."""
 
 import pytest
 from pydantic import BaseModel
