@@ -39,6 +39,7 @@ from kvmodels.flows.kv.formats import DumpFormat, Progress, require_dump_options
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.flows.transfer import dump as record_dump
+from kvmodels.flows.transfer import dumped_lines
 from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import tokens
 from kvmodels.limits import Traits
@@ -374,7 +375,7 @@ class DatabaseCore:
         require_dump_options(dump_format, progress)
         context = self.context
         schemas = {schema.collection: schema for schema in self._chosen(models)}
-        lines = record_load.DumpedLines(
+        lines = dumped_lines.DumpedLines(
             self.form, schemas, only_records=bool(models), dump_format=dump_format, limits=context.limits
         )
         return record_load.RecordLoading(context, lines, on_conflict, progress)

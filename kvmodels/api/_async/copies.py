@@ -50,12 +50,18 @@ async def load_dump(
     with observed(observation), readable_twice(file) as (source, beginning), DumpReader(source) as reader:
         while lines := await in_thread(reader.read):
             await run(engine, through(observation, loading.examine(lines)))
-        loading.examined()
+        has_circles = loading.examined()
         reader.rewind(beginning)
+        if has_circles:
+            while lines := await in_thread(reader.read):
+                await run(engine, through(observation, loading.measure(lines)))
+            loading.measured()
+            reader.rewind(beginning)
         later = DeferredLines()
         try:
             while lines := await in_thread(reader.read):
                 later.write(await run(engine, through(observation, loading.store(lines))))
+            later.write(loading.unfinished())
             final = False
             while later.count:
                 before, later = later, DeferredLines()

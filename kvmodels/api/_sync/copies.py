@@ -51,12 +51,18 @@ def load_dump(
     with observed(observation), readable_twice(file) as (source, beginning), DumpReader(source) as reader:
         while lines := in_thread(reader.read):
             run(engine, through(observation, loading.examine(lines)))
-        loading.examined()
+        has_circles = loading.examined()
         reader.rewind(beginning)
+        if has_circles:
+            while lines := in_thread(reader.read):
+                run(engine, through(observation, loading.measure(lines)))
+            loading.measured()
+            reader.rewind(beginning)
         later = DeferredLines()
         try:
             while lines := in_thread(reader.read):
                 later.write(run(engine, through(observation, loading.store(lines))))
+            later.write(loading.unfinished())
             final = False
             while later.count:
                 before, later = later, DeferredLines()

@@ -846,6 +846,7 @@ class Database(Repositories):
         Every line is examined before the first write. Then records are written in batches, each one atomic operation
         as in ``bulk_create``. A load that ends early leaves the batches before, and can be repeated with ``"ignore"``.
         Records keep their deadlines and time fields; hooks do not run. Foreign keys may name records of later lines.
+        Records that refer to each other in a circle are stored in one commit.
         Skipped are the library's own keys of a dump of a whole store, such as messages in queues.
 
         Args:
@@ -865,7 +866,8 @@ class Database(Repositories):
         Raises:
             LoadConflictError: with ``"error"``: keys of the dump exist; nothing was written.
             DecodeError: a line is damaged or missing, or the model rejects a record; nothing was written.
-            InvalidValueError, LimitExceededError: the store cannot hold a record; nothing was written.
+            InvalidValueError, LimitExceededError: the store cannot hold a record, or one commit cannot hold the records
+                of a circle; nothing was written.
             SchemaMismatchError: a collection has no declared model, or this process must not write to it.
             ReservedKeyError: a key belongs to a model that was not declared.
             UniqueViolationError, ReferenceViolationError: a record violates a constraint; earlier batches are stored,

@@ -6,163 +6,60 @@ operation with all index entries, counters and checks, as in every bulk write. S
 correct store with some of the records, and can be repeated with ``"ignore"``.
 
 A record whose foreign key names a missing record is deferred: the caller gives its line again after the last one. This
-is repeated while it helps. Hooks do not run and time fields keep their values, because nothing new happens to a record.
+is repeated while it helps. Records that refer to each other in a circle are put aside until the last one was read, and
+written in one commit; see ``circles.py``. Hooks do not run and time fields keep their values, because nothing new
+happens to a record.
 
-Rules of this module: no I/O; memory holds one batch. A deadline that has passed since the dump leaves the record out.
-What a store makes itself is skipped: the catalogue, index entries, counters and all other keys of the library.
+Rules of this module: no I/O; memory holds one batch, the keys of records that may be in a circle, and the lines of
+unfinished circles. A deadline that has passed since the dump leaves the record out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header
-from kvmodels.catalog.keyspace import RESERVED
 from kvmodels.catalog.references import OutgoingReference
-from kvmodels.codecs.deno_json import deno_value, key_of_deno, parse_deno_line
-from kvmodels.codecs.typed_json import key_from_json, value_from_json
-from kvmodels.core.keys import Key, decode_key, encode_key
+from kvmodels.core.keys import Key, decode_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
 from kvmodels.errors import (
     DecodeError,
     IntegrityError,
+    KvModelsError,
     LoadConflictError,
     ReferenceViolationError,
-    SchemaMismatchError,
 )
 from kvmodels.flows.arguments import require_no_counters, require_told_deadlines
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, failure_of
 from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkOptions, OnConflict
-from kvmodels.flows.context import Context, writable_collection
+from kvmodels.flows.context import Context, HeaderView, header_view, writable_collection
 from kvmodels.flows.effects import Flow, commit, now, read_all
 from kvmodels.flows.hydration.rows import object_of, shown_key
-from kvmodels.flows.kv.deno_dump import deno_content
-from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT, DumpFrame, Line, content_of
-from kvmodels.flows.kv.formats import DumpFormat
-from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.kv.dump_frame import Line
 from kvmodels.flows.references import missing_target
-from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, already_stored, pending
-from kvmodels.flows.writing.operation import AttemptState
+from kvmodels.flows.transfer.circles import CircleSize, ReferenceGraph, circular_references, size_in_commit
+from kvmodels.flows.transfer.dumped_lines import DumpedLines, DumpedRecord
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.changes import (
+    KEEP,
+    ChangeBuilder,
+    EncodedObject,
+    PlannedChange,
+    already_stored,
+    pending,
+    record_change,
+    refused,
+)
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.budget import check_budget
-from kvmodels.limits import Limits
-from kvmodels.schema.definition.definition import Document, ModelSchema
-
-DAMAGED: Final = "The file is damaged, cut off, or of another format. Nothing of it was stored."
-
-
-class DumpedRecord(NamedTuple):
-    """A record of a dump."""
-
-    schema: ModelSchema
-    key: bytes
-    document: Document
-    expire_at: int | None
-    number: int
-    line: Line
-
-
-class DumpedLines:
-    """Reads the lines of one dump, in order."""
-
-    def __init__(
-        self,
-        form: StoreFormat,
-        schemas: Mapping[str, ModelSchema],
-        *,
-        only_records: bool,
-        dump_format: DumpFormat,
-        limits: Limits,
-    ) -> None:
-        self._form = form
-        self._schemas = schemas
-        self._only_records = only_records
-        self._is_deno = dump_format == "deno"
-        self._limits = limits
-        self._collections: frozenset[str] = frozenset(schemas)
-        self._derived: frozenset[str] = frozenset()
-        self.frame = DumpFrame(() if self._is_deno else (DUMP_FORMAT, RECORDS_FORMAT), DAMAGED)
-
-    def read(self, lines: Sequence[Line], *, again: bool = False) -> Iterator[DumpedRecord | Set]:
-        """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error.
-
-        ``again``: the lines were read before, and are not counted again.
-        """
-        for line in lines:
-            self.frame.number += not again
-            with self.frame:
-                found = self._of_deno(line) if self._is_deno else self._of_line(line, again=again)
-            if found is not None:
-                yield found
-
-    # -- the format of Deno
-
-    def _of_deno(self, line: Line) -> DumpedRecord | Set | None:
-        if not line.strip():
-            return None
-        content = deno_content(parse_deno_line(line))
-        key = key_of_deno(content["key"])
-        schema = self._schemas.get(key[0]) if type(key[0]) is str else None
-        if schema is not None:
-            document = deno_value(content["value"], as_document=True)
-            return self._record(schema, key, document, content.get("expires_at"), line)
-        value = deno_value(content["value"], as_in_javascript=self._form.codec.name == "v8")
-        return self._raw_key(key, value, content.get("expires_at"))
-
-    # -- the format of the library
-
-    def _of_line(self, line: Line, *, again: bool) -> DumpedRecord | Set | None:
-        content = content_of(line) if again else self.frame.content(line)
-        if content is not None:
-            return self._of_content(content, line)
-        if self.frame.number == 1:
-            first = self.frame.first
-            self._collections = frozenset(first["collections"] if first[DUMP_MARK] == RECORDS_FORMAT else ())
-        return None
-
-    def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | Set | None:
-        key = key_from_json(content["key"])
-        part = key[0] if type(key[0]) is str else None
-        deadline = content.get("expires_at")
-        if type(deadline) not in (int, type(None)):
-            raise ValueError("a deadline that is not a number of milliseconds")
-        if key == (RESERVED, "header"):
-            header = Header.from_value(value_from_json(content["value"]), key)
-            self._collections = frozenset(header.collections)
-            self._derived = frozenset(header.prefixes()) - self._collections
-        if part == RESERVED or part in self._derived:
-            return None
-        if part not in self._collections:
-            return self._raw_key(key, value_from_json(content["value"]), deadline)
-        schema = self._schemas.get(part)
-        if schema is not None:
-            return self._record(schema, key, value_from_json(content["document"]), deadline, line)
-        if self._only_records:
-            return None
-        raise SchemaMismatchError(
-            "the dump has records of a collection without a declared model",
-            collection=part,
-            hint="Open the database with its model, or name the models to load.",
-        )
-
-    # -- both
-
-    def _record(self, schema: ModelSchema, key: Key, document: Any, deadline: int | None, line: Line) -> DumpedRecord:
-        if cast("type[object]", type(document)) is not dict:
-            raise ValueError("a record that is not an object")
-        return DumpedRecord(schema, encode_key(key), document, deadline, self.frame.number, line)
-
-    def _raw_key(self, key: Key, value: Any, deadline: int | None) -> Set | None:
-        if self._only_records:
-            return None
-        packed = self._form.pack_written_key(key)
-        self._form.check_key_runes(packed, self._limits)
-        return Set(packed, *self._form.codec.encode(value), deadline)
-
+from kvmodels.indexing.compiler import WriteRefusal
+from kvmodels.indexing.entries import RecordChange
+from kvmodels.schema.definition.definition import ModelSchema
 
 NAMED_AT_MOST: Final = 10
 """The maximum number of existing keys that an error names."""
@@ -236,7 +133,11 @@ class _Waiting(NamedTuple):
 
 
 class RecordLoading:
-    """One load: ``examine`` all lines, ``examined``, then ``store`` all lines again, then those that it returns."""
+    """One load.
+
+    First ``examine`` all lines and call ``examined``. If it returns True, ``measure`` all lines and call ``measured``.
+    Then ``store`` all lines again, then those that it returns.
+    """
 
     def __init__(
         self,
@@ -251,6 +152,11 @@ class RecordLoading:
         self._progress = progress
         self._existing: list[Key] = []
         self._existing_count = 0
+        self._graph = ReferenceGraph()
+        self._circles: dict[bytes, int] = {}
+        self._counts: Mapping[int, int] = {}
+        self._sizes: dict[int, CircleSize] = {}
+        self._members: dict[int, dict[bytes, DumpedRecord]] = {}
         self._written = self._skipped = self._failures = 0
         self._failed: list[BulkFailure] = []
 
@@ -259,24 +165,68 @@ class RecordLoading:
     def examine(self, lines: Sequence[Line]) -> Flow[None]:
         """Check lines without a write."""
         found = list(self._lines.read(lines))
-        keys = [one.key for one in found]
+        circular: dict[bytes, tuple[bytes, ...]] = {}
         for one in found:
             if isinstance(one, Set):
                 check_budget(AtomicWrite((), (one,)), self._context.limits)
             else:
-                yield from self._valid(one)
+                targets = yield from self._circular_targets((yield from self._valid(one)))
+                if targets:
+                    circular[one.key] = targets
+        keys = [one.key for one in found] if self._on_conflict == "error" else list(circular)
+        rows = yield from read_all(self._context.limits, [point(key) for key in keys])
+        existing = [key for key, present in zip(keys, rows or (), strict=True) if present]
         if self._on_conflict == "error":
-            rows = yield from read_all(self._context.limits, [point(key) for key in keys])
-            existing = [key for key, present in zip(keys, rows or (), strict=True) if present]
             self._existing_count += len(existing)
             self._existing += [decode_key(key) for key in existing[: NAMED_AT_MOST - len(self._existing)]]
+        for key in circular.keys() - set(existing):  # a stored record is a target already
+            self._graph.add(key, circular[key])
 
-    def examined(self) -> None:
-        """Begin the second pass. Raises DecodeError: the dump is cut off; LoadConflictError: keys exist."""
-        self._lines.frame.end()
-        self._lines.frame.rewind()
+    def examined(self) -> bool:
+        """Begin the next pass; return whether it must be ``measure``.
+
+        Raises DecodeError: the dump is cut off; LoadConflictError: keys exist.
+        """
+        self._next_pass()
         if self._existing_count:
             raise load_conflict(self._existing, self._existing_count)
+        self._circles = self._graph.circles()
+        self._counts = Counter(self._circles.values())
+        return bool(self._circles)
+
+    def _next_pass(self) -> None:
+        self._lines.frame.end()
+        self._lines.frame.rewind()
+
+    def _circular_targets(self, record: _ValidRecord) -> Flow[tuple[bytes, ...]]:
+        """Return the keys of the targets that may refer to the record; none for a record that cannot be a target."""
+        if record.dumped.expire_at is not None:
+            return ()
+        view, _ = yield from writable_collection(self._context, record.dumped.schema)
+        references = circular_references(view.live, record.dumped.schema.collection)
+        found = [(one.records, one.pk_in(record.item.document)) for one in references]
+        return tuple(records + pk for records, pk in found if pk is not None)
+
+    def measure(self, lines: Sequence[Line]) -> Flow[None]:
+        """Add up the sizes of the circles, without a write."""
+        for one in self._lines.read(lines):
+            circle = None if isinstance(one, Set) else self._circles.get(one.key)
+            if isinstance(one, Set) or circle is None:
+                continue
+            record = yield from self._valid(one)
+            view, live = yield from writable_collection(self._context, one.schema)
+            state = AttemptState(view, None, 0)
+            change = record_change(self._context, record.item, state, None, KEEP)
+            assert change.live is live, "it is of the same header"
+            context = self._context
+            size = size_in_commit(change, view.guard, context.codec, context.limits, self._circles)
+            self._sizes[circle] = self._sizes.get(circle, CircleSize()).plus(size)
+
+    def measured(self) -> None:
+        """Begin the pass of the writes. Raises OperationTooLargeError: a circle does not fit into one commit."""
+        self._next_pass()
+        for circle, size in self._sizes.items():
+            size.require_fitting(self._context.limits, self._counts[circle])
 
     def _valid(self, dumped: DumpedRecord) -> Flow[_ValidRecord]:
         """Return the record as an object of its model, encoded with the columns that its indexes need now."""
@@ -305,16 +255,71 @@ class RecordLoading:
         ``deferred``: an earlier call has returned these lines. ``final``: do not defer a record again.
         """
         later: list[Line] = []
+        if final:
+            self._circles.clear()
         for schema, group in groupby(self._lines.read(lines, again=deferred), _schema_of):
             if schema is None:
                 yield from self._store_keys([one for one in group if isinstance(one, Set)])
                 continue
-            records = [one for one in group if isinstance(one, DumpedRecord)]
+            records: list[DumpedRecord] = []
+            for one in group:
+                if isinstance(one, DumpedRecord):
+                    complete = self._completed(one) if one.key in self._circles else None
+                    if complete:
+                        later += yield from self._store_circle(complete)
+                    elif complete is None:
+                        records.append(one)
             for start in range(0, len(records), RECORDS_AT_ONCE):
-                part = records[start : start + RECORDS_AT_ONCE]
-                later += yield from self._store_records(schema, part, final=final)
+                later += yield from self._store_records(schema, records[start : start + RECORDS_AT_ONCE], final=final)
                 self._tell()
         return later
+
+    def unfinished(self) -> list[Line]:
+        """Return the lines of circles whose other records were not found again, and treat them as other records."""
+        members, self._members = self._members, {}
+        found = [one for circle in members.values() for one in circle.values()]
+        for one in found:
+            del self._circles[one.key]
+        return [one.line for one in found]
+
+    # -- circles
+
+    def _completed(self, record: DumpedRecord) -> list[DumpedRecord]:
+        """Put a record of a circle aside; return all records of the circle if this is the last one."""
+        circle = self._circles[record.key]
+        members = self._members.setdefault(circle, {})
+        members[record.key] = record
+        if len(members) < self._counts[circle]:
+            return []
+        del self._members[circle]
+        return list(members.values())
+
+    def _store_circle(self, records: Sequence[DumpedRecord]) -> Flow[list[Line]]:
+        """Write the records of a circle in one commit; return their lines if they must wait, or be written by others.
+
+        A refused record is listed or raised; the others are then treated like records that are in no circle.
+        """
+        valid: dict[bytes, _ValidRecord] = {}
+        for record in records:
+            valid[record.key] = yield from self._valid(record)
+        lines = {key: one.dumped.line for key, one in valid.items()}
+        if (yield from self._without_targets(valid)):
+            return list(lines.values())
+        write = _StoreCircle(self._context, list(valid.values()), self._on_conflict)
+        try:
+            written: int = yield from execute(self._context, write)
+        except ReferenceViolationError:
+            return list(lines.values())  # another writer has removed a target meanwhile
+        except KvModelsError as error:
+            for key in lines:
+                self._circles.pop(key, None)
+            refused = valid.get(write.refused_key or b"")
+            self._fail(failure_of(None if refused is None else shown_key(refused.item.key_values), error))
+            return [line for key, line in lines.items() if key != write.refused_key]
+        self._written += written
+        self._skipped += len(valid) - written
+        self._tell()
+        return []
 
     def result(self) -> LoadResult:
         """Return the counts of the load."""
@@ -330,8 +335,8 @@ class RecordLoading:
         for record in records:
             if record.expire_at is None or record.expire_at > now_ms:
                 one = yield from self._valid(record)
-                valid[one.item.pk] = one  # of equal keys the last one counts, as if they were written one by one
-        waiting = yield from self._without_targets(schema, valid)
+                valid[record.key] = one  # of equal keys the last one counts, as if they were written one by one
+        waiting = yield from self._without_targets(valid)
         run = BulkRun(
             self._context, _StoreDumped(self._context, schema, self._on_conflict), BulkOptions(on_error="collect")
         )
@@ -350,26 +355,27 @@ class RecordLoading:
                 self._fail(failure)
         return later
 
-    def _without_targets(self, schema: ModelSchema, valid: dict[bytes, _ValidRecord]) -> Flow[list[_Waiting]]:
+    def _without_targets(self, valid: dict[bytes, _ValidRecord]) -> Flow[list[_Waiting]]:
         """Remove the records whose targets are neither stored nor among these records, and return them.
 
-        The write would refuse them too, but one by one, each with another attempt of the batch.
+        The write would refuse them too, after another attempt. ``valid``: the records by their keys.
         """
-        _, live = yield from writable_collection(self._context, schema)
-        named = {
-            pk: {one.records + target: one for one in live.references if (target := one.pk_in(record.item.document))}
-            for pk, record in valid.items()
-        }
+        view = yield from header_view(self._context)
+        named: dict[bytes, dict[bytes, OutgoingReference]] = {}
+        for key, record in valid.items():
+            references = view.live[record.dumped.schema.collection].references
+            found = [(one, one.pk_in(record.item.document)) for one in references]
+            named[key] = {one.records + target: one for one, target in found if target is not None}
         wanted = sorted({key for targets in named.values() for key in targets})
         rows = yield from read_all(self._context.limits, [point(key) for key in wanted])
         absent = {key for key, present in zip(wanted, rows or (), strict=True) if not present}
         waiting: list[_Waiting] = []
         while True:
-            missing = absent - {one.dumped.key for one in valid.values()}
-            left_out = {pk: key for pk in valid for key in named[pk] if key in missing}
+            missing = absent - valid.keys()
+            left_out = {key: target for key in valid for target in named[key] if target in missing}
             if not left_out:
                 return waiting
-            waiting += [_Waiting(valid.pop(pk), named[pk][key], key) for pk, key in left_out.items()]
+            waiting += [_Waiting(valid.pop(key), named[key][target], target) for key, target in left_out.items()]
 
     def _fail(self, failure: BulkFailure) -> None:
         """List a record that cannot be stored, or raise its error."""
@@ -460,6 +466,42 @@ class _StoreDumped(BulkAction[_ValidRecord]):
             raise already_stored(self.schema, item.item.key_values, hint)
         step = self._writer.store(item.item, seen, seen.row(key))
         return step._replace(change=step.change._replace(expire_at=item.dumped.expire_at))
+
+
+class _StoreCircle(LogicalWrite[int]):
+    """One atomic operation that stores records of several collections; returns the number of written records."""
+
+    def __init__(self, context: Context, records: Sequence[_ValidRecord], on_conflict: OnConflict) -> None:
+        self._records = records
+        collections = {one.dumped.schema.collection: one.dumped.schema for one in records}
+        self._actions = {name: _StoreDumped(context, schema, on_conflict) for name, schema in collections.items()}
+        self.schema = records[0].dumped.schema
+        self.refused_key: bytes | None = None
+        """The key of the record to which the error of the write is due, if it is known."""
+
+    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
+        """Return the keys of the records."""
+        return [one.dumped.key for one in self._records]
+
+    def propose(self, seen: AttemptState, /) -> Proposal[int]:
+        """Return the changes of all records. Raises SchemaMismatchError: this process must not write to one."""
+        changes: list[RecordChange] = []
+        for one in self._records:
+            collection = one.dumped.schema.collection
+            obstacle = seen.view.live[collection].refused or seen.view.live[collection].read_only
+            if obstacle is not None:
+                raise obstacle
+            self.refused_key = one.dumped.key
+            step = self._actions[collection].step(seen, one)
+            if step is not None:
+                changes.append(step.change)
+        self.refused_key = None
+        return Proposal(tuple(changes), always(len(changes)))
+
+    def refused(self, refusal: WriteRefusal, /) -> KvModelsError:
+        """Note the refused record, and return the error."""
+        self.refused_key = refusal.change.key
+        return refused(refusal)
 
 
 show_public_path(LoadResult)
