@@ -28,7 +28,7 @@ def closed_port() -> Iterator[int]:
 
 def test_a_refused_connection_to_postgresql_names_the_servers_that_were_tried(closed_port: int):
     with pytest.raises(EngineTimeoutError) as refused:
-        open_engine(f"postgresql://app:s3cr3t@127.0.0.1:{closed_port},127.0.0.2:{closed_port}/shop")
+        open_engine(f"postgresql://app:s3cr3t@127.0.0.1:{closed_port},127.0.0.2:{closed_port}/shop", busy_timeout=0.05)
     assert refused.value.reason == "connection refused"
     assert f"Tried: 127.0.0.1:{closed_port}, 127.0.0.2:{closed_port}." in str(refused.value)
     assert "s3cr3t" not in str(refused.value)
@@ -36,7 +36,7 @@ def test_a_refused_connection_to_postgresql_names_the_servers_that_were_tried(cl
 
 def test_a_socket_of_postgresql_that_does_not_exist_is_named():
     with pytest.raises(EngineTimeoutError) as refused:
-        open_engine("postgresql:///shop?host=/no/such/folder&password=s3cr3t")
+        open_engine("postgresql:///shop?host=/no/such/folder&password=s3cr3t", busy_timeout=0.05)
     assert refused.value.reason == "no socket"
     assert "Tried: /no/such/folder:5432." in str(refused.value)
     assert "s3cr3t" not in str(refused.value)

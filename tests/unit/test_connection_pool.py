@@ -1,4 +1,4 @@
-"""The pool of connections to a server: an interrupt in any instant loses no permit."""
+"""The pool of connections to a server: interrupts lose no permit, and a server with few connections is shared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines.postgres import connection as module
-from kvmodels.engines.postgres.connection import ConnectionPool
+from kvmodels.engines.postgres import pool as module
+from kvmodels.engines.postgres.pool import ConnectionPool
 from kvmodels.errors import EngineTimeoutError
+from tests.crowd import until
 from tests.engines.interrupting import cut_short_at
 
 USE = "reads"
@@ -119,3 +120,97 @@ def test_many_threads_replace_a_lost_permit_once():
     for thread in threads:
         thread.join()
     assert len(taken) == SIZE
+
+
+class Server:
+    """Opens connections, as long as it has some.
+
+    Args:
+        left: how many.
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.opened: list[Any] = []
+        self.refusals = 0
+
+    def open_one(self) -> Any:
+        if not self.left:
+            self.refusals += 1
+            raise EngineTimeoutError("the server takes no connections at present")
+        self.left -= 1
+        self.opened.append(Connection())
+        return self.opened[-1]
+
+
+def waiting(pool: ConnectionPool, take: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Start a thread that takes a connection, and return it with its result once it waits."""
+    taken: list[Any] = []
+    thread = threading.Thread(target=lambda: taken.append(take()))
+    before = len(pool._waiting)
+    thread.start()
+    until(lambda: len(pool._waiting) > before)
+    return thread, taken
+
+
+def test_commits_get_a_connection_before_reads_take_the_rest():
+    server = Server(3)
+    pool = pool_of(server.open_one)
+    taken = [pool.take(USE, 0) for _ in range(SIZE)]
+    assert taken == [server.opened[0], server.opened[2]]
+    assert pool.writer(0) is server.opened[1]
+
+
+def test_a_store_that_is_not_written_keeps_no_connection_for_commits():
+    server = Server(3)
+    pool = ConnectionPool(server.open_one, {USE: SIZE}, "postgresql://", commits=False)
+    assert [pool.take(USE, 0) for _ in range(SIZE)] == server.opened
+
+
+def test_a_call_waits_for_a_connection_of_the_pool_where_the_server_has_no_more():
+    server = Server(1)
+    pool = pool_of(server.open_one)
+    first = pool.take(USE, 0)
+    thread, taken = waiting(pool, lambda: pool.take(USE, 60))
+    pool.give_back(first)
+    thread.join()
+    assert taken == [first]
+    assert server.refusals
+
+
+def test_a_commit_gets_the_next_connection_before_a_read_that_waits_longer():
+    server = Server(1)
+    pool = pool_of(server.open_one)
+    first = pool.take(USE, 0)
+    reader, read = waiting(pool, lambda: pool.take(USE, 60))
+    writer, written = waiting(pool, lambda: pool.writer(60))
+    pool.give_back(first)
+    writer.join()
+    assert (read, written) == ([], [first])
+    server.left = 1
+    reader.join()
+    assert read == [server.opened[1]]
+
+
+def test_a_server_that_takes_connections_later_is_waited_for():
+    server = Server(0)
+    pool = pool_of(server.open_one)
+    thread, taken = waiting(pool, lambda: pool.take(USE, 60))
+    server.left = 1
+    thread.join()
+    assert taken == server.opened
+
+
+def test_a_call_without_time_is_refused_at_once_and_the_error_says_why():
+    server = Server(0)
+    pool = pool_of(server.open_one)
+    for refusals in (1, 2):
+        with pytest.raises(EngineTimeoutError, match="takes no connections"):
+            pool.take(USE, 0)
+        assert server.refusals == refusals
+    require_every_permit_of(pool, server)
+
+
+def require_every_permit_of(pool: ConnectionPool, server: Server) -> None:
+    server.left = SIZE + 1
+    require_every_permit(pool)

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server, and the pool of one store.
+"""Connections to a PostgreSQL server.
 
 Rules of this module: a call that is interrupted, or whose deadline is over, ends its connection; it is never cancelled
 on the server, because cancelling the wait for a standby reports success without replication. Nothing that a finalizer
@@ -7,16 +7,11 @@ calls takes a lock or waits. Nothing is paid for a fork: libpq's wrapper closes 
 
 from __future__ import annotations
 
-import os
 import select
 import struct
-import threading
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
@@ -25,7 +20,6 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Dumper
 
 from kvmodels.engines.postgres.errors import is_terminated, unreachable
-from kvmodels.errors import EngineTimeoutError
 
 ResultT = TypeVar("ResultT")
 
@@ -172,6 +166,15 @@ class _BooleanDumper(_ReadyDumper):
     oid = OIDS[Boolean]
 
 
+class ConnectionPermit:
+    """The right to use one connection; in the queue ``free`` while it is not used."""
+
+    __slots__ = ("__weakref__", "free")
+
+    def __init__(self, free: SimpleQueue[ConnectionPermit]) -> None:
+        self.free = free
+
+
 class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose calls have a deadline and are never cancelled on the server.
 
@@ -281,126 +284,3 @@ def _opened(conninfo: str, *, prepare: bool) -> PostgresConnection:
     adapters.register_dumper(Boolean, _BooleanDumper)
     connection.add_notice_handler(_notice(connection))
     return connection
-
-
-class ConnectionPermit:
-    """The right to use one connection; in the queue ``free`` while it is not used."""
-
-    __slots__ = ("__weakref__", "free")
-
-    def __init__(self, free: SimpleQueue[ConnectionPermit]) -> None:
-        self.free = free
-
-
-class ConnectionPool:
-    """The connections of one store: those at rest, and how many may be in use for each purpose.
-
-    Every purpose has its own number, so that calls find a connection while snapshots hold all of theirs.
-
-    The pool knows its permits weakly. One that an interrupt has taken from everybody, between two steps of whatever
-    function, is dead then, and is replaced when none is left. A permit that returned by its own finalizer was
-    rejected, because an interrupt may come in the middle of that too.
-
-    Args:
-        open_one: opens a connection.
-        sizes: how many connections each purpose may use at the same time.
-        url: for messages.
-    """
-
-    def __init__(self, open_one: Callable[[], PostgresConnection], sizes: dict[str, int], url: str) -> None:
-        self._open_one = open_one
-        self._url = url
-        self._sizes = sizes
-        self._idle: deque[PostgresConnection] = deque()
-        # A queue and not a semaphore: its "put" may be called by a finalizer in the middle of anything.
-        self._free: dict[str, SimpleQueue[ConnectionPermit]] = {purpose: SimpleQueue() for purpose in sizes}
-        self._closed = False
-        self._process = os.getpid()
-        self._replacing = threading.Lock()
-        self._permits: dict[str, list[weakref.ref[ConnectionPermit]]] = {purpose: [] for purpose in sizes}
-        for purpose, size in sizes.items():
-            for _ in range(size):
-                permit = ConnectionPermit(self._free[purpose])
-                self._permits[purpose].append(weakref.ref(permit))
-                self._free[purpose].put(permit)
-
-    def take(self, purpose: str, timeout_s: float) -> PostgresConnection:
-        """Return a connection at rest, or a new one.
-
-        Raises:
-            EngineTimeoutError: all of this purpose are in use, or the server cannot be reached; EngineError.
-        """
-        permit = self._permit(purpose, 0.0) or self._permit(purpose, timeout_s)
-        if permit is None:
-            raise EngineTimeoutError(
-                "all connections of the store are in use",
-                url=self._url,
-                hint="Close snapshots and transactions sooner, or raise pool_size.",
-            )
-        try:
-            connection = self.at_rest()
-        except BaseException:
-            permit.free.put(permit)
-            raise
-        connection.permit = permit
-        return connection
-
-    def _permit(self, purpose: str, timeout_s: float) -> ConnectionPermit | None:
-        """Return a permit that is free in time, or one instead of a lost one; None if all are in use."""
-        free, permits = self._free[purpose], self._permits[purpose]
-        with suppress(Empty):
-            return free.get(timeout=max(0.0, timeout_s))
-        with self._replacing:
-            for place, known in enumerate(permits):
-                if known() is None:
-                    permit = ConnectionPermit(free)
-                    permits[place] = weakref.ref(permit)
-                    return permit
-        return None
-
-    def at_rest(self) -> PostgresConnection:
-        """Return a connection at rest, or a new one, which counts for no purpose. Raises what connecting raises."""
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if connection.settle():
-                return connection
-            connection.close()
-        return self._open_one()
-
-    def give_back(self, connection: PostgresConnection, *, in_transaction: bool = False) -> None:
-        """Take a connection back, also in a finalizer: nothing is waited for."""
-        if os.getpid() != self._process:
-            return  # the socket belongs to the parent of this process
-        permit, connection.permit = connection.permit, None
-        if in_transaction and not connection.closed:
-            connection.roll_back_later()
-        if self._closed or connection.closed:
-            connection.close()
-        else:
-            self._idle.append(connection)
-        if permit is not None:
-            permit.free.put(permit)
-
-    def drop_idle(self) -> None:
-        """Close every connection at rest: the server has gone, or is another one now."""
-        while self._idle:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                return
-
-    def close(self, timeout_s: float) -> None:
-        """Wait for running calls, for at most as long as a call may take, then close every connection."""
-        self._closed = True
-        deadline = time.monotonic() + timeout_s
-        held: list[ConnectionPermit] = []
-        for purpose, free in self._free.items():
-            for _ in range(self._sizes[purpose]):
-                with suppress(Empty):
-                    held.append(free.get(timeout=max(0.0, deadline - time.monotonic())))
-        self.drop_idle()
-        for permit in held:
-            permit.free.put(permit)

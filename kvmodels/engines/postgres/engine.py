@@ -71,9 +71,11 @@ class PostgresEngine(StoreHandle[PostgresStore]):
             says. For tests.
         readonly: commits raise ReadOnlyError, the store must exist, and the server may be a standby.
         schema: the name of the schema that holds the store.
-        pool_size: connections for reads, and as many for snapshots.
+        pool_size: connections for reads, and as many for snapshots. Where the server has fewer, calls share them; one
+            is kept for commits.
         prepare: whether statements are prepared; False for a proxy that cannot keep them.
-        busy_timeout: seconds that any one call may wait for a connection or for the lock of writers.
+        busy_timeout: seconds that any one call may wait for a connection, also where the server takes none at present,
+            or for the lock of writers.
         snapshot_max_age: seconds after which a snapshot expires.
         poll_interval: seconds between two checks for commits of other processes, while a caller waits for one.
         change_log: seconds or a timedelta for which changes are kept, by every process that writes the store; 0 ends

@@ -37,6 +37,8 @@ _BUSY: Final = ("55P03", "57014", "25P03", "25P04", "40001", "40P01", "53300", "
 _CREDENTIALS: Final = ("28000", "28P01")
 _NO_DATABASE: Final = "3D000"
 _CONNECTION_MESSAGES: Final = {
+    "too many connections for": "53300",
+    "no more connections allowed": "53300",
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     "authentication failed for user": "28000",
@@ -97,6 +99,13 @@ def _cause_of(error: psycopg.Error) -> str:
     return ", ".join(dict.fromkeys(cause for words, cause in _CAUSES.items() if words in text)) or "no connection"
 
 
+def _cannot_encrypt(error: psycopg.Error) -> bool:
+    """Return whether no server that was tried allows an encrypted connection, which waiting does not change."""
+    text = str(error)
+    ended = "SYSCALL" in text or "closed" in text  # the server has ended, such as for a restart
+    return not ended and set(_cause_of(error).split(", ")) <= {"certificate", "TLS"}
+
+
 def _state_of_connection(error: psycopg.Error) -> str | None:
     """Return the SQLSTATE of a failed connection attempt, of which libpq tells the message alone."""
     text = str(error)
@@ -130,15 +139,24 @@ def unreachable(error: psycopg.Error, url: str, conninfo: str) -> KvModelsError:
             "the server takes no connections at present",
             url=url,
             reason=state,
-            hint="It is starting, or max_connections is reached: try again, or lower pool_size.",
+            hint="It is starting, or has no connection left (max_connections, CONNECTION LIMIT): raise its limit, or "
+            "lower pool_size in the programs that use it; docs/guides/postgres.md has the sum.",
         )
-    tried = shown_addresses(conninfo)
+    cause, tried = state or _cause_of(error), shown_addresses(conninfo)
+    where = "" if tried is None else f"Tried: {tried}. "
+    if state is None and _cannot_encrypt(error):
+        return EngineError(
+            "no encrypted connection to the server is possible",
+            url=url,
+            reason=cause,
+            hint=f"{where}Check sslmode, sslrootcert, the certificate of the server and its names.",
+        )
     return EngineTimeoutError(
-        "the server cannot be reached",
+        "the server could not be reached in time",
         url=url,
-        reason=state or _cause_of(error),
-        hint=f"{'' if tried is None else f'Tried: {tried}. '}Check host, port, sslmode and whether a server that takes "
-        "writes is running; the server's log says more.",
+        reason=cause,
+        hint=f"{where}Check host, port, sslmode and whether a server that takes writes is running; the server's log "
+        "says more.",
     )
 
 

@@ -35,13 +35,13 @@ from kvmodels.engines.postgres.connection import (
     TRUE,
     Call,
     Calls,
-    ConnectionPool,
     PostgresConnection,
     connect,
     int8,
 )
 from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
 from kvmodels.engines.postgres.packing import PackedWrite, packed
+from kvmodels.engines.postgres.pool import ConnectionPool
 from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, due_once, state_once, statements
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
@@ -125,9 +125,8 @@ class PostgresStore:
         self._connect: Callable[[], PostgresConnection] = lambda: connect(
             self.conninfo, url, prepare=options.prepare, backoff=self.answer_s
         )
-        self._pool = ConnectionPool(self._connect, {READS: options.pool_size, SNAPSHOTS: options.pool_size}, url)
-        # Used by the holder of ``_committing``. It stays here while it is used, so that an interrupt cannot lose it.
-        self._writer: PostgresConnection | None = None
+        sizes = {READS: options.pool_size, SNAPSHOTS: options.pool_size}
+        self._pool = ConnectionPool(self._connect, sizes, url, commits=not options.readonly)
         self._committing = threading.Lock()
         self._committer = GroupCommitter(self._carry_out, psycopg.Error)
         self._since_trim = 0
@@ -223,21 +222,12 @@ class PostgresStore:
         raise failure
 
     def writer(self) -> PostgresConnection:
-        """Return the connection of writers, of which there is one, at rest. Raises what connecting raises."""
-        writer = self._writer
-        if writer is not None and writer.settle():
-            return writer
-        self._writer = None
-        if writer is not None:
-            writer.close()
-        self._writer = self._pool.at_rest()
-        return self._writer
+        """Return the connection of commits, at rest, for the holder of ``_committing``. Raises as connecting does."""
+        return self._pool.writer(self.busy_timeout)
 
     def drop_connections(self) -> None:
         """Close the connections that are not reading: the server has restarted, or is another one."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        self._pool.drop_writer()
         self._pool.drop_idle()
 
     def begins_with(self, key: bytes) -> None:
@@ -490,9 +480,7 @@ class PostgresStore:
         self.background.stop()
         self.listener.stop()
         with self._committing:
-            writer, self._writer = self._writer, None
-            if writer is not None:
-                writer.close()
+            self._pool.drop_writer()
         expire_snapshots(self.snapshots, None)
         self._pool.close(self.busy_timeout + ANSWER_S)
 

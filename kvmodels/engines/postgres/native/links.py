@@ -2,16 +2,20 @@
 
 Rules of this module: small reads share a few links, commits have one of their own, and a large read or a snapshot takes
 one for itself, so that small reads do not wait for its rows. Links are opened when they are wanted; many coroutines
-that want one wait for the same attempt.
+that want one wait for the same attempt. Where the server takes no more connections, a caller waits for a link that
+another one gives back, and tries to open one now and then, until its time is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from contextlib import suppress
 from typing import Final, Protocol
 
 from kvmodels.engines.postgres.connection import Call
 from kvmodels.engines.postgres.native.link import Link, open_link
+from kvmodels.engines.postgres.pool import RETRY_S, all_in_use
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS
 from kvmodels.errors import EngineTimeoutError
 
@@ -19,6 +23,11 @@ LARGE_READS: Final = "reads"
 
 MOST_SHARED: Final = 3
 """Links that small reads share."""
+
+SHARED: Final = "shared"
+ANOTHER: Final = "another shared"
+WRITER: Final = "writer"
+"""The kinds of links that many coroutines use, by what is opened."""
 
 _ROLLBACK: Final = (Call(b"ROLLBACK", ()),)
 
@@ -34,6 +43,11 @@ class LinkOptions(Protocol):
     @property
     def pool_size(self) -> int:
         """Connections for each purpose."""
+        ...
+
+    @property
+    def readonly(self) -> bool:
+        """Whether there are no commits."""
         ...
 
 
@@ -86,6 +100,9 @@ class LoopLinks:
         self._taken: set[Link] = set()
         self._free = {LARGE_READS: asyncio.Semaphore(size), SNAPSHOTS: asyncio.Semaphore(size)}
         self._attempts: dict[str, asyncio.Task[Link]] = {}
+        self._waiting: deque[asyncio.Future[Link]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._retry_at = 0.0
         self.closed = False
 
     def shared_now(self) -> Link | None:
@@ -96,13 +113,13 @@ class LoopLinks:
                 live += 1
                 if best is None or link.load < best.load:
                     best = link
-        if best is not None and best.load and live < self._most_shared:
-            self._attempt("shared")
+        if best is not None and best.load and live < self._most_shared and self._loop.time() >= self._retry_at:
+            self._attempt(ANOTHER)
         return best
 
     async def shared(self) -> Link:
         """Return the link of small reads with the fewest requests. Raises what connecting raises."""
-        return self.shared_now() or await self._opened("shared")
+        return self.shared_now() or await self._opened(SHARED)
 
     def writer_now(self) -> Link | None:
         """Return the link of commits; None if one has to be opened first."""
@@ -111,30 +128,26 @@ class LoopLinks:
 
     async def writer(self) -> Link:
         """Return the link of commits. Raises what connecting raises."""
-        return self.writer_now() or await self._opened("writer")
+        return self.writer_now() or await self._opened(WRITER)
 
     async def take(self, purpose: str) -> Link:
         """Return a link for one caller, until it is given back.
 
         Raises:
-            EngineTimeoutError: all of this purpose are in use, or the server cannot be reached; EngineError.
+            EngineTimeoutError: all of this purpose are in use, or the server takes no connection; EngineError.
         """
-        free = self._free[purpose]
+        free, deadline = self._free[purpose], self._deadline()
         try:
-            async with asyncio.timeout(self._store.busy_timeout):
+            async with asyncio.timeout_at(deadline):
                 await free.acquire()
         except TimeoutError:
             occupied = True
         else:
             occupied = False
         if occupied:
-            raise EngineTimeoutError(
-                "all connections of the store are in use",
-                url=self._store.url,
-                hint="Close snapshots and transactions sooner, or raise pool_size.",
-            )
+            raise all_in_use(self._store.url)
         try:
-            link = self._at_rest() or await self._open()
+            link = await self._link(deadline)
         except BaseException:
             free.release()
             raise
@@ -148,10 +161,7 @@ class LoopLinks:
             link.send(_ROLLBACK)
         elif link.load:  # a read that was cancelled, and may be long
             link.close()
-        if self.closed:
-            link.close()
-        elif not link.closed:
-            self._idle.append(link)
+        self._put(link)
         self._free[purpose].release()
 
     def drop(self) -> None:
@@ -194,9 +204,84 @@ class LoopLinks:
         self._shared = [link for link in self._shared if not link.closed]
         self._idle = [link for link in self._idle if not link.closed]
 
-    async def _open(self) -> Link:
+    def _put(self, link: Link) -> None:
+        """Give a link to the caller that has waited longest, or keep it at rest."""
+        if self.closed:
+            link.close()
+        while self._waiting and not link.closed:
+            caller = self._waiting.popleft()
+            if not caller.done():
+                caller.set_result(link)
+                return
+        if not link.closed:
+            self._idle.append(link)
+
+    def _deadline(self) -> float:
+        return self._loop.time() + self._store.busy_timeout
+
+    async def _link(self, deadline: float, kind: str | None = None) -> Link:
+        """Return a link at rest, a new one, or one that is given back in time, to a commit before all others."""
+        while True:
+            link = self._at_rest()
+            if link is not None:
+                return link
+            now = self._loop.time()
+            ended = now >= deadline or self.closed
+            if ended or now >= self._retry_at:
+                try:
+                    return await self._open(commits=kind == WRITER)
+                except EngineTimeoutError:
+                    self._retry_at = self._loop.time() + RETRY_S
+                    if ended:
+                        raise
+            if kind != SHARED:
+                link = await self._spared()
+            link = link or await self._handed_over(min(RETRY_S, deadline - now), first=kind is not None)
+            if link is not None and not link.closed:
+                return link
+
+    async def _open(self, *, commits: bool) -> Link:
+        """Return a new link, after that of commits if it is not the first one."""
+        link = await self._connect()
+        if not commits and not self._store.options.readonly and self._all() and self.writer_now() is None:
+            self._writer = link
+            link = await self._connect()
+        return link
+
+    async def _connect(self) -> Link:
         store = self._store
         return await open_link(store.conninfo, store.url, prepare=store.options.prepare, patience=store.answer_s)
+
+    async def _spared(self) -> Link | None:
+        """Return a link of small reads, which keep one, when its requests are answered; None if none is to spare."""
+        self._forget_closed()
+        if len(self._shared) < 2:
+            return None
+        link = self._shared.pop()
+        try:
+            await link.wait_until_idle()
+        except asyncio.CancelledError:
+            self._shared.append(link)
+            raise
+        return link
+
+    async def _handed_over(self, seconds: float, *, first: bool) -> Link | None:
+        """Return the link that another caller gives back next, or None after so many seconds."""
+        given: asyncio.Future[Link] = self._loop.create_future()
+        if first:
+            self._waiting.appendleft(given)
+        else:
+            self._waiting.append(given)
+        try:
+            await asyncio.wait((given,), timeout=seconds)
+        except asyncio.CancelledError:
+            if given.done():
+                self._put(given.result())
+            raise
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(given)
+        return given.result() if given.done() else None
 
     def _attempt(self, kind: str) -> asyncio.Task[Link]:
         """Return the attempt to open a link of a kind, which others may be waiting for already."""
@@ -209,14 +294,20 @@ class LoopLinks:
 
     async def _open_for(self, kind: str) -> Link:
         try:
-            link = await self._open()
-            if kind == "writer":
-                self._writer = link
-            else:
+            link = await (self._open(commits=False) if kind == ANOTHER else self._link(self._deadline(), kind))
+            if kind != WRITER:
                 self._shared.append(link)
+            elif (writer := self.writer_now()) is None:
+                self._writer = link
+            else:  # a read has opened it meanwhile
+                self._put(link)
+                link = writer
             if self.closed:
                 link.close()
             return link
+        except EngineTimeoutError:
+            self._retry_at = self._loop.time() + RETRY_S
+            raise
         finally:
             del self._attempts[kind]
 
