@@ -35,7 +35,8 @@ class ModelOptions:
     Attributes:
         abstract: the class only passes fields and options to subclasses; it has no collection and no repository.
         collection: the first part of the key of every record; empty for an abstract class.
-        indexes: the indexes declared in ``Meta``, those of abstract parents first.
+        indexes: the indexes declared in ``Meta``, those of abstract parents, and of parents from whose ``Meta`` it
+            derives, first.
         schema_version: 1 or more; stored in every record if it is above 1.
         trust_validators: skip the proof that validators are idempotent.
         ttl_ms: the default lifetime of a new record in milliseconds; None: no deadline.
@@ -99,21 +100,30 @@ def resolve_options(
         declared.setdefault("schema_version", origin.schema_version)
     abstract = _boolean(name, declared, "abstract", default=False)
     inherited = [parent for parent in parents if parent.abstract or parent is origin or parent in united]
+    named = _parents_of_meta(cls)
+    of_meta = [parent for parent in parents if parent in inherited or parent in named]
     trusts = any(parent.trust_validators for parent in parents)
     version = _version(name, declared)
     return ModelOptions(
         abstract=abstract,
         collection="" if abstract else _collection(name, declared, united),
         indexes=tuple(
-            dict.fromkeys(index for parent in reversed(inherited) for index in parent.indexes)
+            dict.fromkeys(index for parent in reversed(of_meta) for index in parent.indexes)
             | dict.fromkeys(_indexes(name, declared))
         ),
         schema_version=version,
         trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
-        ttl_ms=_lifetime(name, declared, inherited),
+        ttl_ms=_lifetime(name, declared, of_meta),
         upgrades=_upgrades(cls, declared, parents, inherited, version),
         discriminator=united[0].discriminator if united else _discriminator(name, declared),
     )
+
+
+def _parents_of_meta(cls: type[Any]) -> list[ModelOptions]:
+    """Return the options of the parents whose ``Meta`` that of the class derives from: ``class Meta(Parent.Meta)``."""
+    metas = vars(cls)["Meta"].__mro__[1:-1] if "Meta" in vars(cls) else ()
+    found = [options_of(base) for base in cls.__mro__[1:] if vars(base).get("Meta") in metas]
+    return [one for one in found if one is not None]
 
 
 def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +184,7 @@ def _meta(cls: type[Any]) -> dict[str, Any]:
     meta: type[Any] | None = cls.__dict__.get("Meta")
     if meta is None:
         return {}
-    # `class Meta(Base.Meta)` is allowed, but the options of Base are inherited by the rules above.
+    # Of `class Meta(Base.Meta)`, indexes and lifetime are inherited; other options belong to the collection of Base.
     of_parents = {base.__dict__.get("Meta") for base in cls.__mro__[1:]}
     options: dict[str, Any] = {}
     for part in reversed([part for part in meta.__mro__ if part is not object and part not in of_parents]):

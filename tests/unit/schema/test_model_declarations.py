@@ -357,6 +357,58 @@ def test_meta_may_derive_from_the_meta_of_the_parent():
     assert list(schema_of(Thing).indexes) == ["created", "created_id"]
 
 
+class Account(KvModel, collection="accounts"):
+    id: PrimaryKey[int]
+    email: str
+    team: str = ""
+
+    class Meta:
+        indexes: tuple[Any, ...] = (UniqueConstraint("email"), Index("team", "-id"))
+        schema_version = 3
+        ttl: int | None = 60
+
+
+def test_a_meta_that_derives_from_that_of_a_parent_with_records_inherits_its_indexes_and_lifetime():
+    class Admin(Account, collection="admins"):
+        class Meta(Account.Meta):
+            pass
+
+    class Root(Admin, collection="roots"):
+        class Meta(Admin.Meta):
+            indexes = (Index("team", "-id"), Index("-team"))
+            ttl = None
+
+    class Without(Account, collection="without"):
+        class Meta:
+            indexes = (Index("-team"),)
+
+    assert list(schema_of(Admin).indexes) == list(schema_of(Account).indexes) == ["email", "team_id"]
+    assert schema_of(Admin).indexes["email"].unique
+    assert (schema_of(Admin).ttl_ms, schema_of(Admin).schema_version) == (60_000, 1)
+    assert list(schema_of(Root).indexes) == ["email", "team_id", "team"]
+    assert (schema_of(Root).collection, schema_of(Root).ttl_ms) == ("roots", None)
+    assert (list(schema_of(Without).indexes), schema_of(Without).ttl_ms) == (["team"], None)
+
+
+def test_a_meta_passes_on_the_indexes_of_abstract_parents_of_the_parent():
+    class Base(KvModel, abstract=True):
+        id: PrimaryKey[int]
+        a: int
+
+        class Meta:
+            indexes: tuple[Any, ...] = (UniqueConstraint("a"),)
+
+    class Parent(Base, collection="parents"):
+        class Meta(Base.Meta):
+            pass
+
+    class Child(Parent, collection="children"):
+        class Meta(Parent.Meta):
+            indexes = (Index("-a", name="downwards"),)
+
+    assert list(schema_of(Child).indexes) == ["a", "downwards"]
+
+
 def test_redefining_a_field_neither_warns_nor_inherits_its_default():
     class User(KvModel):
         id: PrimaryKey[int]
