@@ -18,6 +18,7 @@ from typing import IO, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kvmodels._support.naming import short_repr
+from kvmodels._support.secret_values import has_mask
 from kvmodels.cli.failures import CommandError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.variants import constructor_of
@@ -95,6 +96,17 @@ def _validated(model: type[M], place: str, text: str) -> M:
         _require_names(model, place, _names_in(text))
         raise _invalid(place, error) from error
     _require_names(model, place, _names_in(text))
+    return _without_masks(record, place)
+
+
+def _without_masks(record: M, place: str) -> M:
+    """Return a record; refuse the mask that pydantic prints in place of a secret. Raises CommandError."""
+    for name, value in record.model_dump().items():
+        if has_mask(value):
+            raise CommandError(
+                f"{place}: {name}: this is the mask of a secret, not its value",
+                hint="kvmodels export prints the value with --nl, --json and --csv. Nothing was written.",
+            )
     return record
 
 
@@ -138,12 +150,12 @@ def _of_csv(text: IO[str], model: type[M]) -> Iterator[tuple[str, M]]:
 def _of_cells(model: type[M], place: str, cells: dict[str, str]) -> M:
     """Return the object for the cells of a line. A list or another container is written as JSON."""
     try:
-        return model.model_validate(cells, by_alias=True, by_name=True)
+        return _without_masks(model.model_validate(cells, by_alias=True, by_name=True), place)
     except ValidationError as error:
         fields = {one["loc"][0] for one in error.errors() if one["loc"]}
     parts = {name: _parsed(cell) if name in fields else cell for name, cell in cells.items()}
     try:
-        return model.model_validate(parts, by_alias=True, by_name=True)
+        return _without_masks(model.model_validate(parts, by_alias=True, by_name=True), place)
     except ValidationError as error:
         raise _invalid(place, error) from error
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 import pytest
+from pydantic import SecretStr
 
 from kvmodels import ULID, AutoNow, Field, Indexed, KvModel, PrimaryKey
 from tests.admin.html import ParsedPage
@@ -35,9 +36,16 @@ class Square(Shape):
     side: int
 
 
+class Account(KvModel, collection="accounts"):
+    id: PrimaryKey[int]
+    name: str
+    token: SecretStr
+    old: list[SecretStr] = []
+
+
 @pytest.fixture
 def kv_models() -> Sequence[type[KvModel]]:
-    return (Shape, Circle, Square, Specimen, Animal)
+    return (Shape, Circle, Square, Specimen, Animal, Account)
 
 
 def test_every_type_of_field_is_sent_back_and_found(kv_db):
@@ -83,3 +91,28 @@ def test_a_key_with_separators_of_urls_is_found(kv_db):
         found = re.search(r'href="([^"]*/animals/record[^"]*)"', client.get("/admin/records/animals").text)
         assert found is not None
         assert "Rusty" in client.get(unescape(found[1])).text
+
+
+def test_a_secret_is_masked_stays_as_it_was_and_is_never_replaced_by_its_mask(kv_db):
+    kv_db[Account].create(id=1, name="a", token="in-token", old=["in-old"])
+    place = "/admin/records/accounts"
+    with browsed(kv_db) as client:
+        for path in (place, f"{place}/record?id=1", f"{place}/edit?id=1"):
+            text = client.get(path).text
+            assert "**********" in text
+            assert "in-token" not in text
+            assert "in-old" not in text
+        fields = ParsedPage(client.get(f"{place}/edit?id=1").text).fields
+        assert (
+            client.post(f"{place}/edit?id=1", data=fields | {"f.name": "b"}, follow_redirects=False).status_code == 303
+        )
+        stored = kv_db[Account].get(1)
+        assert (stored.name, stored.token.get_secret_value()) == ("b", "in-token")
+        fields = ParsedPage(client.get(f"{place}/edit?id=1").text).fields
+        longer = fields | {"f.old": '["**********", "new"]'}
+        answer = client.post(f"{place}/edit?id=1", data=longer, follow_redirects=False)
+        assert answer.status_code == 422
+        assert "mask of a secret" in ParsedPage(answer.text).within("kv-error")
+        new = fields | {"f.id": "2", "f.token": "**********"}
+        assert client.post(f"{place}/new", data=new, follow_redirects=False).status_code == 422
+        assert [one.get_secret_value() for one in kv_db[Account].get(1).old] == ["in-old"]

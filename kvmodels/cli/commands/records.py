@@ -6,24 +6,30 @@ records are then printed as they are stored, without conditions and orders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, cast
 
 import typer
+from pydantic_core import to_jsonable_python
 
+from kvmodels._support.naming import key_argument
+from kvmodels._support.secret_values import masked, revealed, secret_fields
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands.schema import Model, as_data
-from kvmodels.cli.failures import CommandError, exit_code_of
+from kvmodels.cli.failures import FOUND, CommandError, exit_code_of
 from kvmodels.cli.output import Format
 from kvmodels.cli.record_files import checked_records
 from kvmodels.cli.store import OpenStore
 from kvmodels.cli.wording import in_commands
 from kvmodels.codecs.typed_json import value_to_json
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidValueError
+from kvmodels.flows.describe.catalogue import CollectionDescription
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.values import RESERVED_FIELD
+from kvmodels.schema.describe.describe import describe
 
 Conditions = Annotated[
     list[str] | None,
@@ -70,14 +76,16 @@ def rows(
     The cursor of the next page is printed on stderr. On a terminal the format is a table, in a pipe JSON.
     """
     form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets))
-    with line.open() as store:
+    with line.open() as store, _printed(line, form) as printed:
         if store.models:
             chosen = store.model(model)
             query = _query(store, chosen, conditions, order, scan=scan, sort=sort_in_memory)
             page = query.page(size=limit, after=after)
-            found, cursor = [_record(one) for one in page.items], page.next_cursor
+            found, cursor = [printed.record(one) for one in page.items], page.next_cursor
         else:
-            found, cursor = _stored_page(store, _collection(store, model, conditions, order), limit, after)
+            collection = _collection(store, model, conditions, order)
+            documents, cursor = _stored_page(store, collection.name, limit, after)
+            found = [printed.document(one, collection) for one in documents]
         line.output.rows(_columns(store, model, found), found, form, for_spreadsheets=for_spreadsheets)
         if cursor is not None:
             line.output.message(f"more: --after {cursor}")
@@ -89,7 +97,7 @@ def count(line: CommandLine, *, model: Model, conditions: Conditions = None, sca
         if store.models:
             number = _query(store, store.model(model), conditions, None, scan=scan).count()
         else:
-            number = store.kv.count((_collection(store, model, conditions, None),))
+            number = store.kv.count((_collection(store, model, conditions, None).name,))
         line.output.report(str(number), number)
 
 
@@ -125,15 +133,17 @@ def export(
 ) -> None:
     """Print all records, by default one JSON object a line.
 
-    Records are printed as they are read. The command insert reads the lines, JSON or CSV again.
+    Records are printed as they are read. The command insert reads the lines, JSON or CSV again: secrets are in them as
+    clear text, and masked in a table.
     """
     form = _format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets) or "nl"
-    with line.open() as store:
+    with line.open() as store, _printed(line, form) as printed:
         if store.models:
             query = _query(store, store.model(model), conditions, order, scan=scan, sort=sort_in_memory)
-            found: Iterator[dict[str, Any]] = (_record(one) for one in query.iterator(batch_size=BATCH))
+            found: Iterator[dict[str, Any]] = (printed.record(one) for one in query.iterator(batch_size=BATCH))
         else:
-            found = _stored(store, _collection(store, model, conditions, order))
+            collection = _collection(store, model, conditions, order)
+            found = (printed.document(one, collection) for one in _stored(store, collection.name))
         line.output.rows(_columns(store, model, ()), found, form, for_spreadsheets=for_spreadsheets)
 
 
@@ -220,8 +230,47 @@ def _condition(word: str) -> tuple[str, str]:
     return name, value
 
 
-def _record(record: KvModel) -> dict[str, Any]:
-    return record.model_dump(mode="json")
+class _Printed:
+    """The JSON forms of the records of a command; tables mask secrets, and other formats have them as clear text."""
+
+    def __init__(self, *, masks: bool) -> None:
+        self.masks = masks
+        self.secrets: dict[str, None] = {}
+
+    def record(self, record: KvModel) -> dict[str, Any]:
+        """Return the JSON form of a record. Raises CommandError: it has none."""
+        try:
+            shown, secrets = (record.model_dump(mode="json"), []) if self.masks else revealed(record)
+        except ValueError as error:
+            if self.masks:
+                plain = to_jsonable_python(record.model_dump(), bytes_mode="base64", serialize_unknown=True)
+                return cast("dict[str, Any]", plain)
+            key = tuple(getattr(record, column.name) for column in describe(type(record)).primary_key)
+            raise CommandError(
+                f"a record cannot be printed as JSON: {type(record).__name__} {key_argument(key)}: {error}",
+                hint="Print a --table, or use kvmodels dump. A class with model_config = ConfigDict(ser_json_bytes="
+                "'base64', val_json_bytes='base64') can hold all bytes.",
+                exit_code=FOUND,
+            ) from error
+        self.secrets |= dict.fromkeys(secrets)
+        return shown
+
+    def document(self, document: dict[str, Any], collection: CollectionDescription) -> dict[str, Any]:
+        """Return a stored document, whose secrets are those that the catalogue tells."""
+        secrets = [name for name in secret_fields(collection.fields) if document.get(name)]
+        if self.masks:
+            return masked(document, secrets)
+        self.secrets |= dict.fromkeys(secrets)
+        return document
+
+
+@contextmanager
+def _printed(line: CommandLine, form: Format) -> Generator[_Printed]:
+    """Yield the printer of the records in a format; afterwards say which of their fields were secrets."""
+    printed = _Printed(masks=form == "table")
+    yield printed
+    if printed.secrets:
+        line.output.message(f"warning: the output has secrets as clear text: {', '.join(printed.secrets)}")
 
 
 def _columns(store: OpenStore, model: str, found: Iterable[dict[str, Any]]) -> list[str]:
@@ -236,15 +285,15 @@ def _columns(store: OpenStore, model: str, found: Iterable[dict[str, Any]]) -> l
 # --- without classes --------------------------------------------------------------------------------------------
 
 
-def _collection(store: OpenStore, name: str, conditions: object, order: object) -> str:
-    """Return the name of a collection in the catalogue; conditions and orders need its class."""
+def _collection(store: OpenStore, name: str, conditions: object, order: object) -> CollectionDescription:
+    """Return a collection of the catalogue; conditions and orders need its class."""
     if conditions or order:
         store.require_models()
-    known = [one.name for one in store.db.collections()]
+    known = {one.name: one for one in store.db.collections()}
     if name not in known:
         there = f"There are: {', '.join(known)}." if known else "The store has no collections."
         raise CommandError(f"no collection is called {name!r}", hint=there)
-    return name
+    return known[name]
 
 
 def _stored_page(

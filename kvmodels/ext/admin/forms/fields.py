@@ -19,6 +19,7 @@ from uuid import UUID
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from kvmodels._support.secret_values import MASK, has_mask
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.ulid import ULID
 from kvmodels.ext.admin.texts import is_plain, value_text
@@ -97,7 +98,18 @@ class FormField:
         return value_text(value)
 
     def value(self, text: str) -> Any:
-        """Return the value for a text. Raises pydantic.ValidationError, or ValueError for a text that is not hex."""
+        """Return the value for a text.
+
+        Raises:
+            pydantic.ValidationError: the text is no value.
+            ValueError: the text is not hex, or has a mask in place of a secret.
+        """
+        value = self._value(text)
+        if MASK in text and has_mask(self.adapter.dump_python(value, warnings=False)):
+            raise ValueError("this is the mask of a secret, not its value: write all secrets of the field")
+        return value
+
+    def _value(self, text: str) -> Any:
         if self.kind == "json":
             return self.adapter.validate_json(text)
         if self.kind == "bytes":
