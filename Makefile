@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cli,connect,demo,fastapi,lmdb,otel,postgres,v8]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cli,connect,demo,fastapi,lmdb,otel,postgres,v8-codec]'
 	@touch $(STAMP)
 
 # `make demo DATABASE=postgresql://user@host/db` hands the URL over in the environment, where no list of processes shows it.

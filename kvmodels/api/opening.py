@@ -36,7 +36,7 @@ def _v8_codec() -> ValueCodec:
         raise UnsupportedError(
             "the codec v8 needs a package that is not installed",
             reason="v8serialize",
-            hint="Install it: pip install 'kvmodels[v8]'.",
+            hint="Install it: pip install 'kvmodels[v8-codec]'.",
         ) from missing
 
 

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import NamedTuple, cast
 
 import pytest
+from packaging.version import InvalidVersion, Version
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -134,13 +135,31 @@ def extras() -> set[str]:
     return set(project["optional-dependencies"])
 
 
+def test_no_extra_has_the_name_of_a_version():
+    """Pip 25.1 takes `extra == "v8"` for a comparison of versions, and then refuses to install anything."""
+
+    def is_version(name: str) -> bool:
+        try:
+            Version(name)
+        except InvalidVersion:
+            return False
+        return True
+
+    assert is_version("v8")
+    assert not any(is_version(name) for name in extras())
+
+
 def unknown_command(line: str) -> bool:
     """Whether a line for the shell is something that this repository does not offer."""
     match line.split():
+        case [".ci/pythons", version, "--", *tests]:
+            return version not in (REPOSITORY / ".ci/pythons").read_text("utf-8") or not all(
+                (REPOSITORY / path).exists() for path in tests
+            )
         case ["make", *targets]:
             return not targets or not set(targets) <= make_targets()
         case ["pip", "install", requirement, *others]:
-            match = re.fullmatch(r"'?kvmodels(?:\[([a-z0-9,]+)\])?'?", requirement)
+            match = re.fullmatch(r"'?kvmodels(?:\[([a-z0-9,-]+)\])?'?", requirement)
             known = match is not None and set((match[1] or "").split(",")) - {""} <= extras()
             return not known or not {*others} <= {"httpx2", "uvicorn"}
         case ["export", *_]:

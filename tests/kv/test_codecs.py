@@ -209,7 +209,7 @@ for make in (open_kv, Database):
 
 def test_without_its_package_the_codec_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT_PACKAGE], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["Install it: pip install 'kvmodels[v8]'."] * 2
+    assert done.stdout.splitlines() == ["Install it: pip install 'kvmodels[v8-codec]'."] * 2
 
 
 # -- records that JavaScript wrote

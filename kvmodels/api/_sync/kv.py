@@ -597,7 +597,7 @@ class Kv(KvReading):
 
         Values, deadlines and the messages of the queue are loaded. Versionstamps are new, and in the order of those in
         the file; entries of different commits may get the same one. A program of Deno may use the file meanwhile: what
-        is loaded is its state at the beginning. It needs the extra ``v8``, whatever the codec of this store.
+        is loaded is its state at the beginning. It needs the extra ``v8-codec``, whatever the codec of this store.
 
         Args:
             path: the path that the program has passed to ``Deno.openKv()``. Copy a file together with its ``-wal``.

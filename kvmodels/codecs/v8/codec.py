@@ -18,7 +18,7 @@ Each container is a coroutine that writes itself and yields its items; a single 
 Rules of this module: a number is a float and a bigint an int, exactly; only in documents, an int that JavaScript can
 hold is a number. Objects are numbered as in V8, and a repeated list, dict or set is a reference. Only members of sets
 are processed recursively; they are sorted, so that equal values have equal bytes. The module is imported only if the
-codec is selected, because it needs the extra ``v8``.
+codec is selected, because it needs the extra ``v8-codec``.
 """
 
 from __future__ import annotations
