@@ -28,6 +28,7 @@ from kvmodels.core.operations import PlainRow
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.values import stored_name
+from kvmodels.schema.filters.operands import takes_as_given
 
 
 class Loader(Protocol):
@@ -159,7 +160,9 @@ def opened(schema: ModelSchema) -> OpenedSchema:
     """Return the values that databases of this process share; created once for each schema."""
     known = schema.compiled.opened
     if not isinstance(known, OpenedSchema):
-        known = schema.compiled.opened = OpenedSchema(RecordLayout(schema.collection, schema.primary_key))
+        key = schema.primary_key
+        as_given = len(key) == 1 and takes_as_given(schema, key[0].field)
+        known = schema.compiled.opened = OpenedSchema(RecordLayout(schema.collection, key, takes_as_given=as_given))
     return known
 
 

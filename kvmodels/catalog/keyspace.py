@@ -38,7 +38,6 @@ from kvmodels.core.keys import decode_key, encode_key, skip_parts
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, PartialCondition, SpanTest
 from kvmodels.schema.definition.values import reader, reader_of
-from kvmodels.schema.filters.operands import takes_as_given
 
 FORMAT = 1
 """The number of the layout and of the record bytes; it changes only together with code that reads the older layout."""
@@ -217,7 +216,7 @@ class RecordLayout:
     """Packs a primary key as callers pass it; raises InvalidValueError without a field name. None if it must be
     converted first."""
 
-    def __init__(self, collection: str, primary_key: tuple[Column, ...]) -> None:
+    def __init__(self, collection: str, primary_key: tuple[Column, ...], *, takes_as_given: bool = False) -> None:
         self.collection = collection
         self.prefix = encode_key((collection,))
         self._codecs: tuple[ColumnCodec, ...] = tuple(column.codec for column in primary_key)
@@ -225,8 +224,7 @@ class RecordLayout:
         # In Python two instants of a repeated hour may be equal, and one instant in two time zones may be unequal.
         self._equal_as_packed = all(codec.name != "datetime" for codec in self._codecs)
         self._pack_document = self._document_packer()
-        is_given = len(self._codecs) == 1 and takes_as_given(self._codecs[0])
-        self.pack_given = unwrap(self._codecs[0].pack) if is_given else None
+        self.pack_given = unwrap(self._codecs[0].pack) if takes_as_given else None
 
     def is_same(self, values: tuple[Any, ...], loaded: tuple[Any, ...]) -> bool:
         """Return whether two primary keys have the same packed bytes."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pydantic import field_validator
 
 from kvmodels import (
     AlreadyExistsError,
@@ -23,7 +24,10 @@ from kvmodels import (
     UnknownFieldError,
     Version,
 )
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.bulk.options_and_results import BulkItem, BulkProgress
+from kvmodels.testing.watched_engine import CallCounts, EngineScript, WatchedEngine
 
 
 class Account(KvModel, collection="accounts"):
@@ -220,3 +224,62 @@ def test_what_a_hook_raises_after_the_commit_is_not_taken_for_a_race(verb: str):
         getattr(db[Announced], verb)(id=1, defaults={"mail": "a"})
     assert "kvmodels: the write was committed before this was raised" in raised.value.__notes__
     assert db[Announced].get(1).mail == "a"
+
+
+class Named(KvModel, collection="named"):
+    """Its own validator changes a key, which no type of a field shows."""
+
+    id: PrimaryKey[str]
+    name: Unique[str]
+    kind: str = "a"
+    n: int = 0
+
+    @field_validator("id", "name")
+    @classmethod
+    def lower(cls, value: str) -> str:
+        return value.lower()
+
+
+class Tidied(KvModel, collection="tidied"):
+    """Its hook changes a unique value."""
+
+    id: PrimaryKey[int]
+    name: Unique[str]
+    n: int = 0
+
+    def before_insert(self) -> None:
+        self.name = self.name.lower()
+
+
+def test_an_upsert_by_a_value_that_the_class_changes_finds_the_record_of_the_changed_value():
+    with Database("memory://", models=[Named]) as db:
+        rows = db[Named]
+        rows.create(id="A", name="ADA")
+        assert rows.get_or_create(name="ADA", defaults={"id": "q"})[0].id == "a"
+        assert rows.get_or_create(id="A", defaults={"name": "q"})[0].name == "ada"
+        changed, created = rows.update_or_create(name="ADA", defaults={"n": 2}, create_defaults={"id": "q"})
+        assert (changed.id, changed.n, created, rows.count()) == ("a", 2, False, 1)
+        assert rows.update_or_create(id="B", defaults={"name": "BOB"})[1] is True
+
+
+def test_an_upsert_by_a_value_that_a_hook_changes_finds_the_record_that_is_in_the_way():
+    with Database("memory://", models=[Tidied]) as db:
+        rows = db[Tidied]
+        rows.create(id=1, name="ADA")
+        assert rows.get_or_create(name="ADA", defaults={"id": 2})[0].id == 1
+        changed, created = rows.update_or_create(name="ADA", defaults={"n": 2}, create_defaults={"id": 2})
+        assert (changed.id, changed.n, created, rows.count()) == (1, 2, False, 1)
+
+
+@pytest.mark.parametrize("verb", ["get_or_create", "update_or_create"])
+def test_a_record_that_has_the_key_and_differs_in_other_lookups_is_an_error_without_a_retry(verb: str):
+    script = EngineScript()
+    with Database.from_engine(WatchedEngine(MemoryEngine(), script, lossy=False), DatabaseCore([Named])) as db:
+        rows = db[Named]
+        rows.create(id="a", name="ada")
+        script.calls = CallCounts()
+        with pytest.raises(UniqueViolationError):
+            getattr(rows, verb)(name="ada", kind="b", defaults={"id": "q"})
+        with pytest.raises(AlreadyExistsError):
+            getattr(rows, verb)(id="a", kind="b", defaults={"name": "q"})
+        assert sum(script.calls) < 20  # 50 rounds would make more than 100

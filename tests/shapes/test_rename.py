@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from kvmodels import (
     AlreadyExistsError,
@@ -143,15 +143,26 @@ class Folded(KvModel, collection="folded", str_to_lower=True):
     code: PrimaryKey[str]
 
 
+class Trimmed(KvModel, collection="trimmed"):
+    code: PrimaryKey[str]
+
+    @field_validator("code")
+    @classmethod
+    def trim(cls, code: str) -> str:
+        return code.strip()
+
+
 def test_the_new_key_is_validated():
-    with Database("memory://", models=[Short, Folded]) as db:
+    with Database("memory://", models=[Short, Folded, Trimmed]) as db:
         db[Short].create(code="a")
         with pytest.raises(ValidationError):
             db[Short].rename("a", "abcd")
         db[Folded].create(code="a")
+        assert db[Folded].rename("A", "B").code == "b"  # as the type of the field stores it
+        db[Trimmed].create(code="a")
         with pytest.raises(PrimaryKeyChangedError, match="validator"):
-            db[Folded].rename("a", "B")
-        assert (db[Short].get("a").code, db[Folded].get("a").code) == ("a", "a")
+            db[Trimmed].rename("a", " b")
+        assert (db[Short].get("a").code, db[Trimmed].get("a").code) == ("a", "a")
 
 
 def test_a_change_of_the_key_names_the_verb(db: Database):

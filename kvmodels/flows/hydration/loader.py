@@ -32,6 +32,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.filters.operands import takes_as_given, value_of
+from kvmodels.schema.filters.validation import validated
 from kvmodels.schema.instances import (
     STATE_SLOT,
     Loaded,
@@ -194,14 +195,15 @@ def expected_keys(index: LiveIndex, document: Document, pk: bytes) -> list[bytes
 
 
 def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return the function from an operand to a key part: ``value_of``, then ``pack`` of the column.
+    """Return the function from an operand of equality to a key part: ``validated``, ``value_of``, ``pack``.
 
     It raises InvalidValueError.
     """
-    if source.normalise is None and takes_as_given(source.codec):
+    if takes_as_given(schema, source.name):
         bare: Callable[[Any], bytes] = unwrap(pack)
         return bare
-    return lambda given: pack(value_of(schema, source, given))
+    # A type may make None of a value; ``value_of`` refuses it, and the planned query compares with None.
+    return lambda given: pack(value_of(schema, source, validated(schema, source, given)))
 
 
 OwnerOf: TypeAlias = Callable[[Row], "bytes | None"]

@@ -4,12 +4,16 @@ The race of two callers is closed by the unique index (or the primary key) that 
 and looks again. A change is checked against the version that was looked up, so that a caller who was overtaken looks
 again too, and nothing of another one is lost.
 
+A validator or a hook of the class may give the new record another key than the one that was looked up. Then the record
+of that key is looked up too, so a round is repeated only if another writer was faster.
+
 Rules of this module: every round is a look and one write; rounds are bounded as attempts of a write are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvmodels.core.operations import point
@@ -24,7 +28,7 @@ from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read, steps_of
 from kvmodels.flows.hydration.rows import document_of
-from kvmodels.flows.reading.lookup import get_or_none
+from kvmodels.flows.reading.lookup import find_one, get_or_none
 from kvmodels.flows.writing.contention import repeated
 from kvmodels.flows.writing.records import insert, save
 from kvmodels.query.query import Query
@@ -32,7 +36,8 @@ from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema, PartialCondition
 from kvmodels.schema.definition.variants import made_of, require_known_names
 from kvmodels.schema.filters.changes import Term, require_fields, require_terms
-from kvmodels.schema.filters.predicate import implies
+from kvmodels.schema.filters.operands import PRIMARY_KEY, comparable
+from kvmodels.schema.filters.predicate import Condition, implies
 from kvmodels.schema.instances import state_of
 
 
@@ -50,21 +55,19 @@ def get_or_create(
     attempts = 0
     while True:
         attempts += 1
-        found = yield from steps_of(get_or_none(context, schema, (), lookups))
+        found, made = yield from _found_or_made(context, schema, lookups, others)
         if found is not None:
             return found, False
-        instance = made_of(schema, {**others, **lookups}, by_fields=True)
         try:
-            return (yield from insert(context, schema, instance)), True
+            return (yield from insert(context, schema, made)), True
         except IntegrityError as error:
-            if state_of(instance) is not None:  # a hook that ran after the commit raised it
+            if state_of(made) is not None:  # a hook that ran after the commit raised it
                 raise
-            again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
-            if not again or attempts >= context.retry.attempts:
-                found = yield from steps_of(get_or_none(context, schema, (), lookups))
-                if found is None:
-                    raise
+            found = yield from _in_the_way(context, schema, error, unique, _values_in(made, lookups))
+            if found is not None:
                 return found, False
+            if attempts >= context.retry.attempts:
+                raise
 
 
 def update_or_create(
@@ -92,30 +95,90 @@ def update_or_create(
 
     def one_round() -> Flow[tuple[Any, bool] | None]:
         """Return the result; None if another caller was faster, to the record whose key is ``lost`` then, if any."""
-        found = yield from steps_of(get_or_none(context, schema, (), lookups))
-        made = made_of(schema, {**others, **lookups}, by_fields=True) if found is None else found
-        before = state_of(made)
         lost.clear()
-        try:
-            if found is None:
+        found, made = yield from _found_or_made(context, schema, lookups, others)
+        if found is None:
+            try:
                 return (yield from insert(context, schema, made)), True
+            except IntegrityError as error:
+                if state_of(made) is not None:  # a hook that ran after the commit raised it
+                    raise
+                found = yield from _in_the_way(context, schema, error, unique, _values_in(made, lookups))
+        return None if found is None else (yield from changed(found))
+
+    def changed(found: Any) -> Flow[tuple[Any, bool] | None]:
+        before = state_of(found)
+        try:
             apply_changes(schema.variant_of(found), found, changes)
             return (yield from save(context, schema, found)), False
         except StaleObjectError:
-            if before is None or state_of(made) is not before:  # a hook that ran after the commit raised it
+            if before is None or state_of(found) is not before:  # a hook that ran after the commit raised it
                 raise
             layout = context.layouts[schema.collection]
             lost.append(layout.key(layout.pack(before.key)))
-        except IntegrityError as error:
-            if found is not None or state_of(made) is not before:
-                raise
-            # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
-            again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
-            if not again and (yield from steps_of(get_or_none(context, schema, (), lookups))) is None:
-                raise
         return None
 
     return (yield from repeated(context, lost, one_round, "others were faster in every round"))
+
+
+def _found_or_made(
+    context: Context, schema: ModelSchema, lookups: Mapping[str, Any], others: Mapping[str, Any]
+) -> Flow[tuple[Any | None, Any]]:
+    """Return the record; or None and the object to insert, if no record has its values either."""
+    found = yield from steps_of(get_or_none(context, schema, (), lookups))
+    if found is not None:
+        return found, found
+    made = made_of(schema, {**others, **lookups}, by_fields=True)
+    values = _values_in(made, lookups)
+    # A validator of the class may have changed them, which only the object shows.
+    if values != lookups and Query(schema).filtered((), values).where != Query(schema).filtered((), lookups).where:
+        found = yield from steps_of(get_or_none(context, schema, (), values))
+    return found, made
+
+
+def _values_in(made: Any, lookups: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: made.__dict__.get(name, value) for name, value in lookups.items()}
+
+
+def _in_the_way(
+    context: Context, schema: ModelSchema, error: IntegrityError, unique: str | None, values: Mapping[str, Any]
+) -> Flow[Any | None]:
+    """Return the record that prevented an insert, if it is the one that was looked up; None if it has changed since.
+
+    ``values``: those of the refused object for the lookups. Raises the error if the record stays in the way.
+    """
+    if not _decides(error, unique) or (yield from _is_of_another_class(context, schema, error)):
+        # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
+        found = yield from steps_of(get_or_none(context, schema, (), values))
+        if found is None:
+            raise error
+        return found
+    rest = {name: value for name, value in values.items() if name not in _key_fields(schema, unique)}
+    owner = _owner(schema, error)
+    found = yield from find_one(context, replace(owner, where=(*owner.where, *Query(schema).filtered((), rest).where)))
+    if found is None and (yield from find_one(context, owner)) is not None:
+        raise error  # it has the key, and differs in the other lookups
+    return found
+
+
+def _key_fields(schema: ModelSchema, unique: str | None) -> tuple[str, ...]:
+    columns = schema.primary_key if unique is None else schema.indexes[unique].columns
+    return tuple(column.field for column in columns)
+
+
+def _owner(schema: ModelSchema, error: IntegrityError) -> Query:
+    """Return the query for the record that an error names, as long as it has the values that prevented the insert."""
+    taken: list[Condition] = []
+    if isinstance(error, UniqueViolationError):
+        # Not by keywords: the values are those of the columns, which no function folds again.
+        for field, value in zip(error.fields, error.values, strict=True):
+            source = schema.source(field)
+            taken.append(Condition(field, "exact", comparable(value), any=source is not None and source.many))
+    else:
+        assert isinstance(error, AlreadyExistsError)  # no other error decides
+    key = error.existing_key if isinstance(error, UniqueViolationError) else error.key
+    found = Query(schema).filtered((), {PRIMARY_KEY: key})
+    return replace(found, where=(*found.where, *taken))
 
 
 def _require_values(defaults: Mapping[str, Any]) -> None:

@@ -164,6 +164,27 @@ def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
     return Leaf(codec, inner.nullable or any(leaf.nullable for leaf in found), found[0].many)
 
 
+def types_at(model: type[BaseModel], path: str) -> Iterator[tuple[Plain, type[BaseModel]]]:
+    """Yield the types of one value at a path, of elements in place of lists, each with the model that declares it."""
+    first, *names = path.split(".")
+    info = model.model_fields.get(first)
+    if info is not None:
+        yield from _types_below(plain(info.annotation, info.metadata), names, model)
+
+
+def _types_below(inner: Plain, names: list[str], owner: type[BaseModel]) -> Iterator[tuple[Plain, type[BaseModel]]]:
+    element = element_of(inner)
+    if element is not None:
+        yield from _types_below(element, names, owner)
+    elif not names:
+        yield inner, owner
+    else:
+        for model in models_of(inner.annotation):
+            info = model.model_fields.get(names[0])
+            if info is not None:
+                yield from _types_below(plain(info.annotation, info.metadata), names[1:], model)
+
+
 def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
     """Yield the field of a name in each nested model of an annotation; None for a model without it."""
     for model in models_of(inner.annotation):

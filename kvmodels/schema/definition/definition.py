@@ -310,12 +310,18 @@ MAX_ORDERS: Final = 1_000
 """The maximum number of cached orders of a model."""
 
 
+Validate = Callable[[Any], Any]
+"""Returns an operand as a field stores it; unchanged if the type of the field refuses it."""
+
+
 @dataclass(slots=True)
 class CompiledDeclaration:
     """Values derived from a declaration, each computed at first use.
 
     Attributes:
         packers: for each field, the function that packs an operand of ``exact``; None if operands need more conversion.
+        validators: for each column, the validation of operands of equality; None if its type changes no value.
+        whole_validators: for each field that is compared as a whole, the validation of operands.
         orders: for each str given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
         resolved: for the collections and classes of the targets of the foreign keys, the schema with these targets.
         opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
@@ -324,6 +330,8 @@ class CompiledDeclaration:
     packers: dict[str, Callable[[Any], bytes] | None] = field(
         default_factory=dict["str", "Callable[[Any], bytes] | None"]
     )
+    validators: dict[str, Validate | None] = field(default_factory=dict["str", "Validate | None"])
+    whole_validators: dict[str, Validate] = field(default_factory=dict["str", "Validate"])
     orders: dict[str, tuple[Order, ...]] = field(default_factory=dict["str", "tuple[Order, ...]"])
     resolved: dict[tuple[tuple[str, type[Any]], ...], ModelSchema] = field(
         default_factory=dict["tuple[tuple[str, type[Any]], ...]", "ModelSchema"]

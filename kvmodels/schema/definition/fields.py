@@ -99,7 +99,8 @@ _HARMLESS = (
 )
 
 
-def _is_validator(metadata: Any) -> bool:
+def is_validator(metadata: Any) -> bool:
+    """Return whether metadata of an annotation is a function that may change or refuse a value."""
     if isinstance(metadata, _HARMLESS) or not hasattr(metadata, "__get_pydantic_core_schema__"):
         return False
     return not isinstance(metadata, pydantic.UrlConstraints)  # checked last, because its module loads slowly
@@ -139,7 +140,7 @@ class FormBuilder:
     def form(self, annotation: Any, metadata: Iterable[Any] = ()) -> Form:
         """Return the form of an annotation."""
         inner = plain(annotation, metadata)
-        self.validators = self.validators or any(map(_is_validator, inner.metadata))
+        self.validators = self.validators or any(map(is_validator, inner.metadata))
         stored = [mark for mark in inner.metadata if isinstance(mark, Stored)]
         if stored:
             self.conversions = True

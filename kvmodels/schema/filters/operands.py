@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, cast, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from kvmodels._support import suggest as spelling
-from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import BYTES, DECIMAL
 from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.declare.annotations import nested_fields, plain
@@ -32,9 +31,10 @@ from kvmodels.schema.declare.expressions import (
     is_bounds,
     is_list_of_values,
 )
-from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.definition.variants import constructor_of, key_given
+from kvmodels.schema.filters.validation import validated, validated_whole, value_validator
 
 PRIMARY_KEY: Final = "pk"
 """The name of the primary key in lookups and orders, as in Django."""
@@ -218,17 +218,28 @@ def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
     """Return the values of a primary key in the form that callers pass: the value, or a tuple if it is composite."""
     columns = schema.primary_key
     if len(columns) == 1:
-        return (_converted(schema, columns[0].field, columns[0], key),)
+        return (_key_value(schema, columns[0], key),)
     values = cast("Sequence[Any]", key) if isinstance(key, tuple) else ()
     if len(values) != len(columns):
         hint = f"Give ({', '.join(column.field for column in columns)})."
         raise refused(schema, PRIMARY_KEY, key, "a composite primary key is given as a tuple of all its values", hint)
-    return tuple(_converted(schema, column.field, column, value) for column, value in zip(columns, values, strict=True))
+    return tuple(_key_value(schema, column, value) for column, value in zip(columns, values, strict=True))
 
 
-def takes_as_given(codec: ColumnCodec) -> bool:
-    """Return whether operands are packed unchanged, without parsing or conversion of numbers."""
-    return codec.from_stored is None and codec.name != DECIMAL.name
+def _key_value(schema: ModelSchema, column: Column, value: Any) -> Any:
+    source = schema.source(column.field)
+    assert source is not None  # every field of a primary key is a column
+    return _converted(schema, column.field, column, validated(schema, source, value))
+
+
+def takes_as_given(schema: ModelSchema, name: str) -> bool:
+    """Return whether operands of equality are packed unchanged, without validation, parsing or conversion."""
+    source = schema.source(name)
+    if source is None or source.normalise is not None or source.many:
+        return False
+    codec = source.codec
+    plain_values = codec.from_stored is None and codec.name != DECIMAL.name
+    return plain_values and value_validator(schema, source) is None
 
 
 def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
@@ -328,13 +339,14 @@ def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
 
 
 def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """Return the operand of a comparison with a whole multi-value field, with each element folded if the field is."""
+    """Return the operand of a comparison with a whole multi-value field, validated, and with folded elements."""
     kinds = container_kinds(schema.model, source.name)
     if not isinstance(value, kinds):
         name = _keyword(source.name)
         hint = f"Give a {kinds[0].__name__} of them, or write {name}__contains=value to find one among them."
         raise refused(schema, source.name, value, "a field with several values is compared with all of them", hint)
-    return comparable(folded_whole(source, value))
+    made = validated_whole(schema, source.name, value)
+    return comparable(folded_whole(source, made if isinstance(made, kinds) else value))
 
 
 def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:

@@ -14,8 +14,8 @@ A field with several values is compared as a whole by ``exact``, ``ne``, ``in``,
 elements with ``contains``, ``contains_any``, ``contains_all`` and ``any__<lookup>``. A field that is None or empty
 never satisfies the element lookups, except ``contains_all`` with no values. Elements are never None.
 
-Rules of this module: pure; every operand is converted and checked here, before anything is planned or read. A field
-whose type cannot be a column is compared with Python's ``==``, and has no order.
+Rules of this module: pure; every operand is validated, converted and checked here, before anything is planned or read.
+A field whose type cannot be a column is compared with Python's ``==``, and has no order.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from kvmodels.schema.filters.predicate import (
     any_of,
     conjunction,
 )
+from kvmodels.schema.filters.validation import validated, validated_list, validated_whole
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
@@ -100,9 +101,10 @@ def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | No
 
 def _plain_packer(schema: ModelSchema, name: str) -> Callable[[Any], bytes] | None:
     source = schema.source(name)
-    if source is None or source.many or source.name != name or source.normalise is not None:
+    if source is None or source.name != name or not takes_as_given(schema, name):
         return None
-    return unwrap(source.codec.pack) if takes_as_given(source.codec) else None
+    bare: Callable[[Any], bytes] = unwrap(source.codec.pack)
+    return bare
 
 
 def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:
@@ -183,9 +185,19 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
         return Condition(name, lookup, flag(schema, name, operand))
     if source is None or (source.many and not element):
         return _of_whole_field(schema, name, source, lookup, operand)
+    validators = schema.compiled.validators
+    if validators.get(source.name, validators) is not None:  # not the usual case, of which the name and None are known
+        operand = _validated(schema, source, lookup, operand)
     if operand is None and lookup in ("exact", "ne", "iexact") and not element:
         return Condition(name, "isnull", lookup != "ne")
     return _of_value(schema, source, lookup, operand, element=element)
+
+
+def _validated(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any) -> Any:
+    """Return the operand as the field would store it, if the lookup compares for equality."""
+    if lookup in ("exact", "ne"):
+        return validated(schema, source, operand)
+    return validated_list(schema, source, operand) if lookup in ("in", "not_in") else operand
 
 
 def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any, *, element: bool) -> Predicate:
@@ -218,8 +230,10 @@ def _of_whole_field(
 ) -> Predicate:
     """Return a comparison of a field with Python's ``==``, or a search in its elements."""
     if source is not None and lookup == "contains":
+        operand = validated(schema, source, operand)
         return Condition(name, "exact", value_of(schema, source, operand), any=True)
     if source is not None and lookup in ("contains_any", "contains_all"):
+        operand = validated_list(schema, source, operand)
         values = values_of(schema, source, lookup, operand, nulls=False)
         if lookup == "contains_any":
             return _listed(name, "in", values, element=True)
@@ -235,7 +249,11 @@ def _of_whole_field(
 
 def _whole_operand(schema: ModelSchema, name: str, source: ColumnSource | None, value: Any) -> Any:
     try:
-        return comparable(value) if source is None or value is None else whole_of(schema, source, value)
+        if value is None:
+            return None
+        if source is None:
+            return comparable(validated_whole(schema, name, value))
+        return whole_of(schema, source, value)
     except RecursionError:
         message = "a value that contains itself or is nested too deeply cannot be compared"
         hint = "Compare with another value, or read the records and compare a part of the value in Python."
