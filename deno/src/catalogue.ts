@@ -2,6 +2,7 @@
 import { type Column, isKnownType } from "./columns.ts";
 import { ModelsError } from "./errors.ts";
 import type { StoreEntry } from "./store.ts";
+import { namesCollection, unknownItems, unknownParts, unknownSections } from "./unknown.ts";
 
 /** The key of the catalogue, which every write checks. */
 export const HEADER_KEY = ["__kvmodels__", "header"] as const;
@@ -35,8 +36,10 @@ export interface Index {
   /** Alternatives, each a list of tests that all hold; undefined: every record has entries. */
   readonly where?: readonly (readonly SpanTest[])[];
   readonly aggregate: boolean;
-  /** The collection that a foreign key refers to. */
-  readonly reference?: string;
+  /** The collection that a foreign key refers to; of an unknown description, what it has in this place. */
+  readonly reference?: unknown;
+  /** The items of its description that this module does not know. */
+  readonly unknown: readonly string[];
 }
 
 /** One collection, as the header lists it. */
@@ -53,6 +56,8 @@ export interface CollectionCatalogue {
   /** The version that has changed a field last. */
   readonly upgraded: ReadonlyMap<string, number>;
   readonly indexes: readonly Index[];
+  /** The sections that this module does not know. */
+  readonly unknown: readonly string[];
 }
 
 /** The catalogue of a store at one version of its header. */
@@ -77,6 +82,14 @@ export function readCatalogue(row: StoreEntry): Catalogue {
     }
     if (Number(header.format) > NEWEST_FORMAT) {
       throw new ModelsError("newer_format", `the store has format ${header.format}`, "Update this module.");
+    }
+    const unknown = unknownSections(header);
+    if (unknown.length) {
+      throw new ModelsError(
+        "newer_format",
+        `the header has the unknown sections ${unknown}`,
+        "Update this module.",
+      );
     }
     const listed = Object.entries(header.collections as Raw);
     const collections = new Map(listed.map(([name, value]) => [name, collectionOf(name, value)]));
@@ -106,15 +119,33 @@ function collectionOf(name: string, value: Raw): CollectionCatalogue {
       Object.entries(value.upgraded ?? {}).map(([field, version]) => [field, Number(version)]),
     ),
     indexes: value.indexes.map((index: Raw) => indexOf(name, index)),
+    unknown: unknownParts(value),
   };
 }
 
-function indexOf(collection: string, { name, generation, state, signature }: Raw): Index {
+function indexOf(collection: string, listed: Raw): Index {
+  const { name, generation, state, signature } = listed;
   const prefix = `${collection}_by_${name}`;
-  return {
+  const unknown = unknownItems(listed);
+  const known = {
     name,
     prefix: Number(generation) === 1 ? prefix : `${prefix}~${generation}`,
     state,
+    unknown,
+  };
+  if (unknown.length) {
+    const nothing = {
+      columns: [],
+      unique: false,
+      nulls: "distinct",
+      store: null,
+      include: [],
+      aggregate: false,
+    } as const;
+    return { ...known, ...nothing, reference: signature.reference };
+  }
+  return {
+    ...known,
     columns: signature.columns.map(columnOf),
     unique: signature.unique,
     nulls: signature.nulls,
@@ -164,7 +195,7 @@ export function isComputed(column: Column): boolean {
 
 /** Whether writers keep the entries of an index. */
 export function isMaintained(index: Index): boolean {
-  return MAINTAINED.has(index.state);
+  return MAINTAINED.has(index.state) || index.unknown.includes("state");
 }
 
 /** Every column that the entries of an index depend on. */
@@ -173,7 +204,18 @@ export function neededColumns(index: Index): Column[] {
 }
 
 /** Why this module cannot write records of a collection; undefined if it can. */
-export function writeRefusal(collection: CollectionCatalogue): ModelsError | undefined {
+export function writeRefusal(catalogue: Catalogue, collection: CollectionCatalogue): ModelsError | undefined {
+  if (collection.unknown.length) {
+    const message = `the catalogue has parts that are not known: ${collection.unknown}`;
+    return new ModelsError("newer_format", message, "Update this module.", { collection: collection.name });
+  }
+  for (const one of catalogue.collections.values()) {
+    for (const index of one.indexes.filter(isMaintained)) {
+      if (index.unknown.length && namesCollection(index.reference, collection.name)) {
+        return unknownIndex(index).about({ collection: one.name, index: index.name });
+      }
+    }
+  }
   for (const index of collection.indexes) {
     const error = indexRefusal(index);
     if (error !== undefined) return error.about({ collection: collection.name, index: index.name });
@@ -191,8 +233,13 @@ function refusal(message: string, hint: string = IN_PYTHON): ModelsError {
   return new ModelsError("unsupported_index", message, hint);
 }
 
+function unknownIndex(index: Index): ModelsError {
+  return refusal(`its description has parts that are not known: ${index.unknown}`, "Update this module.");
+}
+
 function indexRefusal(index: Index): ModelsError | undefined {
   if (index.state === "dropping") return undefined;
+  if (index.unknown.length) return unknownIndex(index);
   if (index.state !== "readable") {
     return new ModelsError(
       "building",
@@ -220,7 +267,7 @@ function indexRefusal(index: Index): ModelsError | undefined {
 export function removalRefusal(catalogue: Catalogue, name: string): ModelsError | undefined {
   for (const one of catalogue.collections.values()) {
     for (const index of one.indexes) {
-      if (index.reference === name && isMaintained(index)) {
+      if (namesCollection(index.reference, name) && isMaintained(index)) {
         const message = `records of ${one.name} refer to records of this collection`;
         return new ModelsError("referenced", message, "Remove its records in Python.", { collection: name });
       }
@@ -242,7 +289,9 @@ export function readableIndex(collection: CollectionCatalogue, name: string): In
       about,
     );
   }
-  const index = found.findLast((one) => one.state === "readable");
+  const unknown = found.findLast((one) => isMaintained(one) && one.unknown.length);
+  const index = found.findLast((one) => one.state === "readable" && !one.unknown.length);
+  if (index === undefined && unknown !== undefined) throw unknownIndex(unknown).about(about);
   const behind = index &&
     neededColumns(index).some((column) =>
       (collection.upgraded.get(column.name.split(".")[0]!) ?? 1) > collection.oldest

@@ -66,7 +66,7 @@ export class Collection<T extends object = Document> {
 
   /** Why this module cannot write records of the collection; undefined if it can. */
   get readOnly(): ModelsError | undefined {
-    return writeRefusal(this.#catalogue);
+    return writeRefusal(this.#session.catalogue, this.#catalogue);
   }
 
   /** The record with a primary key, or null. A key of several fields is an array. */

@@ -41,7 +41,7 @@ export function requireWritable(
   collection: CollectionCatalogue,
   removes: boolean,
 ): void {
-  const refusal = writeRefusal(collection) ??
+  const refusal = writeRefusal(catalogue, collection) ??
     (removes ? removalRefusal(catalogue, collection.name) : undefined);
   if (refusal !== undefined) throw refusal;
 }

@@ -18,36 +18,40 @@ is listed as DISABLED was never built although its collection had records; a pro
 until its build has begun. Two states are never stored, because they are true for one release only, to which a READABLE
 index is not usable. OUTDATED: an upgrade of this release changes its columns, and some records were not rewritten yet.
 SUPERSEDED: an upgrade of a newer release changes its columns.
+
+A newer release may store what this one does not know: another item of a description, another value of a known item, or
+a section of a collection. It is kept as it is in every new header. An index with an unknown item or value cannot be
+maintained, and neither can a collection with an unknown section, so their records are not written; see
+``catalog/unknown.py``. An unknown section at the top refuses the whole store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import field, replace
 from enum import StrEnum
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES, EntryLayout, RecordLayout, index_prefix
-from kvmodels.codecs.columns.base import descending, nullable
+from kvmodels.catalog.signatures import UNREADABLE, columns_of, definition_of
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
-from kvmodels.schema.definition.definition import (
-    Aggregates,
-    Column,
-    IndexDefinition,
-    ModelSchema,
-    PartialCondition,
-    SpanTest,
-)
+from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 
 LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
 
+_SECTIONS: Final = frozenset({"format", "collections", LOADING, "before"})
+_COLLECTION_SECTIONS: Final = frozenset(
+    ("primary_key", "fields", "columns", "schema_version", "generations", "retired", "indexes", "upgraded", "oldest")
+)
+_INDEX_ITEMS: Final = frozenset(("name", "generation", "state", "hash", "signature", "on_delete"))
+
 
 class IndexState(StrEnum):
-    """The state of one generation of an index."""
+    """The state of one generation of an index; UNKNOWN is one that only a newer release knows."""
 
     DISABLED = "disabled"
     WRITE_ONLY = "write_only"
@@ -56,11 +60,12 @@ class IndexState(StrEnum):
     OUTDATED = "outdated"
     SUPERSEDED = "superseded"
     DROPPING = "dropping"
+    UNKNOWN = "unknown"
 
     @property
     def maintained(self) -> bool:
-        """Whether writers maintain the entries of an index in this state."""
-        return self in (IndexState.WRITE_ONLY, IndexState.PENDING, IndexState.READABLE)
+        """Whether writers maintain the entries of an index in this state; they cannot if it is UNKNOWN."""
+        return self in (IndexState.WRITE_ONLY, IndexState.PENDING, IndexState.READABLE, IndexState.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ class StoredIndex:
     """One generation of one index, as listed in the header.
 
     ``on_delete`` is the effect of a removal of the target, if it is the index of a foreign key. It holds for every
-    process, and can be changed without a build.
+    process, and can be changed without a build. ``extra`` holds the unknown items of the listing, and the unknown
+    values of known ones, by the name of the item.
     """
 
     name: str
@@ -77,6 +83,30 @@ class StoredIndex:
     hash: str
     signature: Mapping[str, Any]
     on_delete: OnDeleteAction = "protect"
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    _rebuilt: IndexDefinition | tuple[str, ...] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def rebuilt(self) -> IndexDefinition | tuple[str, ...]:
+        """Its definition, or the names of the items that this release does not know; computed at first use."""
+        known = self._rebuilt
+        if known is None:
+            known = definition_of(self.name, self.signature, self.on_delete)
+            lost = known if isinstance(known, tuple) else () if known.hash() == self.hash else ("hash",)
+            known = tuple(sorted({*self.extra, *lost})) or known
+            object.__setattr__(self, "_rebuilt", known)
+        return known
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The items of its description that this release does not know, or that have a value it does not know."""
+        return self.rebuilt if isinstance(self.rebuilt, tuple) else ()
+
+    def is_unknown_to(self, declared: IndexDefinition | None) -> bool:
+        """Return whether a process with this definition under the name of the index does not know its description."""
+        if declared is not None and not self.extra and declared.hash() == self.hash:
+            return declared.signature() != self.signature
+        return bool(self.unknown)
 
     @property
     def is_aggregate(self) -> bool:
@@ -96,7 +126,7 @@ class StoredIndex:
     @property
     def copies(self) -> bool:
         """Whether its entries contain a copy of their record, or of fields of it."""
-        return self.signature["store"] == "record" or bool(self.signature.get("include"))
+        return self.signature.get("store") == "record" or bool(self.signature.get("include"))
 
     def described_columns(self) -> Iterator[list[Any]]:
         """Yield the stored description of every column that it needs: its own, those of its condition, and sums."""
@@ -115,6 +145,7 @@ class StoredCollection:
     generations that were replaced or dropped: a process that declares one of them runs an older release.
     ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
     lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
+    ``extra`` holds the sections that this release does not know.
     """
 
     name: str
@@ -127,6 +158,13 @@ class StoredCollection:
     retired: Mapping[str, tuple[str, ...]]
     oldest: int
     upgraded: Mapping[str, int]
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The sections that this release does not know, and the columns of fields with a type it does not know."""
+        columns = (f"columns.{name}" for name, codec in self.columns.items() if column_codec_named(codec) is None)
+        return (*sorted(self.extra), *columns)
 
     @property
     def maintained(self) -> tuple[StoredIndex, ...]:
@@ -209,7 +247,7 @@ class Header:
         owners = {name: name for name in self.collections}
         for collection in self.collections.values():
             for index in collection.indexes:
-                if not index.is_aggregate:
+                if not index.is_aggregate or index.unknown:
                     owners[index.prefix(collection.name)] = collection.name
         return owners
 
@@ -231,10 +269,13 @@ class Header:
         return header, frozenset(dropped)
 
     def referring_to(self, collection: str) -> Iterator[tuple[StoredCollection, StoredIndex]]:
-        """Yield the maintained generations of indexes of foreign keys whose target is a collection, with their own."""
+        """Yield the maintained generations of indexes of foreign keys whose target is a collection, with their own.
+
+        Those with an unknown description are left out; a write of the target is refused (``catalog/unknown.py``).
+        """
         for one in self.collections.values():
             for index in one.maintained:
-                if index.reference == collection:
+                if index.reference == collection and not index.unknown:
                     yield one, index
 
     def to_value(self) -> dict[str, Any]:
@@ -263,8 +304,16 @@ class Header:
                     declared=FORMAT_WITH_REFERENCES,
                     hint="Update kvmodels in this process.",
                 )
+            unknown = sorted(value.keys() - _SECTIONS)
+            if unknown:
+                raise SchemaMismatchError(
+                    "the header of the store has a section that this release does not know",
+                    collection="*",
+                    stored=tuple(unknown),
+                    hint="Update kvmodels in this process.",
+                )
             return cls({name: _collection(name, item) for name, item in value["collections"].items()})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except UNREADABLE as error:
             raise DecodeError(
                 "the header is damaged", key=key, reason=str(error), hint="Restore the store from a backup."
             ) from error
@@ -295,14 +344,16 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
             {
                 "name": index.name,
                 "generation": index.generation,
-                "state": index.state.value,
+                "state": index.extra["state"] if index.state is IndexState.UNKNOWN else index.state.value,
                 "hash": index.hash,
                 "signature": dict(index.signature),
                 # Omitted for the default, as above.
                 **({} if index.on_delete == "protect" else {"on_delete": index.on_delete}),
+                **{name: value for name, value in index.extra.items() if name != "state"},
             }
             for index in collection.indexes
         ],
+        **collection.extra,
     }
 
 
@@ -313,28 +364,36 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         fields=dict(value["fields"]),
         columns=dict(value["columns"]),
         schema_version=int(value["schema_version"]),
-        indexes=tuple(
-            StoredIndex(
-                name=index["name"],
-                generation=int(index["generation"]),
-                state=IndexState(index["state"]),
-                hash=index["hash"],
-                signature=index["signature"],
-                on_delete=_on_delete(index.get("on_delete", "protect")),
-            )
-            for index in value["indexes"]
-        ),
+        indexes=tuple(_index(index) for index in value["indexes"]),
         generations={index: int(number) for index, number in value["generations"].items()},
         retired={index: tuple(hashes) for index, hashes in value["retired"].items()},
         oldest=int(value.get("oldest", value["schema_version"])),
         upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
+        extra={section: content for section, content in value.items() if section not in _COLLECTION_SECTIONS},
     )
 
 
-def _on_delete(value: object) -> OnDeleteAction:
-    if value not in get_args(OnDeleteAction):
-        raise ValueError(f"unknown on_delete {value!r}")
-    return cast("OnDeleteAction", value)
+_STORED_STATES: Final = frozenset(
+    state.value for state in IndexState if state not in (IndexState.OUTDATED, IndexState.SUPERSEDED, IndexState.UNKNOWN)
+)
+
+
+def _index(value: Mapping[str, Any]) -> StoredIndex:
+    state, on_delete = value["state"], value.get("on_delete", "protect")
+    extra = {name: item for name, item in value.items() if name not in _INDEX_ITEMS}
+    if state not in _STORED_STATES:
+        extra["state"] = state
+    if on_delete not in get_args(OnDeleteAction):
+        extra["on_delete"] = on_delete
+    return StoredIndex(
+        name=value["name"],
+        generation=int(value["generation"]),
+        state=IndexState.UNKNOWN if "state" in extra else IndexState(state),
+        hash=value["hash"],
+        signature=dict(value["signature"]),
+        on_delete="protect" if "on_delete" in extra else cast("OnDeleteAction", on_delete),
+        extra=extra,
+    )
 
 
 def stored_collection(
@@ -370,39 +429,31 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
     """Return the definition of a stored generation from the catalogue alone, without the model class.
 
     Its columns use stored values (for an Enum the values of its members), because the store does not know Python types.
-    Raises SchemaMismatchError for a column type that this release does not know.
+    Raises SchemaMismatchError for an item, a value or a column type that this release does not know.
     """
-    signature = index.signature
-
-    def columns(described: Iterable[Any]) -> tuple[Column, ...]:
-        return tuple(_column(index.name, *column) for column in described)
-
-    where = None
-    if "where" in signature:
-        alternatives = tuple(tuple(_test(index.name, *test) for test in tests) for tests in signature["where"])
-        where = PartialCondition(alternatives)
-    return IndexDefinition(
-        index.name,
-        columns(signature["columns"]),
-        signature["unique"],
-        signature["nulls"],
-        signature["store"],
-        where=where,
-        include=tuple(signature.get("include", ())),
-        aggregates=Aggregates(columns(signature["sums"])) if "sums" in signature else None,
-        reference=index.reference,
-        on_delete=index.on_delete,
-    )
-
-
-def _test(index: str, column: Any, spans: Any) -> SpanTest:
-    packed = tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in spans)
-    return SpanTest(_column(index, *column), packed)
+    rebuilt = index.rebuilt
+    if isinstance(rebuilt, tuple):
+        raise SchemaMismatchError(
+            "the store has an index with a description that this release does not know",
+            collection="*",
+            index=index.name,
+            stored=rebuilt,
+            hint="Update kvmodels in this process.",
+        )
+    return rebuilt
 
 
 def primary_key_columns(collection: StoredCollection) -> tuple[Column, ...]:
     """Return the primary key columns of a stored collection, from the catalogue; raises like ``index_definition``."""
-    return tuple(_column("*", *column) for column in collection.primary_key)
+    try:
+        return columns_of(collection.primary_key)
+    except UNREADABLE as error:
+        raise SchemaMismatchError(
+            "the store has a primary key with a column that this release does not know",
+            collection=collection.name,
+            stored=collection.primary_key,
+            hint="Update kvmodels in this process.",
+        ) from error
 
 
 def stored_record_layout(collection: StoredCollection) -> RecordLayout:
@@ -416,27 +467,10 @@ def stored_entry_layout(collection: StoredCollection, index: StoredIndex) -> Ent
 
 
 def stored_entry_layouts(collection: StoredCollection) -> Iterator[tuple[StoredIndex, EntryLayout]]:
-    """Yield every generation of every index with its layout, except those with a column type that is unknown here."""
+    """Yield every generation of every index with its layout, except those with an unknown description."""
     for index in collection.indexes:
         try:
             layout = stored_entry_layout(collection, index)
         except SchemaMismatchError:
             continue
         yield index, layout
-
-
-def _column(index: str, field: str, codec_name: str, direction: str, is_nullable: bool, *place: Any) -> Column:
-    """Return a column from its stored signature; only a column that is not a plain field has ``place``."""
-    codec = column_codec_named(codec_name)
-    if codec is None:
-        raise SchemaMismatchError(
-            "the store has a column of a type that this release does not know",
-            collection="*",
-            index=index,
-            stored=codec_name,
-            hint="Update kvmodels in this process.",
-        )
-    codec = nullable(codec) if is_nullable else codec
-    codec = descending(codec) if direction == "desc" else codec
-    path, many = (tuple(place[0]["path"]), place[0]["many"]) if place else ((field,), False)
-    return Column(field, codec, direction == "desc", is_nullable, many, path)

@@ -23,6 +23,7 @@ from kvmodels.catalog.references import (
     referrers_of,
     unenforced_references,
 )
+from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
 from kvmodels.core.operations import PlainRow
 from kvmodels.errors import SchemaMismatchError
@@ -117,6 +118,7 @@ class LiveCollection:
             upgrade is missing.
         read_only: the error for every write, if this process cannot maintain an index, or writes records of another
             version than the store accepts.
+        unknown: writes are refused because the catalogue has a description that this release does not know.
         unraised: only the stored schema version, which is lower than an upgrade needs, prevents writes.
         unbuilt: only indexes prevent writes that must be built first, because the collection had records when it was
             listed, or they are those of foreign keys that the store does not enforce yet.
@@ -134,6 +136,7 @@ class LiveCollection:
     states: Mapping[str, IndexState]
     refused: SchemaMismatchError | None
     read_only: SchemaMismatchError | None
+    unknown: bool = False
     unraised: bool = False
     unbuilt: bool = False
     replaced: frozenset[str] = frozenset()
@@ -191,8 +194,8 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
     own = {index.stored.name: index for index in maintained if _is_readable(schema, stored, index)}
     readable = {index.stored.name: index for index in maintained if _serves_meanwhile(schema, stored, index)} | own
     states = {name: _state(schema, stored, name) for name in schema.indexes if name not in own}
-    if is_older(schema, stored):
-        read_only = _too_old(schema, stored)
+    unknown = unknown_description(header, stored, schema.indexes)
+    read_only = unknown or (_too_old(schema, stored) if is_older(schema, stored) else read_only)
     unenforced = unenforced_references(schema, stored) if read_only is None else []
     if unenforced:
         read_only = not_enforced(schema, unenforced[0])
@@ -204,14 +207,12 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
         # Not earlier: older releases could not read its records, nor find them by fields that an upgrade changes.
         read_only = _too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(schema, stored, schema.indexes[name]))
+    found = schema, layout, maintained, readable, states
     return LiveCollection(
-        schema,
-        layout,
-        maintained,
-        readable,
-        states,
+        *found,
         refused=None,
         read_only=read_only,
+        unknown=unknown is not None,
         unraised=unraised,
         unbuilt=bool(unenforced or missing_builds),
         replaced=replaced,
@@ -350,6 +351,8 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
             hint="Keep the upgrades until db.migrate() has rewritten every record of a lower version.",
         )
     for index in stored.maintained:
+        if index.is_unknown_to(schema.indexes.get(index.name)):
+            continue  # only queries through it are refused, and writes
         for name, (codec_name, declared) in retyped_columns(schema, index).items():
             if schema.touched.get(name.partition(".")[0], 1) <= stored.oldest:
                 return _mismatch(
@@ -408,7 +411,8 @@ def _maintained(
     for index in stored.maintained:
         definition = _definition(schema, stored, index)
         if definition is None:
-            read_only = _unkept(schema, stored, index)
+            if not index.is_unknown_to(schema.indexes.get(index.name)):
+                read_only = _unkept(schema, stored, index)
             continue
         fence = None
         if index.state is not IndexState.READABLE:
@@ -429,7 +433,7 @@ def _maintained(
 def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> IndexDefinition | None:
     """Return the definition that this process uses to maintain a generation; None if it must not write."""
     declared = schema.indexes.get(index.name)
-    if declared is None:
+    if declared is None or index.is_unknown_to(declared):
         return None
     if declared.hash() == index.hash:
         return declared
@@ -476,10 +480,10 @@ def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) 
     """Return whether this release may end a generation that it cannot maintain, because its own definition is newer.
 
     Its definition must not have been replaced or dropped, and must have no older generation: otherwise the stored
-    generation belongs to a newer release, whose build has begun.
+    generation belongs to a newer release, whose build has begun. One with an unknown description does, too.
     """
     declared = schema.indexes.get(index.name)
-    if declared is None:
+    if declared is None or index.is_unknown_to(declared):
         return False
     digest = declared.hash()
     own = [ix.generation for ix in stored.maintained if ix.name == index.name and ix.hash == digest]
@@ -572,6 +576,8 @@ def _state(schema: ModelSchema, stored: StoredCollection, name: str) -> IndexSta
     """Return the state of a declared index that is not readable for this process."""
     definition = schema.indexes[name]
     digest = definition.hash()
+    if any(index.name == name and index.is_unknown_to(definition) for index in stored.maintained):
+        return IndexState.UNKNOWN
     for index in reversed(stored.indexes):
         if index.name == name and index.hash == digest:
             if index.state is not IndexState.READABLE:

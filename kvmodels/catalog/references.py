@@ -7,7 +7,7 @@ process that declares one of the two models enforces the key too.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any, Final
+from typing import Any
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import (
@@ -19,15 +19,13 @@ from kvmodels.catalog.catalogue import (
     stored_record_layout,
 )
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, reference_anchors, reference_guards
+from kvmodels.catalog.signatures import PLAIN_COLUMN
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Document, ModelSchema
-
-PLAIN_COLUMN: Final = 4
-"""The number of parts of the stored description of a column that is a plain field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +139,8 @@ def complete_index(collection: StoredCollection, index: StoredIndex) -> StoredIn
 def _has_every_record(index: StoredIndex) -> bool:
     """Return whether each record has one entry in an index, which ends with its primary key."""
     signature = index.signature
+    if index.unknown:
+        return False
     if index.is_aggregate or signature["unique"] or signature["nulls"] == "skip" or "where" in signature:
         return False
     return all(len(column) == PLAIN_COLUMN for column in index.described_columns())

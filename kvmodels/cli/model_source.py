@@ -144,7 +144,7 @@ def _numbered(name: str) -> Iterator[str]:
 def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequence[IndexStatus]) -> Iterator[str]:
     fields = {name for name in (*one.fields, *(column.name for column in one.primary_key)) if _is_field_name(name)}
     kept = [index.index for index in indexes if index.state not in (IndexState.DISABLED, IndexState.DROPPING)]
-    usable = [index for index in kept if _names_only(index, fields)]
+    usable = [index for index in kept if index.kind != "unknown" and _names_only(index, fields)]
     types = {column.name: column for index in usable for column in index.columns if _is_plain(column)}
     keys = {index.columns[0].name: index for index in usable if index.references is not None}
     folded = {index.columns[0].name: index for index in reversed(usable) if _folds_field(index)}
@@ -163,6 +163,7 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
         elif name in folded:
             declared = _folded(folded[name], declared)
         yield f"    {name}: {declared}"
+    yield from (f"    # unknown to this release of kvmodels: {section!r}" for section in one.unknown)
     yield from (_not_declared(index) for index in kept if index not in usable)
     yield from _meta(one, usable, folded)
 

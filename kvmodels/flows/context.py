@@ -21,7 +21,7 @@ from kvmodels.catalog.keyspace import HEADER_KEY, RecordLayout, fence_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Guard, ReadRange, Row
-from kvmodels.errors import IndexNotReadyError
+from kvmodels.errors import IndexNotReadyError, SchemaMismatchError
 from kvmodels.flows.effects import Flow, read_all, read_row, sleep
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.signals import Signals
@@ -157,7 +157,7 @@ def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollectio
     view, live = yield from live_collection(context, schema)
     try:
         return view, plan(live)
-    except IndexNotReadyError:
+    except (IndexNotReadyError, SchemaMismatchError):
         view = yield from reload_header(context)  # another process may have built it meanwhile
         return view, plan(view.live[schema.collection])
 

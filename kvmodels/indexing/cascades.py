@@ -243,6 +243,8 @@ def _mismatch(referrer: IncomingReference, collections: Mapping[str, LiveCollect
             declared=None,
             hint="Name the model in Database(url, models=[...]), or remove the record where it is declared.",
         )
+    if live.unknown and stored != "protect":
+        return live.read_only
     declared = live.schema.indexes.get(name)
     if declared is None or declared.reference is None or declared.on_delete == stored:
         return None

@@ -157,6 +157,43 @@ await under((value) => Object.assign(value.collections.plain, { schema_version: 
   await tried("index of another field", () => opened.collection("plain").list({ index: "tags" }).toArray());
 });
 await tried("newer format", () => under((value) => value.format = 3n, {}, () => {}));
+await tried("unknown section of the store", () => under((value) => value.keys = {}, {}, () => {}));
+// deno-lint-ignore no-explicit-any
+const strange: Record<string, (value: any, index: any) => void> = {
+  "item": (_, index) => index.signature.kind = "geo",
+  "item of the listing": (_, index) => index.options = {},
+  "state": (_, index) => index.state = "paused",
+  "on_delete": (_, index) => index.on_delete = "set_default",
+  "columns": (_, index) => index.signature.columns = { cell: "at" },
+  "column codec": (_, index) => index.signature.columns[0][1] = "money",
+  "direction": (_, index) => index.signature.columns[0][2] = "nearest",
+  "nullable": (_, index) => index.signature.columns[0][3] = "absent",
+  "part of a column": (_, index) => index.signature.columns[0][4] = { path: ["name"], many: false, once: true },
+  "place": (_, index) => index.signature.columns[0][4] = { path: ["$kv", "t", "name"], many: false },
+  "unique": (_, index) => index.signature.unique = "per_group",
+  "nulls": (_, index) => index.signature.nulls = "last",
+  "store": (_, index) => index.signature.store = "compressed",
+  "where": (_, index) => index.signature.where = [["not", ["size"]]],
+  "include": (_, index) => index.signature.include = [{}],
+  "sums": (_, index) => index.signature.sums = [["size", "float", "asc", false]],
+  "reference": (_, index) => index.signature.reference = ["authors", "people"],
+  "section": (value) => value.collections.plain.history = {},
+  "column type": (value) => value.collections.plain.columns.size = "sealed",
+};
+for (const [name, change] of Object.entries(strange)) {
+  // deno-lint-ignore no-explicit-any
+  const make = (value: any) => change(value, value.collections.plain.indexes.find((one: { name: string }) => one.name === "name"));
+  await under(make, {}, async (opened) => {
+    const some = opened.collection<Plain>("plain");
+    await tried(`unknown ${name}, patch`, () => some.patch(1, { size: 5 }));
+    await tried(`unknown ${name}, remove`, () => some.remove(1));
+    await tried(`unknown ${name}, list`, () => some.list({ index: "name" }).toArray());
+    await tried(`unknown ${name}, get`, () => some.get(1));
+    await tried(`unknown ${name}, other index`, () => some.list({ index: "tags" }).toArray());
+    if (some.readOnly?.code !== codes[`unknown ${name}, patch`]) throw new Error(`readOnly with unknown ${name}`);
+    if (name === "reference") await tried("target of an unknown reference", () => opened.collection("authors").remove(2));
+  });
+}
 await tried("load", () => under((value) => value.loading = "token", {}, () => {}));
 await under(() => {}, { attempts: 1 }, async (opened) => {
   await kv.set(HEADER, header);

@@ -95,6 +95,11 @@ INVALID = (
     "surrogate inside", "key of text",
 )  # fmt: skip
 BUILDING = ("write_only", "pending", "disabled")
+UNKNOWN = (
+    "item", "item of the listing", "state", "on_delete", "columns", "column codec", "direction", "nullable",
+    "part of a column", "place", "unique", "nulls", "store", "where", "include", "sums", "reference",
+)  # fmt: skip
+SECTIONS = ("section", "column type")
 EXPECTED = {
     **UNSUPPORTED,
     **dict.fromkeys(INVALID, "invalid_value"),
@@ -141,6 +146,12 @@ EXPECTED = {
     "index of an upgraded field": "index_not_readable",
     "index of another field": "ok",
     "newer format": "newer_format",
+    "unknown section of the store": "newer_format",
+    **{f"unknown {name}, {call}": "unsupported_index" for name in UNKNOWN for call in ("patch", "remove", "list")},
+    **{f"unknown {name}, {call}": "newer_format" for name in SECTIONS for call in ("patch", "remove")},
+    **{f"unknown {name}, list": "ok" for name in SECTIONS},
+    **{f"unknown {name}, {call}": "ok" for name in (*UNKNOWN, *SECTIONS) for call in ("get", "other index")},
+    "target of an unknown reference": "unsupported_index",
     "load": "loading",
     "one attempt": "retries_exhausted",
     "changed header, insert": "ok",

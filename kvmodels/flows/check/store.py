@@ -24,6 +24,7 @@ from kvmodels.catalog.catalogue import (
 )
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout, reference_anchors, reference_guards, violation_prefix
+from kvmodels.catalog.unknown import unknown_description
 from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, Row, after_prefix, point
 from kvmodels.errors import SchemaMismatchError
@@ -90,16 +91,27 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
     for index in collection.indexes if collection is not None else ():
         place = index.name, index.generation
         reason: str | None = _NOT_COMPARED.get(index.state)
-        if index.state.maintained and place not in known:
+        if index.is_unknown_to(schema.indexes.get(index.name)):
+            reason = _UNKNOWN
+        elif index.state.maintained and place not in known:
             reason = "this release does not declare it with its stored definition; check it in the release that does"
         elif index.state is IndexState.READABLE and place not in compared:
             reason = "it became complete during the check; check again"
         if reason is not None:
             yield f"{schema.collection}.{index.name}: {reason.format(model=schema.name)}"
+    if collection is not None and collection.unknown:
+        yield f"{schema.collection}: {_unknown_sections(collection)}"
     listed = {index.name for index in collection.indexes} if collection is not None else set[str]()
     for name in schema.indexes:
         if name not in listed:
             yield f"{schema.collection}.{name}: it is not built; db.apply() builds it"
+
+
+_UNKNOWN: Final = "its description is unknown to this release of kvmodels; check it with a newer one"
+
+
+def _unknown_sections(collection: StoredCollection) -> str:
+    return f"the catalogue has sections that this release of kvmodels does not know: {', '.join(collection.unknown)}"
 
 
 _NOT_COMPARED: Final = {
@@ -187,16 +199,18 @@ def _uncompared_indexes(stored: StoredCollection, scrub: _UndeclaredScrub) -> It
     for index in stored.indexes:
         if (index.name, index.generation) not in compared:
             yield f"{stored.name}.{index.name}: {_reason(index)}"
+    if stored.unknown:
+        yield f"{stored.name}: {_unknown_sections(stored)}"
     if scrub.incomplete:
         yield f"{stored.name}: records that do not store a column of an index were not compared with it"
 
 
 def _reason(index: StoredIndex) -> str:
+    if index.unknown:
+        return _UNKNOWN
     if index.state is not IndexState.READABLE:
         return "it is not complete; a program that declares its model finishes it"
-    if index.is_aggregate:
-        return "counters are counted again only for a declared model"
-    return "it has a column of a type that this release does not know"
+    return "counters are counted again only for a declared model"
 
 
 _DECLARE_IT: Final = "Run db.check(repair=True) in a program that declares the model of this collection."
@@ -233,8 +247,11 @@ def _check_references(context: Context, only: str | None, *, repair: bool) -> Fl
     ]
     scanned = scan.scanned
     for collection in view.header.collections if only is None else (only,):
+        listed = view.header.collections.get(collection)
+        # Rows of a collection that this release does not understand are not deleted.
+        may_repair = repair and (listed is None or unknown_description(view.header, listed) is None)
         for prefix in (reference_guards(collection), reference_anchors(collection)):
-            number, found = yield from _strays(context, collection, prefix, repair=repair)
+            number, found = yield from _strays(context, collection, prefix, repair=may_repair)
             scanned += number
             findings += found
     return CheckReport(scanned, tuple(findings))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -32,6 +33,7 @@ class CollectionDescription:
         oldest_version: the lowest schema version that a stored record may have.
         fields: the type of each field by name, such as ``"int | None"``.
         primary_key: the columns of the primary key in order.
+        unknown: the sections of its catalogue that this release does not know, so that this process only reads.
     """
 
     name: str
@@ -40,6 +42,7 @@ class CollectionDescription:
     oldest_version: int
     fields: Mapping[str, str]
     primary_key: tuple[ColumnDescription, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class IndexStatus:
     Attributes:
         collection: its collection.
         index: its declaration in the catalogue; of a declared index that is not in the catalogue, that of the class.
+            Its ``kind`` is ``unknown`` if a newer release describes it in a way that this one does not know.
         state: ``readable`` if queries may use it; see ``IndexState``.
         generation: the number of this version of the index; None for one that was never built.
         declared: whether a class of this program declares it with this definition.
@@ -92,6 +96,7 @@ def _described(context: Context, stored: StoredCollection) -> CollectionDescript
         stored.oldest,
         dict(stored.fields),
         primary_key,
+        stored.unknown,
     )
 
 
@@ -112,9 +117,9 @@ def _of_collection(context: Context, view: HeaderView, name: str) -> Iterator[In
     listed: set[str] = set()
     for index in () if stored is None else stored.indexes:
         definition = definitions.get(index.name)
-        declared = definition is not None and definition.hash() == index.hash
+        declared = definition is not None and definition.hash() == index.hash and not index.is_unknown_to(definition)
         state = states.get(index.name, index.state) if declared else index.state
-        listed |= {index.name} if declared else set()
+        listed |= {index.name} if declared or index.unknown else set()
         yield IndexStatus(name, _of_stored(index), state, index.generation, declared)
     for definition in definitions.values():
         if definition.name not in listed:
@@ -125,9 +130,19 @@ def _of_collection(context: Context, view: HeaderView, name: str) -> Iterator[In
 def _of_stored(index: StoredIndex) -> IndexDescription:
     try:
         return describe_index(index_definition(index), index.reference)
-    except SchemaMismatchError:  # a newer release added a type of column
-        columns = tuple(ColumnDescription(str(name), str(codec)) for name, codec, *_ in index.signature["columns"])
-        return IndexDescription(index.name, "aggregate" if index.is_aggregate else "index", columns)
+    except SchemaMismatchError:
+        return IndexDescription(index.name, "unknown", tuple(_columns_named(index.signature.get("columns"))))
+
+
+def _columns_named(described: Any) -> Iterator[ColumnDescription]:
+    """Yield what is known of the columns in the description of a newer release."""
+    for column in described if _is_list(described) else ():
+        if _is_list(column) and len(column) > 1 and all(isinstance(part, str) for part in column[:2]):
+            yield ColumnDescription(column[0], column[1])
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
 
 
 def _add_progress(context: Context, view: HeaderView, listed: list[IndexStatus]) -> Flow[bool]:

@@ -12,7 +12,13 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header, StoredCollection, stored_entry_layouts, stored_record_layout
+from kvmodels.catalog.catalogue import (
+    Header,
+    StoredCollection,
+    StoredIndex,
+    stored_entry_layouts,
+    stored_record_layout,
+)
 from kvmodels.catalog.keyspace import RESERVED, EntryLayout, RecordLayout
 from kvmodels.core.keys import Key, decode_key, encode_key
 from kvmodels.core.operations import Row
@@ -145,9 +151,13 @@ def _explained(context: Context, header: Header, packed: bytes, row: Row | None)
     for collection in header.collections.values():
         if key[:1] == (collection.name,):
             return _of_record(collection, key, packed)
-        if any(key[:1] == (index.prefix(collection.name),) for index in collection.indexes if not index.is_aggregate):
+        if any(key[:1] == (index.prefix(collection.name),) for index in collection.indexes if _has_entries(index)):
             return _of_entry(context, collection, packed, row)
     return KeyExplanation(key, "plain")
+
+
+def _has_entries(index: StoredIndex) -> bool:
+    return not index.is_aggregate or bool(index.unknown)
 
 
 def _of_record(collection: StoredCollection, key: Key, packed: bytes) -> KeyExplanation:
@@ -160,6 +170,9 @@ def _of_record(collection: StoredCollection, key: Key, packed: bytes) -> KeyExpl
 def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row: Row | None) -> KeyExplanation:
     key = decode_key(packed)
     records = _layout_of(collection)
+    unknown = next((one for one in collection.indexes if one.unknown and key[0] == one.prefix(collection.name)), None)
+    if unknown is not None:
+        return KeyExplanation(key, "entry", False, collection.name, unknown.name, unknown.generation)
     for index, layout in stored_entry_layouts(collection):
         if key[:1] != (index.prefix(collection.name),) or index.is_aggregate:
             continue

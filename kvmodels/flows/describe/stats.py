@@ -31,6 +31,7 @@ SAMPLED_ROWS: Final = 100
 """The number of rows that an estimate reads from each end of a range."""
 
 _LOCK_PARTS: Final = 3
+_UNKNOWN: Final = " (unknown to this release)"
 _FIRST: Final = b"\0"
 _END: Final = b"\xff"
 
@@ -64,20 +65,28 @@ class RowStats:
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """The entries of one generation of an index; of an aggregate index, its counters."""
+    """The entries of one generation of an index; of an aggregate index, its counters.
+
+    ``known`` is False if a newer release describes it in a way that this one does not know; its entries are counted.
+    """
 
     name: str
     generation: int
     entries: RowStats
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStats:
-    """The records and index entries of a collection."""
+    """The records and index entries of a collection.
+
+    ``unknown`` names the sections of its catalogue that this release does not know.
+    """
 
     name: str
     records: RowStats
     indexes: tuple[IndexStats, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def total(self) -> RowStats:
@@ -123,8 +132,9 @@ class StoreStats:
     def __str__(self) -> str:
         lines: list[str] = []
         for collection in self.collections:
-            lines.append(f"{collection.name}: {collection.records}")
-            lines += [f"  {index.name}: {index.entries}" for index in collection.indexes]
+            unknown = f"{_UNKNOWN}: {', '.join(collection.unknown)}" if collection.unknown else ""
+            lines.append(f"{collection.name}: {collection.records}{unknown}")
+            lines += [f"  {one.name}: {one.entries}{'' if one.known else _UNKNOWN}" for one in collection.indexes]
         lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead")
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
         named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
@@ -180,11 +190,12 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
 
 def _collections(header: Header, found: Mapping[_RangePart, RowStats]) -> Iterator[CollectionStats]:
     for name in sorted(header.collections):
+        stored = header.collections[name]
         indexes = [
-            IndexStats(index.name, index.generation, found.get(_entries(name, index), RowStats()))
-            for index in header.collections[name].indexes
+            IndexStats(index.name, index.generation, found.get(_entries(name, index), RowStats()), not index.unknown)
+            for index in stored.indexes
         ]
-        yield CollectionStats(name, found.get(_RangePart("records", name), RowStats()), tuple(indexes))
+        yield CollectionStats(name, found.get(_RangePart("records", name), RowStats()), tuple(indexes), stored.unknown)
 
 
 def _entries(collection: str, index: StoredIndex) -> _RangePart:
@@ -214,8 +225,11 @@ def _of_models(header: Header) -> Iterator[_Range]:
         yield prefix, after_prefix(prefix), _RangePart("records", name)
         for index in collection.indexes:
             counters = counter_prefix(name, index.name, index.generation)
-            entries = counters if index.is_aggregate else encode_key((index.prefix(name),))
-            yield entries, after_prefix(entries), _entries(name, index)
+            entries = encode_key((index.prefix(name),))
+            # One of a newer release may have both.
+            found = (counters, entries) if index.unknown else (counters if index.is_aggregate else entries,)
+            for prefix in found:
+                yield prefix, after_prefix(prefix), _entries(name, index)
 
 
 def _of_library(time: int) -> Iterator[_Range]:

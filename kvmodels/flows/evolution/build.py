@@ -220,6 +220,8 @@ def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[Bui
     stored = collection.index(index.stored.name, index.stored.generation)
     if stored is None or stored.state not in (IndexState.WRITE_ONLY, IndexState.PENDING):
         return None
+    if view.live[schema.collection].unknown:
+        return None  # a newer release has begun something; the caller raises its error
     state = IndexState.PENDING if violations else IndexState.READABLE
     report = BuildReport(schema.collection, stored.name, stored.generation, state, 0, violations)
     if stored.state is state:

@@ -44,6 +44,7 @@ from kvmodels.catalog.keyspace import (
     violation_prefix,
 )
 from kvmodels.catalog.references import changed_effects, given_up_reference, unenforced_references
+from kvmodels.catalog.unknown import unknown_section
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import (
     VACANT,
@@ -283,6 +284,8 @@ def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredC
     live = view.live[schema.collection]
     if live.refused is not None:
         raise live.refused
+    if live.unknown and live.read_only is not None:
+        raise live.read_only
     collection = view.header.collections.get(schema.collection)
     if (live.read_only is None or live.unraised or live.unbuilt) and collection is not None:
         return collection, []
@@ -377,6 +380,7 @@ def change_effects(context: Context, schema: ModelSchema) -> Flow[None]:
         stored = view.header.collections[schema.collection]
         effects = changed_effects(schema, stored)
         if effects:
+            outdated_generations(view, schema)
             require_current_release(schema, stored)
         for index in effects:
             stored = stored.with_index(replace(index, on_delete=schema.indexes[index.name].on_delete))
@@ -392,8 +396,9 @@ ENTRIES_PER_COMMIT = 400
 def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
     """Drop every generation of an index; return how many there were.
 
-    The index can be built again afterwards, under a new prefix. Raises SchemaMismatchError if a newer release has
-    raised the schema version, so that this process only reads.
+    The index can be built again afterwards, under a new prefix. One with an unknown description is dropped too, because
+    all rows of a generation are under its prefixes. Raises SchemaMismatchError if a newer release has raised the schema
+    version, so that this process only reads, or if the catalogue has an unknown section of the collection.
     """
     while True:
         view = yield from reload_header(context)
@@ -401,6 +406,9 @@ def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACE
         listed = [ix for ix in stored.indexes if ix.name == name] if stored else []
         if stored is None or not listed:
             return 0
+        unknown = unknown_section(stored)
+        if unknown is not None:
+            raise unknown
         if collection in context.schemas:
             require_current_release(context.schemas[collection], stored)
         if all(ix.state is IndexState.DROPPING for ix in listed):

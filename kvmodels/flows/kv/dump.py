@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
 from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
+from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.typed_json import is_graph_form, key_from_json, key_to_json, value_from_json, value_to_json
 from kvmodels.core.keys import Key, encode_key, key_successor
 from kvmodels.core.operations import (
@@ -60,7 +61,7 @@ def document_owners(header: Header) -> Mapping[str, str]:
     owners = {name: name for name in header.collections}
     for collection in header.collections.values():
         for index in collection.indexes:
-            if index.signature["store"] == "record":
+            if index.signature.get("store") == "record":
                 owners[index.prefix(collection.name)] = collection.name
     return owners
 
@@ -194,6 +195,8 @@ class Loading:
                 hint="Load into a new store. db.load(file) loads a dump into a store that is in use.",
             )
         self._before = value["before"] if cut_off else value
+        if self._before is not None:
+            Header.from_value(self._before, ("__kvmodels__", "header"))  # refuses one that this release does not know
         yield from self._mark(header)
         if cut_off:
             yield from self._remove()
@@ -346,7 +349,9 @@ class Loading:
     def _take_header(self, value: Any, key: Key) -> None:
         if self._frame.keys != 1:
             raise ValueError("the catalogue after other keys")
-        header, unfinished = Header.from_value(value, key).without_unfinished()
+        whole = Header.from_value(value, key)
+        self._require_known(whole)
+        header, unfinished = whole.without_unfinished()
         self._header, self._skipped = header, {*unfinished}
         for collection in header.collections.values():
             layouts: list[EntryLayout] = []
@@ -360,6 +365,19 @@ class Loading:
                     layouts.append(stored_entry_layout(collection, index))
             if layouts:
                 self._copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
+
+    def _require_known(self, header: Header) -> None:
+        """Refuse a catalogue of a newer release, whose rows this one cannot make complete.
+
+        An unknown section of a collection of the same name in this store would be lost.
+        """
+        before = None if self._before is None else Header.from_value(self._before, ("__kvmodels__", "header"))
+        for collection in header.collections.values():
+            replaced = None if before is None else before.collections.get(collection.name)
+            for owner, one in ((header, collection), (before, replaced)):
+                error = None if owner is None or one is None else unknown_description(owner, one)
+                if error is not None:
+                    raise error
 
     def _copies_of(self, key: Key, record: Set) -> list[Set]:
         copies = self._copies.get(key[0]) if type(key[0]) is str else None

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from kvmodels._support.naming import short_repr
+from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.references import IncomingReference
+from kvmodels.catalog.unknown import unknown_declared
 from kvmodels.core.operations import ReadRange, format_versionstamp, point
 from kvmodels.errors import DanglingReferenceError, IndexNotReadyError, InvalidArgumentError, StaleObjectError
 from kvmodels.flows.arguments import items_of, require_limit, require_object
@@ -153,6 +155,8 @@ def _index_of(live: LiveCollection, reference: Reference) -> LiveIndex:
     index = live.readable.get(reference.index_name)
     if index is not None:
         return index
+    if live.states[reference.index_name] is IndexState.UNKNOWN:
+        raise unknown_declared(live.schema, reference.index_name)
     raise IndexNotReadyError(
         "the index of a foreign key is not complete",
         model=live.schema.name,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from kvmodels.catalog.catalogue import Header
+from kvmodels.catalog.catalogue import Header, StoredCollection
 from kvmodels.catalog.keyspace import RESERVED
+from kvmodels.catalog.unknown import unknown_section
 from kvmodels.codecs.deno_json import deno_value, key_of_deno, parse_deno_line
 from kvmodels.codecs.typed_json import key_from_json, value_from_json
 from kvmodels.core.keys import Key, encode_key
@@ -55,6 +56,7 @@ class DumpedLines:
         self._limits = limits
         self._collections: frozenset[str] = frozenset(schemas)
         self._derived: frozenset[str] = frozenset()
+        self._unknown: Mapping[str, StoredCollection] = {}
         self.frame = DumpFrame(() if self._is_deno else (DUMP_FORMAT, RECORDS_FORMAT), DAMAGED)
 
     def read(self, lines: Sequence[Line], *, again: bool = False) -> Iterator[DumpedRecord | Set]:
@@ -103,6 +105,7 @@ class DumpedLines:
         if key == (RESERVED, "header"):
             header = Header.from_value(value_from_json(content["value"]), key)
             self._collections = frozenset(header.collections)
+            self._unknown = {name: one for name, one in header.collections.items() if one.unknown}
             self._derived = frozenset(header.prefixes()) - self._collections
         if part == RESERVED or part in self._derived:
             return None
@@ -110,6 +113,7 @@ class DumpedLines:
             return self._raw_key(key, value_from_json(content["value"]), deadline)
         schema = self._schemas.get(part)
         if schema is not None:
+            self._require_known(part)
             return self._record(schema, key, value_from_json(content["document"]), deadline, line)
         if self._only_records:
             return None
@@ -118,6 +122,12 @@ class DumpedLines:
             collection=part,
             hint="Open the database with its model, or name the models to load.",
         )
+
+    def _require_known(self, collection: str) -> None:
+        """Refuse records that a newer release may have stored in another form."""
+        error = unknown_section(self._unknown[collection]) if collection in self._unknown else None
+        if error is not None:
+            raise error
 
     # -- both
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
+from kvmodels.catalog.unknown import unknown_declared
+from kvmodels.errors import IndexNotReadyError, NoUsableIndexError, SchemaMismatchError
 from kvmodels.query.planning.accesses import AccessDemands, Directions, accesses, index_path, missing_entries, paths_of
 from kvmodels.query.planning.branches import (
     MAX_BRANCHES,
@@ -333,8 +334,10 @@ def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> s
 
 def not_readable(
     message: str, query: Query, live: LiveCollection, index: str, *, totals: bool = False
-) -> IndexNotReadyError:
+) -> IndexNotReadyError | SchemaMismatchError:
     """Return the error for an index that is not readable; ``totals``: an aggregate index."""
+    if live.states[index] is IndexState.UNKNOWN:
+        return unknown_declared(live.schema, index)
     hint = _advice(live, index, totals=totals)
     return IndexNotReadyError(message, model=query.schema.name, index=index, state=live.states[index].value, hint=hint)
 

@@ -25,6 +25,7 @@ from kvmodels.schema.declare.declarations import MAX_FAN_OUT, AggregateIndex, De
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.declare.markers import EntryMarker, Indexed, MultiIndexed, Unique
 from kvmodels.schema.definition.definition import (
+    SUMMED_TYPES,
     Aggregates,
     Column,
     ColumnSource,
@@ -189,9 +190,6 @@ def _union(columns: Mapping[str, Column], one: Tests, other: Tests) -> Tests | N
         return None
     (name,) = different
     return {**one, name: _normal(columns[name], (*one[name], *other[name]))}
-
-
-_SUMMED = {"int", "number", "timedelta"}
 
 
 class Declarations:
@@ -393,7 +391,7 @@ def is_summed(source: ColumnSource) -> bool:
     """Return whether an aggregate index can keep sums of a column with one value."""
     codec = source.codec
     # An Enum of ints has the codec of ints, but its members cannot be added.
-    return codec.name in _SUMMED and (codec.to_stored is None or codec.name == "timedelta")
+    return codec.name in SUMMED_TYPES and (codec.to_stored is None or codec.name == "timedelta")
 
 
 def _default_name(index: DeclaredIndex, columns: Iterable[Column]) -> str:

@@ -148,6 +148,10 @@ class PartialCondition:
         return [[test.signature() for test in tests] for tests in self.alternatives]
 
 
+SUMMED_TYPES: Final = frozenset({"int", "number", "timedelta"})
+"""The names of the codecs of columns that an aggregate index can add up exactly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregates:
     """The sums of an aggregate index, besides the number of records: int or timedelta fields; None is not added."""

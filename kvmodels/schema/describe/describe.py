@@ -19,7 +19,7 @@ from kvmodels.schema.definition.definition import UNRESOLVED, Column, IndexDefin
 from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 from kvmodels.schema.describe.conditions import condition_text
 
-IndexKind = Literal["index", "unique", "foreign_key", "aggregate"]
+IndexKind = Literal["index", "unique", "foreign_key", "aggregate", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
