@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, NoReturn, cast
 from msgpack import ExtType, OutOfData, Packer, Unpacker, unpackb
 
 from kvmodels._support.naming import step_text
+from kvmodels.codecs.distinct import is_repeated, require_distinct
 from kvmodels.core.values import UNDEFINED, KvU64, UndefinedType
 from kvmodels.errors import InvalidValueError
 
@@ -46,8 +47,8 @@ class MalformedError(ValueError):
 
 
 def pack(value: object) -> bytes:
-    """Pack with extension types."""
-    packed: bytes = new_packer().pack(value)
+    """Pack with extension types; a caller has tested dict keys with ``require_distinct``."""
+    packed: bytes = Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack(value)
     return packed
 
 
@@ -60,6 +61,16 @@ def pack_extension(value: object) -> ExtType:
     if payload_of is None:
         raise unstorable(value)
     return payload_of(value)
+
+
+def _pack_simple(value: object) -> ExtType:
+    """Return the extension for a value that may be a dict key; refuse one that may equal another key when read.
+
+    The packer does not say whether it packs a key. So the value is packed again by ``_Lowering``, which tests the keys.
+    """
+    if type(value) is datetime and is_repeated(value):
+        raise InvalidValueError("this datetime must be packed by pack_tree", type="datetime")
+    return pack_extension(value)
 
 
 def pack_member(value: object, depth: int = 0) -> bytes:
@@ -80,6 +91,7 @@ def _pack_members(code: int, members: Collection[object], depth: int) -> ExtType
         )
     packed = [pack_member(member, depth + 1) for member in members]
     if code != TUPLE:
+        require_distinct(members, "set" if code == SET else "frozenset")
         packed.sort()  # because the order of a set differs between processes
     return ExtType(code, Packer(buf_size=_BUFFER_BYTES).pack_array_header(len(packed)) + b"".join(packed))
 
@@ -132,7 +144,7 @@ def _pack_pattern(value: re.Pattern[Any]) -> ExtType:
     return ExtType(PATTERN, pack([value.pattern, value.flags]))
 
 
-new_packer: Final = partial(Packer, default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES)
+new_packer: Final = partial(Packer, default=_pack_simple, strict_types=True, buf_size=_BUFFER_BYTES)
 """Returns a packer with extension types, for one value after the other and a single caller.
 
 Each value, or batch, gets a packer of its own: one packer per thread would save 0.15 us, but a signal handler or
@@ -299,6 +311,7 @@ class _Lowering:
                 copy.extend([self._place(item, (path, at)) for at, item in enumerate(items)])
             elif type(source) is dict:
                 pairs = cast("dict[object, object]", source)
+                self._require_distinct(pairs, path)
                 copy.update({self._key(key, path): self._place(item, (path, key)) for key, item in pairs.items()})
         return self._copies if self._as_nodes else root
 
@@ -326,6 +339,12 @@ class _Lowering:
         except (InvalidValueError, UnicodeEncodeError) as error:
             _refuse(error, _text_of(path))
         return value
+
+    def _require_distinct(self, pairs: dict[object, object], path: _Path) -> None:
+        try:
+            require_distinct(pairs, "dict")
+        except InvalidValueError as error:
+            _refuse(error, _text_of(path))
 
     def _key(self, key: Any, path: _Path) -> Any:
         try:

@@ -23,7 +23,7 @@ codec is selected, because it needs the extra ``v8-codec``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from re import Pattern
 from typing import Any, Final, NoReturn, cast
@@ -43,6 +43,7 @@ from kvmodels.codecs.base import (
     refuse_value,
     require_document,
 )
+from kvmodels.codecs.distinct import require_distinct
 from kvmodels.codecs.javascript import is_safe_integral, milliseconds_of, source_of
 from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError, unstorable
 from kvmodels.codecs.v8.reader import MAX_DEPTH, BoxedNumber, is_boxed_number, read_value
@@ -279,6 +280,7 @@ class _Writer:
             yield name, item
 
     def write_map(self, value: dict[Any, Any]) -> _Inside:
+        self.require_distinct(value, "dict")
         self.tag(SerializationTag.kBeginJSMap)
         for key, item in value.items():
             yield _KEY, key
@@ -296,10 +298,18 @@ class _Writer:
         self.tag(SerializationTag.kEndDenseJSArray, len(properties), len(value))
 
     def members(self, value: set[Any] | frozenset[Any]) -> _Inside:
+        self.require_distinct(value, type(value).__name__)
         self.tag(SerializationTag.kBeginJSSet)
         for member in sorted(value, key=self.order):  # because the order of a set differs between processes
             yield _MEMBER, member
         self.tag(SerializationTag.kEndJSSet, len(value))
+
+    def require_distinct(self, members: Collection[object], kind: str) -> None:
+        try:
+            require_distinct(members, kind)
+        except InvalidValueError as error:
+            error.path = _path_text(self._steps)
+            raise
 
     def write_frozenset(self, value: frozenset[Any]) -> _Inside:
         self.mark()

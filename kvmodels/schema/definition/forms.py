@@ -35,6 +35,7 @@ from typing_extensions import ReadOnly
 from kvmodels._support.naming import step_text
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.scalars import stored_datetime, stored_time
+from kvmodels.codecs.distinct import equal_when_read
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
 from kvmodels.schema.declare.annotations import literal_values
 from kvmodels.schema.declare.on_write import Automatic
@@ -177,7 +178,7 @@ def array_form(kind: type[Any], item: Form) -> Form:
         type_name=f"{kind.__name__}[{item.type_name}]",
         accepts=(kind,),
         stored=frozenset({kind}),
-        encode=_without_loss(kind, each(item.encode, kind)),
+        encode=_without_loss(kind, each(item.encode, kind), item.decode),
         decode=each(item.decode, kind),
         # A list also for a set of models, because the dicts that pydantic validates instead of them cannot be in a set.
         revalidate=each(item.revalidate, list, refuses=False),
@@ -185,8 +186,11 @@ def array_form(kind: type[Any], item: Form) -> Form:
     )
 
 
-def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
-    """Return the function, with a check that all members or keys of a set or dict have different stored forms."""
+def _without_loss(kind: type[Any], encode: Function | None, decode: Function | None) -> Function | None:
+    """Return the function, with a check that all members or keys of a set or dict stay different.
+
+    They must have different stored forms, which ``decode`` turns into different values.
+    """
     if encode is None or kind is list:
         return encode
 
@@ -198,6 +202,10 @@ def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
                 type=kind.__name__,
                 hint="They are one value written in two ways, such as one instant in two time zones: leave one out.",
             )
+        if decode is not None and len(values) > 1 and len(set(map(decode, stored))) != len(values):
+            error = equal_when_read()
+            error.type = kind.__name__
+            raise error
         return stored
 
     return encoded
@@ -248,7 +256,7 @@ def dict_form(key: Form, value: Form) -> Form:
         type_name=f"dict[{key.type_name}, {value.type_name}]",
         accepts=(dict,),
         stored=frozenset({dict}),
-        encode=_without_loss(dict, over(key.encode, value.encode)),
+        encode=_without_loss(dict, over(key.encode, value.encode), key.decode),
         decode=over(key.decode, value.decode),
         revalidate=over(None, value.revalidate, refuses=False),
         mutable=True,
