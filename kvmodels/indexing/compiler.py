@@ -403,7 +403,7 @@ class _Fold:
                 found.setdefault(violation.change.key, violation)
         if found:
             first, *others = found.values()
-            return replace(first, others=tuple(others))
+            return replace(first, others=tuple(others)) if others else first
         for key, releases in self._releases.items():
             for release in releases:
                 self._release(key, release)

@@ -104,7 +104,8 @@ class ReferenceJudgement:
                 _refuse_deadline(change)
             missing = self._referring(change)
             if missing is not None:
-                return replace(missing, others=tuple(self._also_missing(missing)))
+                others = tuple(self._also_missing(missing)) if len(self.changes) > 1 else ()
+                return replace(missing, others=others) if others else missing
             remaining = self._removing(change)
             if remaining is not None:
                 return remaining
