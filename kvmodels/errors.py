@@ -542,7 +542,7 @@ class SnapshotLostError(SnapshotExpiredError):
     """The store ended the snapshot before its maximum age, such as when a connection broke."""
 
     code = "KV910"
-    default_hint = "Open a new snapshot and start again; @db.transactional() runs its function again by itself."
+    default_hint = "Start again with a new snapshot; @db.transactional() runs its function again by itself."
 
 
 class ClosedError(EngineError):

@@ -48,6 +48,9 @@ class NativeSnapshot:
         await asyncio.sleep(0)
         return self._inner.count(ranges)
 
+    def keep(self) -> None:
+        self._inner.keep()
+
     async def aclose(self) -> None:
         self._calls.append("snapshot.aclose")
         self._inner.close()

@@ -59,6 +59,9 @@ class SnapshotThroughLoop:
         counted: Counted = self._run(self._inner.count(ranges))
         return counted
 
+    def keep(self) -> None:
+        self._inner.keep()
+
     def close(self) -> None:
         with suppress(ClosedError):
             self._run(self._inner.aclose())

@@ -72,6 +72,10 @@ class Snapshot(Protocol):
         """Count what ``read`` would give, in the snapshot. Raises as ``read``."""
         ...
 
+    def keep(self) -> None:
+        """Have no maximum age: for reads of the library, which end; a caller may forget to close its snapshot."""
+        ...
+
     def close(self) -> None:
         """Let the engine forget the state; idempotent."""
         ...
@@ -208,7 +212,7 @@ class Engine(Protocol):
 
         Raises:
             EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            ClosedError, EngineTimeoutError, DecodeError, SnapshotExpiredError: nothing was written.
+            ClosedError, EngineTimeoutError, DecodeError, SnapshotLostError: nothing was written.
         """
         ...
 
@@ -346,6 +350,10 @@ class AsyncSnapshot(Protocol):
 
     async def count(self, ranges: Sequence[ReadRange]) -> Counted:
         """Count what ``read`` would give, in the snapshot. Raises as ``Snapshot.read``."""
+        ...
+
+    def keep(self) -> None:
+        """Have no maximum age, as ``Snapshot.keep``."""
         ...
 
     async def aclose(self) -> None:

@@ -128,5 +128,8 @@ class _WatchedSnapshot:
         self._script.add(reads=1)
         return self._inner.count(ranges)
 
+    def keep(self) -> None:
+        self._inner.keep()
+
     def close(self) -> None:
         self._inner.close()

@@ -10,6 +10,7 @@ from typing import Final
 OVER_CONNECT: Final = {
     "snapshots and follow-up reads": {
         "test_a_closed_snapshot_cannot_be_read",
+        "test_a_snapshot_for_a_read_of_the_library_has_no_maximum_age",
         "test_a_forgotten_snapshot_costs_nothing_more",
         "test_a_snapshot_counts_its_own_state_with_its_own_time",
         "test_a_snapshot_keeps_the_state_while_others_write",

@@ -82,6 +82,18 @@ def test_review_16_a_snapshot_past_its_maximum_age_expires(open_engine, clock):
     engine.close()
 
 
+def test_a_snapshot_for_a_read_of_the_library_has_no_maximum_age(open_engine, clock):
+    engine = open_engine(snapshot_max_age=2.0)
+    commit(engine, put(b"a"))
+    with engine.snapshot() as snapshot:
+        snapshot.keep()
+        clock.now += 1_000_000
+        commit(engine, put(b"b"))
+        assert keys(snapshot, EVERYTHING) == [b"a"]
+        assert snapshot.count([EVERYTHING]).numbers == [1]
+    engine.close()
+
+
 def test_a_closed_snapshot_cannot_be_read(engine):
     snapshot = engine.snapshot()
     snapshot.close()

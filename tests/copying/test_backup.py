@@ -167,19 +167,23 @@ def test_a_part_of_a_store_has_no_backup_and_its_dump_stays_within(tmp_path):
         assert copy.namespace("plugin").kv.get(("inside",)).value == 2
 
 
-def test_a_memory_snapshot_that_grew_too_old_leaves_no_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+def test_no_copy_is_too_slow_for_the_age_of_a_snapshot(engine, tmp_path, url_of):
     now = [0]
 
     def clock():
         now[0] += 30_000
         return now[0]
 
-    with open_kv(clock=clock) as kv:
-        for number in range(2_000):
+    with open_kv(url_of(engine), clock=clock, snapshot_max_age=1) as kv, kv.snapshot() as own:
+        for number in range(1_200):
             kv.set((number,), number)
         with pytest.raises(SnapshotExpiredError):
-            kv.backup(tmp_path / "copy.db")
-    assert files(tmp_path) == set()
+            own.count(())
+        assert kv.count(()) == kv.dump(tmp_path / "dump") == 1_200
+        kv.backup(tmp_path / "copy.db")
+    with open_kv() as loaded, open_kv(tmp_path / "copy.db") as copy:
+        assert loaded.load(tmp_path / "dump") == copy.count(()) == 1_200
 
 
 # -- beside writers

@@ -85,13 +85,20 @@ async def close_store(opening: Opening) -> None:
         opening.close()
 
 
+async def pin_for_long(engine: Engine) -> StoreSnapshot:
+    """Return a snapshot without a maximum age, for a read of the library itself, however long it takes."""
+    snapshot = await pin(engine)
+    snapshot.keep()
+    return snapshot
+
+
 @contextlib.asynccontextmanager
 async def pinned(engine: Engine) -> AsyncGenerator[StoreSnapshot | None]:
-    """Hold a snapshot of the engine; None if it has no snapshots."""
+    """Hold a snapshot of the engine, however long; None if it has no snapshots."""
     if not engine.capabilities.traits.snapshots:
         yield None
         return
-    snapshot = await pin(engine)
+    snapshot = await pin_for_long(engine)
     try:
         yield snapshot
     finally:

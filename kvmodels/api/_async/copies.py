@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from kvmodels.api._async._compat import in_thread, pin, release, run
+from kvmodels.api._async._compat import in_thread, pin_for_long, release, run
 from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
 from kvmodels.engines.contract import Engine
 from kvmodels.flows.kv import dump as dumping_flows
@@ -28,7 +28,7 @@ async def write_dump(
     observation: Observation | None,
 ) -> int:
     """Write the lines of one snapshot, and return the number of keys; an unfinished file is removed."""
-    state = await pin(engine)
+    state = await pin_for_long(engine)
     try:
         with observed(observation), DumpWriter(file) as writer:
             writer.write(await run(engine, through(observation, dumping.begin()), snapshot=state))

@@ -461,7 +461,7 @@ class AsyncDatabase(AsyncRepositories):
 
         Raises:
             InvalidArgumentError: an unknown kind of repair, or a throttle that is not a positive number.
-            SnapshotExpiredError: counting took longer than the maximum age of a snapshot (``snapshot_max_age``).
+            SnapshotLostError: the store has ended the snapshot in which it counts, such as when a connection broke.
 
         Examples:
             >>> async with AsyncDatabase("memory://") as db:
@@ -826,7 +826,7 @@ class AsyncDatabase(AsyncRepositories):
             EngineError: the path cannot be created.
             DecodeError: a stored record cannot be read; the error names its key.
             InvalidValueError: the format of Deno cannot hold a value; the error names its key.
-            SnapshotExpiredError: the dump took longer than the maximum age of a snapshot (``snapshot_max_age``).
+            SnapshotLostError: the store has ended the snapshot, such as when a connection broke.
 
         Examples:
             >>> import io

@@ -74,13 +74,20 @@ def release(_: Engine, snapshot: Snapshot) -> None:
     snapshot.close()
 
 
+def pin_for_long(engine: Engine) -> Snapshot:
+    """Return a snapshot without a maximum age, for a read of the library itself, however long it takes."""
+    snapshot = engine.snapshot()
+    snapshot.keep()
+    return snapshot
+
+
 @contextlib.contextmanager
 def pinned(engine: Engine) -> Generator[Snapshot | None]:
-    """Hold a snapshot of the engine; None if it has no snapshots."""
+    """Hold a snapshot of the engine, however long; None if it has no snapshots."""
     if not engine.capabilities.traits.snapshots:
         yield None
         return
-    with contextlib.closing(engine.snapshot()) as snapshot:
+    with contextlib.closing(pin_for_long(engine)) as snapshot:
         yield snapshot
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from kvmodels.api._sync._compat import in_thread, pin, release, run
+from kvmodels.api._sync._compat import in_thread, pin_for_long, release, run
 from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
 from kvmodels.engines.contract import Engine
 from kvmodels.flows.kv import dump as dumping_flows
@@ -29,7 +29,7 @@ def write_dump(
     observation: Observation | None,
 ) -> int:
     """Write the lines of one snapshot, and return the number of keys; an unfinished file is removed."""
-    state = pin(engine)
+    state = pin_for_long(engine)
     try:
         with observed(observation), DumpWriter(file) as writer:
             writer.write(run(engine, through(observation, dumping.begin()), snapshot=state))

@@ -447,7 +447,7 @@ class Database(Repositories):
 
         Raises:
             InvalidArgumentError: an unknown kind of repair, or a throttle that is not a positive number.
-            SnapshotExpiredError: counting took longer than the maximum age of a snapshot (``snapshot_max_age``).
+            SnapshotLostError: the store has ended the snapshot in which it counts, such as when a connection broke.
 
         Examples:
             >>> with Database("memory://") as db:
@@ -812,7 +812,7 @@ class Database(Repositories):
             EngineError: the path cannot be created.
             DecodeError: a stored record cannot be read; the error names its key.
             InvalidValueError: the format of Deno cannot hold a value; the error names its key.
-            SnapshotExpiredError: the dump took longer than the maximum age of a snapshot (``snapshot_max_age``).
+            SnapshotLostError: the store has ended the snapshot, such as when a connection broke.
 
         Examples:
             >>> import io

@@ -500,7 +500,7 @@ class Kv(KvReading):
         """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
         Keys of models and of the library are included, expired ones are not. It holds at most 100 keys, some MiB, in
-        memory. The snapshot stays open until the end: for a large store raise ``snapshot_max_age`` (60 seconds).
+        memory. The snapshot stays open until the end, however long it takes.
 
         Args:
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
@@ -515,7 +515,7 @@ class Kv(KvReading):
             EngineError: the path cannot be created.
             DecodeError: a stored value cannot be read; the error names its key.
             InvalidValueError: the format of Deno cannot hold a value; the error names its key.
-            SnapshotExpiredError: the dump took longer than the maximum age of a snapshot.
+            SnapshotLostError: the store has ended the snapshot, such as when a connection broke.
             InvalidArgumentError: ``file`` is neither a path nor a file object, or the format is unknown.
 
         Example:

@@ -148,7 +148,7 @@ class KvReading:
 
         Raises:
             InvalidArgumentError, InvalidKeyError: as for ``list``.
-            SnapshotExpiredError: counting took longer than the maximum age of a snapshot.
+            SnapshotExpiredError: the snapshot in which it counts has ended.
 
         Examples:
             >>> from kvmodels import open_kv

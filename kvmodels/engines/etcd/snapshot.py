@@ -7,6 +7,7 @@ that begins it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, Self, TypeVar
 
@@ -68,7 +69,7 @@ class SnapshotState:
         self._pin = pin
         self._first = first
         self._is_unread = True
-        self._expires_ms = pin.now_ms + round(store.options.snapshot_max_age * 1_000)
+        self._expires_ms: float = pin.now_ms + round(store.options.snapshot_max_age * 1_000)
         self._closed = False
 
     @property
@@ -100,6 +101,10 @@ class SnapshotState:
 
         return self._until_compacted(steps())
 
+    def keep(self) -> None:
+        """Have no maximum age."""
+        self._expires_ms = math.inf
+
     def end(self) -> None:
         """Refuse further reads; idempotent."""
         self._closed = True
@@ -129,7 +134,11 @@ class SnapshotState:
         except CompactedError:
             pass
         raise SnapshotLostError(
-            "the cluster was compacted beyond the state of this snapshot", url=self._store.url, reason="compacted"
+            "the cluster was compacted beyond the state of this snapshot",
+            url=self._store.url,
+            reason="compacted",
+            hint="Start again. If that takes longer than the cluster keeps its history, raise "
+            "--auto-compaction-retention of the servers.",
         )
 
 
@@ -166,6 +175,10 @@ class EtcdSnapshot:
     def count(self, ranges: Sequence[ReadRange]) -> Counted:
         """Count what ``read`` would give, in the snapshot. Raises as ``read``."""
         return self._run(lambda: self._state.counting(ranges))
+
+    def keep(self) -> None:
+        """Have no maximum age."""
+        self._state.keep()
 
     def close(self) -> None:
         """Refuse further reads; idempotent."""
@@ -204,6 +217,10 @@ class EtcdAsyncSnapshot:
     async def count(self, ranges: Sequence[ReadRange]) -> Counted:
         """Count what ``read`` would give, in the snapshot. Raises as ``EtcdSnapshot.read``."""
         return await self._run(lambda: self._state.counting(ranges))
+
+    def keep(self) -> None:
+        """Have no maximum age."""
+        self._state.keep()
 
     async def aclose(self) -> None:
         """Refuse further reads; idempotent."""

@@ -184,6 +184,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
         store = self.check_open()
         mode = stat.S_IMODE(os.stat(data_file(store.path)).st_mode)
         with self.snapshot() as state:
+            state.keep()
             copy_snapshot(state, path, self.url, mode, self.now_ms())
 
     def _read(

@@ -7,6 +7,7 @@ assignment and applied; what an interrupt cuts short, the next holder of the loc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Self, cast
@@ -91,6 +92,10 @@ class MemorySnapshot:
         with store.lock:
             self._require_readable(view)
             return Counted([len(store.scan_view(view, one, view.now)) for one in ranges], view.stamp)
+
+    def keep(self) -> None:
+        """Have no maximum age."""
+        self._open_view().expires_ms = math.inf
 
     def close(self) -> None:
         """Let the engine forget the state; idempotent. Takes no lock, so that a finalizer may call it anywhere."""
@@ -322,6 +327,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
     def backup(self, path: str) -> None:
         """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile."""
         with self.snapshot() as state:
+            state.keep()
             backups.copy_snapshot(state, path, self.url, backups.SHARED_FILE_MODE, self.now_ms())
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class MemoryView:
     def __init__(self, stamp: bytes, now: int, expires_ms: int) -> None:
         self.stamp = stamp
         self.now = now
-        self.expires_ms = expires_ms
+        self.expires_ms: float = expires_ms
         self.before: dict[bytes, Row | None] = {}
         self.order: SortedList[bytes] = SortedList()
 

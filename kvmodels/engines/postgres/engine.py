@@ -283,10 +283,10 @@ class PostgresEngine(StoreHandle[PostgresStore]):
 
         Raises:
             EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
-            ClosedError, EngineTimeoutError.
+            ClosedError, EngineTimeoutError, SnapshotLostError.
         """
         with self.snapshot() as state:
+            state.keep()
             copy_snapshot(state, path, self.url, SHARED_FILE_MODE, self.now_ms())
 
     def sizes(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ when it is closed, when it is too old, and when the store needs it back, such as
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -79,7 +80,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         self._taken = False
         self.versionstamp = to_versionstamp(version)
         self._now = max(store.clock.now_ms(), high_water)
-        self._expires_ms = self._now + round(store.options.snapshot_max_age * 1_000)
+        self._expires_ms: float = self._now + round(store.options.snapshot_max_age * 1_000)
         store.snapshots[id(self)] = weakref.ref(self)
 
     def read(
@@ -118,6 +119,10 @@ class FileSnapshot(ABC, Generic[ReaderT]):
             )
         except NotSmallError:
             return None
+
+    def keep(self) -> None:
+        """Have no maximum age."""
+        self._expires_ms = math.inf
 
     def expire(self, now: int | None) -> None:
         """Let go if the maximum age is over at ``now`` (None: in any case)."""

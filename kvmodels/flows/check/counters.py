@@ -24,7 +24,7 @@ from kvmodels.catalog.catalogue import IndexState, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, after_prefix
-from kvmodels.errors import KvModelsError, SnapshotExpiredError
+from kvmodels.errors import KvModelsError, SnapshotLostError
 from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
 from kvmodels.flows.context import Context, HeaderView, read_header, reload_header
 from kvmodels.flows.effects import Flow, read, rows_at_once
@@ -66,11 +66,12 @@ def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow
         view = yield from read_header(context)
         counting = _Counting(context, view.live[schema.collection], view, pace)
         wrong = yield from counting.compared()
-    except SnapshotExpiredError as error:
-        raise SnapshotExpiredError(
-            "the records could not be counted within the life of one snapshot",
+    except SnapshotLostError as error:
+        raise SnapshotLostError(
+            "the records could not be counted, because the store has ended the snapshot",
             url=error.url,
-            hint="Open the database with a larger snapshot_max_age (seconds), or check one model: db.check(Model).",
+            reason=error.reason,
+            hint="Check again, or one model after the other: db.check(Model).",
         ) from error
     return Recount(schema, counting.scanned, tuple(wrong), counting.unchecked)
 

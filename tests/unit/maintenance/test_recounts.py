@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kvmodels import AsyncDatabase, Database, KvU64, SnapshotExpiredError
+from kvmodels import AsyncDatabase, Database, KvU64, SnapshotLostError
 from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict
@@ -77,20 +78,32 @@ def test_beside_writers_a_snapshot_is_counted_so_that_only_damage_is_found():
     assert [(one.expected, one.found) for one in db.check().counters] == [(3, 9)]
 
 
-def test_a_count_that_outlives_its_snapshot_is_an_error_that_says_what_to_do():
+def test_a_count_takes_as_long_as_it_takes():
     times = [1_700_000_000_000]
 
-    class Slow(PassingEngine):
+    def clock() -> int:
+        times[0] += 100_000
+        return times[0]
+
+    db = damaged(MemoryEngine(clock=clock, snapshot_max_age=1))
+    assert [(one.key, one.expected, one.found) for one in db.check().counters] == [(COUNTER, 3, 9)]
+
+
+def test_a_count_whose_snapshot_the_store_has_ended_says_what_to_do():
+    class Lost(PassingEngine):
         def snapshot(self) -> Any:
             state = self.inner.snapshot()
-            times[0] += 100_000
-            return state
 
-    db = damaged(Slow(MemoryEngine(clock=lambda: times[0])))
-    with pytest.raises(SnapshotExpiredError) as caught:
+            def read(*_: object, **__: object) -> Any:
+                raise SnapshotLostError("the connection of this snapshot is lost", reason="no connection")
+
+            return SimpleNamespace(read=read, keep=state.keep, close=state.close)
+
+    db = damaged(Lost(MemoryEngine()))
+    with pytest.raises(SnapshotLostError, match="could not be counted") as caught:
         db.check()
-    assert "snapshot_max_age" in str(caught.value.hint)
     assert "db.check(Model)" in str(caught.value.hint)
+    assert caught.value.reason == "no connection"
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])

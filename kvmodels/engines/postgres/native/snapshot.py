@@ -6,6 +6,7 @@ Rules of this module: a snapshot ends by a rollback that is sent and not waited 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -66,7 +67,7 @@ class PostgresAsyncSnapshot:
         self._expired = False
         self._versionstamp = to_versionstamp(state.version)
         self._now = max(store.clock.now_ms(), state.present)
-        self._expires_ms = self._now + round(store.options.snapshot_max_age * 1_000)
+        self._expires_ms: float = self._now + round(store.options.snapshot_max_age * 1_000)
         self._link = link
 
     @property
@@ -103,6 +104,10 @@ class PostgresAsyncSnapshot:
         _, found = await self._run(count_once(self._store.texts, ranges, None, Times(self._now, NONE)))
         assert not isinstance(found, GuardFailed), "no guard was given"
         return found._replace(versionstamp=self._versionstamp)
+
+    def keep(self) -> None:
+        """Have no maximum age."""
+        self._expires_ms = math.inf
 
     async def aclose(self) -> None:
         """Let the engine forget the state; idempotent. It waits for nothing."""
