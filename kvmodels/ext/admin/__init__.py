@@ -23,9 +23,9 @@ except ModuleNotFoundError as missing:
 
 from kvmodels.ext.admin.backend import AdminAction, AdminPermission
 from kvmodels.ext.admin.plugin import AdminPlugin
-from kvmodels.ext.admin.security import TokenAuth
 from kvmodels.ext.admin.site import Admin
 from kvmodels.ext.admin.theme import AdminTheme
+from kvmodels.ext.admin.token_auth import TokenAuth
 
 __all__ = ["Admin", "AdminAction", "AdminPermission", "AdminPlugin", "AdminTheme", "TokenAuth"]
 

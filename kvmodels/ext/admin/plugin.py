@@ -5,9 +5,10 @@ Rules of this module: it only lists the pages; ``Admin`` is the same plugin in a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette_admin.base import BaseAdmin
 from starlette_admin.helpers import static_url
@@ -24,6 +25,7 @@ from kvmodels.ext.admin.pages.querying import QueryPage
 from kvmodels.ext.admin.pages.queues import QueuePage
 from kvmodels.ext.admin.pages.records import RecordsPage
 from kvmodels.ext.admin.pages.schema import SchemaPage
+from kvmodels.ext.admin.same_origin import SameOrigin
 
 
 class AdminPlugin(BasePlugin):
@@ -36,15 +38,26 @@ class AdminPlugin(BasePlugin):
         db: the database; an ``AsyncDatabase`` is opened by the program.
         readonly: whether every write is refused; always, if the database is read-only.
         permission: decides what a user may do; None allows everything.
+        trusted_origins: origins from which forms are accepted too, for a proxy that changes the header Host.
     """
 
     name: ClassVar[str] = "kvmodels"
     package: ClassVar[str | None] = "kvmodels.ext.admin"
 
     def __init__(
-        self, db: Database | AsyncDatabase, *, readonly: bool = False, permission: AdminPermission | None = None
+        self,
+        db: Database | AsyncDatabase,
+        *,
+        readonly: bool = False,
+        permission: AdminPermission | None = None,
+        trusted_origins: Collection[str] = (),
     ) -> None:
         self.backend = Backend(db, readonly=readonly, permission=permission)
+        self._trusted_origins = tuple(trusted_origins)
+
+    def middlewares(self) -> Sequence[Middleware]:
+        """Return the middleware that refuses forms of other sites, for all views of the admin."""
+        return [Middleware(SameOrigin, trusted_origins=self._trusted_origins)]
 
     def css_links(self, request: Request) -> Sequence[str]:
         """Return the stylesheet of the pages."""

@@ -5,6 +5,7 @@ Rules of this module: it only puts the plugin, the theme and the security of the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from secrets import token_hex
 
 from starlette.middleware import Middleware
@@ -12,10 +13,12 @@ from starlette.requests import Request
 from starlette_admin.auth import BaseAuthProvider
 from starlette_admin.base import BaseAdmin
 from starlette_admin.helpers import static_url
+from starlette_admin.security import CSRFMiddleware
 
 from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.ext.admin.backend import AdminPermission
+from kvmodels.ext.admin.form_tokens import FormTokens
 from kvmodels.ext.admin.pages.home import HomePage
 from kvmodels.ext.admin.plugin import AdminPlugin
 from kvmodels.ext.admin.security import SecurityHeaders
@@ -36,7 +39,10 @@ class Admin(BaseAdmin):
         readonly: whether every write is refused; always, if the database is read-only.
         auth_provider: decides who may log in; see the guide of starlette-admin.
         permission: decides what a user may do; None allows everything.
-        secret_key: signs cookies; give the same one to every process that serves the page. None: a random one.
+        secret_key: signs cookies and forms; give the same one to every process that serves the page. None: a random
+            one.
+        trusted_origins: origins of the page that the application does not see itself, because a proxy in front of it
+            changes the header Host, such as ``"https://admin.example.org"``.
 
     Examples:
         >>> from starlette.applications import Starlette
@@ -59,8 +65,10 @@ class Admin(BaseAdmin):
         auth_provider: BaseAuthProvider | None = None,
         permission: AdminPermission | None = None,
         secret_key: str | None = None,
+        trusted_origins: Collection[str] = (),
     ) -> None:
-        plugin = AdminPlugin(db, readonly=readonly, permission=permission)
+        plugin = AdminPlugin(db, readonly=readonly, permission=permission, trusted_origins=trusted_origins)
+        key = secret_key or token_hex(32)
         super().__init__(
             title=title,
             base_url=base_url,
@@ -70,11 +78,14 @@ class Admin(BaseAdmin):
             index_view=HomePage(plugin.backend),
             theme=AdminTheme(),
             auth_provider=auth_provider,
-            secret_key=secret_key or token_hex(32),
+            secret_key=key,
             middlewares=[Middleware(SecurityHeaders)],
             timezone_config=None,
             plugins=[plugin],
         )
+        # In place of the tokens of starlette-admin, and after the authentication, which knows the session.
+        others = [one for one in self.middlewares if getattr(one, "cls", None) is not CSRFMiddleware]
+        self.middlewares = [*others, Middleware(FormTokens, secret_key=key)]
         self.backend = plugin.backend
         plugin.add_pages(self)
 
