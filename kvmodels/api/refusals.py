@@ -61,6 +61,32 @@ def refuse_other_with(*facades: type[Any]) -> None:
             setattr(facade, name, refuse)
 
 
+def refuse_copies(*facades: type[Any]) -> None:
+    """Make copies and pickles of objects that belong to an open store raise a typed error.
+
+    Examples:
+        >>> import copy
+        >>> from kvmodels import Database
+        >>> try:
+        ...     copy.deepcopy(Database("memory://"))
+        ... except InvalidArgumentError as error:
+        ...     print(error.message)
+        an object that belongs to an open store cannot be pickled or copied
+    """
+    for facade in facades:
+        setattr(facade, "__reduce_ex__", _refuse_copy)  # noqa: B010 - type checkers know another signature
+
+
+def _refuse_copy(self: object, _: object) -> NoReturn:
+    raise InvalidArgumentError(
+        "an object that belongs to an open store cannot be pickled or copied",
+        argument="object",
+        value=type(self).__name__,
+        hint="Open the database again in the other process, and send keys, records or the values of a query. A thread "
+        "can use the object itself.",
+    )
+
+
 def _refuse_with(self: object, *_: object) -> NoReturn:
     raise InvalidArgumentError(
         "an asynchronous object is in a 'with' statement",

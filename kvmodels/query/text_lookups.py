@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,6 +18,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidValueError, QueryError
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
+from kvmodels.schema.declare.annotations import element_of, literal_values, plain
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.definition.definition import ColumnSource
 from kvmodels.schema.definition.fields import CODEC_TYPES
@@ -229,8 +230,8 @@ class _ParameterReader:
         field = self._schema.model.model_fields.get(keyword.name)
         if field is None or keyword.lookup not in _WHOLE_VALUES:
             return ()
-        kinds = [field.annotation, *get_args(field.annotation)]  # of ``Literal[…] | None`` the Literal is an argument
-        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+        inner = plain(field.annotation)
+        return literal_values((element_of(inner) or inner).annotation)
 
     def _kind(self, parameter: str, keyword: Keyword, source: ColumnSource | None) -> str:
         """Return the name of the column codec of the values of a lookup."""

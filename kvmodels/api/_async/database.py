@@ -22,7 +22,7 @@ from kvmodels.api._async import copies
 from kvmodels.api._async import kv as key_value
 from kvmodels.api._async import repository as repositories
 from kvmodels.api._async import transaction as transactions
-from kvmodels.api.refusals import refuse_other_with, require_subclass
+from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.catalog import evolution
 from kvmodels.core.keys import Key
@@ -961,4 +961,5 @@ class AsyncDatabase(AsyncRepositories):
 
 
 show_public_path(AsyncDatabase)
+refuse_copies(AsyncDatabase)
 refuse_other_with(AsyncDatabase)

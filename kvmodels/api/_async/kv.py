@@ -34,7 +34,7 @@ from kvmodels.api._async.kv_reading import AsyncKvReading, AsyncKvSnapshot, Asyn
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, codec_for, store_format
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
@@ -741,4 +741,5 @@ async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseEx
 
 
 show_public_path(AsyncKv, open_async_kv)
+refuse_copies(AsyncKv, AsyncAtomicOperation)
 refuse_other_with(AsyncKv)

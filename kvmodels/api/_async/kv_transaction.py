@@ -13,6 +13,7 @@ from typing import Any, overload
 
 from kvmodels.api._async.kv_reading import AsyncKvListIterator
 from kvmodels.api.atomic import TransactionWrite
+from kvmodels.api.refusals import refuse_copies
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import Entry
 from kvmodels.core.values import KvU64
@@ -268,3 +269,6 @@ class AsyncTransactionKv:
 
     def __repr__(self) -> str:
         return "<AsyncTransactionKv>"
+
+
+refuse_copies(AsyncTransactionKv)

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from kvmodels.api._async._compat import AsyncEvent, Worker, engine_of, join_worker, perform, run_to_end, start_worker
 from kvmodels.api.opening import Opening
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
@@ -206,4 +206,5 @@ def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
     return LockLostError("the lock was lost while it was held", name=name, fencing_token=claim.fencing_token)
 
 
+refuse_copies(AsyncLock)
 refuse_other_with(AsyncLock)

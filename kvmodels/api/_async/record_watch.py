@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async.queryset import AsyncRunner
+from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
 
 M = TypeVar("M")
@@ -56,3 +57,4 @@ class AsyncRecordWatchIterator(AsyncIterator[list[ChangedRecord[M]]], Generic[M]
 
 
 show_public_path(AsyncRecordWatchIterator)
+refuse_copies(AsyncRecordWatchIterator)

@@ -18,7 +18,7 @@ from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async.database import AsyncRepositories
 from kvmodels.api._async.kv_transaction import AsyncTransactionKv
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
@@ -485,4 +485,5 @@ class _TransactionRunner:
 
 
 show_public_path(AsyncTransaction)
+refuse_copies(AsyncSession, AsyncTransaction, AsyncTransactionBlock)
 refuse_other_with(AsyncTransactionBlock)

@@ -23,7 +23,7 @@ from kvmodels.api._sync import copies
 from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
-from kvmodels.api.refusals import refuse_other_with, require_subclass
+from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.catalog import evolution
 from kvmodels.core.keys import Key
@@ -947,4 +947,5 @@ class Database(Repositories):
 
 
 show_public_path(Database)
+refuse_copies(Database)
 refuse_other_with(Database)

@@ -35,7 +35,7 @@ from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot, KvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, codec_for, store_format
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
@@ -724,4 +724,5 @@ def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseExceptio
 
 
 show_public_path(Kv, open_kv)
+refuse_copies(Kv, AtomicOperation)
 refuse_other_with(Kv)

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeVar
 
 from kvmodels.api._sync._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, perform, pin, pinned, release
 from kvmodels.api.opening import Opening
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key
 from kvmodels.core.operations import Entry, format_versionstamp
 from kvmodels.engines.contract import Engine
@@ -307,4 +307,5 @@ class KvWatchIterator(Iterator[list[Entry]]):
         return entries
 
 
+refuse_copies(KvReading, KvListIterator, KvWatchIterator)
 refuse_other_with(KvSnapshot)

@@ -13,6 +13,7 @@ from typing import Any, overload
 
 from kvmodels.api._sync.kv_reading import KvListIterator
 from kvmodels.api.atomic import TransactionWrite
+from kvmodels.api.refusals import refuse_copies
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import Entry
 from kvmodels.core.values import KvU64
@@ -261,3 +262,6 @@ class TransactionKv:
 
     def __repr__(self) -> str:
         return "<TransactionKv>"
+
+
+refuse_copies(TransactionKv)

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from kvmodels.api._sync._compat import Event, Worker, engine_of, join_worker, perform, run_to_end, start_worker
 from kvmodels.api.opening import Opening
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
@@ -207,4 +207,5 @@ def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
     return LockLostError("the lock was lost while it was held", name=name, fencing_token=claim.fencing_token)
 
 
+refuse_copies(Lock)
 refuse_other_with(Lock)

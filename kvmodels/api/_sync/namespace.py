@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync._compat import engine_of, perform, pinned
 from kvmodels.api.opening import Opening
+from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import namespace as flows
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -259,3 +260,6 @@ class Namespace:
     def _run(self, verb: str, flow: Callable[[Limits], Flow[T]]) -> T:
         engine = engine_of(self._opening)
         return perform(engine, flow(self._form.limits_within(engine.limits)), self._opening.observation(verb))
+
+
+refuse_copies(Namespace)

@@ -28,7 +28,7 @@ from kvmodels.api._sync._compat import (
     start_worker,
 )
 from kvmodels.api.opening import Opening
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.shared.threads import is_missing_thread
@@ -290,4 +290,5 @@ def listening_arguments(handler: object, concurrency: object, lease: object) -> 
     return duration_ms("lease", lease, shortest_ms=SHORTEST_LEASE_MS, longest_ms=LONGEST_LEASE_MS)
 
 
+refuse_copies(QueueListener)
 refuse_other_with(QueueListener)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync.queryset import Runner
+from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
 
 M = TypeVar("M")
@@ -49,3 +50,4 @@ class RecordWatchIterator(Iterator[list[ChangedRecord[M]]], Generic[M]):
 
 
 show_public_path(RecordWatchIterator)
+refuse_copies(RecordWatchIterator)

@@ -19,7 +19,7 @@ from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.database import Repositories
 from kvmodels.api._sync.kv_transaction import TransactionKv
 from kvmodels.api._sync.repository import Repository
-from kvmodels.api.refusals import refuse_other_with
+from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
@@ -478,4 +478,5 @@ class _TransactionRunner:
 
 
 show_public_path(Transaction)
+refuse_copies(Session, Transaction, TransactionBlock)
 refuse_other_with(TransactionBlock)

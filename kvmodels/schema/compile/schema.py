@@ -1,10 +1,5 @@
 """Compilation of a model class to its ``ModelSchema``: storage forms, columns and indexes.
 
-A record is validated again at every read. For example, pydantic accepts a ``FutureDatetime`` when it is written and
-refuses it a day later, or a ``FilePath`` after its file was removed; then the record could not be read. So types whose
-validation depends on the clock or the disk are refused. They are searched in the schema that pydantic compiled, not in
-the annotations, because it is the same for all spellings of a type.
-
 Rules of this module: every fault of a declaration is found here, before any object exists, and raises a
 ModelDefinitionError that names model, field and option. The result depends only on the class.
 """
@@ -14,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.fields import FieldInfo
-from pydantic.types import PathType
 
 from kvmodels._support.naming import short_repr
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming
+from kvmodels.schema.compile.defaults import refuse_invalid_defaults
 from kvmodels.schema.compile.foreign_keys import foreign_keys
 from kvmodels.schema.compile.indexes import Declarations
+from kvmodels.schema.compile.lasting_types import require_lasting_types
 from kvmodels.schema.compile.options import ModelOptions, options_of
 from kvmodels.schema.compile.record_codec import RecordCodec
-from kvmodels.schema.declare.annotations import Plain, Stored, literal_values, plain, type_name
+from kvmodels.schema.declare.annotations import Plain, Stored, are_same, literal_values, plain, type_name
 from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_key, model_hooks, time_fields
@@ -38,75 +34,6 @@ from kvmodels.schema.definition.fields import FormBuilder, has_validators
 from kvmodels.schema.definition.forms import Form, must_be_stored
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD
-
-_NOT_SCHEMAS: Final = frozenset(
-    {"cls", "config", "custom_error_context", "default", "expected", "members", "metadata", "serialization"}
-)
-"""Keys of a core schema that hold values or descriptions, which are not validated."""
-
-_PATH_TYPES: Final[Mapping[Any, str]] = {
-    PathType.validate_file: "FilePath",
-    PathType.validate_directory: "DirectoryPath",
-    PathType.validate_new: "NewPath",
-    PathType.validate_socket: "SocketPath",
-}
-
-
-def require_lasting_types(model: type[Any]) -> None:
-    """Refuse a model with a type whose validation depends on the clock, the disk or the installed modules."""
-    core: Any = model.__pydantic_core_schema__
-    definitions = {one["ref"]: one for one in core.get("definitions", ()) if "ref" in one}
-    for field, schema in [*_field_schemas(core, definitions), (None, core)]:
-        for name, looks_at, lasting in _findings(schema, definitions):
-            raise ModelDefinitionError(
-                "the validation of a type depends on more than the value, so a stored record could become unreadable",
-                model=model.__name__,
-                field=field,
-                option=name,
-                hint=f"{name} looks at the {looks_at}. Declare {lasting} here, and use {name} in the model that "
-                "validates the input. Records that are stored stay as they are.",
-            )
-
-
-def _field_schemas(core: Any, definitions: Mapping[str, Any]) -> Iterable[tuple[str | None, Any]]:
-    """Return the names of the fields in the compiled schema of a model, and their schemas."""
-    while core is not None and core.get("type") != "model-fields":
-        core = definitions.get(core["schema_ref"]) if "schema_ref" in core else core.get("schema")
-    return () if core is None else core["fields"].items()
-
-
-def _findings(schema: Any, definitions: Mapping[Any, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield each type that cannot be stored: its name, what its validation depends on, and the type to declare."""
-    seen = set[str | None]()
-    waiting: list[Any] = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (list, tuple)):
-            waiting += cast("list[Any]", node)
-        elif isinstance(node, dict):
-            node = cast("dict[str, Any]", node)
-            is_schema = isinstance(node.get("type"), str)  # otherwise a dict of schemas by name, such as the fields
-            if is_schema:
-                yield from _finding(node)
-                reference = node.get("schema_ref")
-                if reference not in seen:
-                    seen.add(reference)
-                    waiting.append(definitions.get(reference))
-            waiting += [part for key, part in node.items() if not (is_schema and key in _NOT_SCHEMAS)]
-
-
-def _finding(node: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    if "now_op" in node:
-        yield f"{node['now_op']}_{node['type']}".title().replace("_", ""), "clock", node["type"]
-    function: Any = node.get("function")
-    if not isinstance(function, dict):
-        return
-    function = cast("dict[str, Any]", function).get("function")
-    if function in _PATH_TYPES:
-        yield _PATH_TYPES[function], "disk", "Path"
-    elif getattr(function, "__name__", "") == "import_string" and function.__module__.startswith("pydantic."):
-        yield "ImportString", "installed modules", "str"
-
 
 SCHEMA_ATTRIBUTE = "__kv_schema__"
 """The class attribute for the compiled schema."""
@@ -130,6 +57,8 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     builder = FormBuilder(model.__name__)
     builder.validators = has_validators(model)
     fields = _Fields(model if shape is None else shape, builder)
+    if shape is None:
+        refuse_invalid_defaults(model, fields.forms)
     computed = fields.folded()
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
@@ -359,10 +288,13 @@ def _class_of(mark: Any) -> type[Any]:
 
 
 def _nested_metadata(annotation: Any) -> Iterator[Any]:
-    for argument in getattr(annotation, "__args__", ()):
-        inner = plain(argument)
-        yield from inner.metadata
-        yield from _nested_metadata(inner.annotation)
+    waiting = [annotation]
+    for outer in waiting:  # grows during the loop
+        for argument in getattr(outer, "__args__", ()):
+            inner = plain(argument)
+            yield from inner.metadata
+            if not any(are_same(inner.annotation, known) for known in waiting):  # an alias may contain itself
+                waiting.append(inner.annotation)
 
 
 def _by_name(model: str, indexes: Iterable[IndexDefinition]) -> dict[str, IndexDefinition]:

@@ -5,18 +5,19 @@ Rules of this module: it only reads annotations; all spellings of one type give 
 
 from __future__ import annotations
 
+import collections.abc as abstract
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from typing_extensions import TypeAliasType
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.codecs.columns import registry as columns
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.aliases import is_alias, value_of_alias
 
 
 class Plain(NamedTuple):
@@ -59,11 +60,8 @@ def _unwrap(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
         if get_origin(annotation) is Annotated:
             metadata = tuple(annotation.__metadata__) + metadata
             annotation = annotation.__origin__
-        elif isinstance(annotation, TypeAliasType):
-            annotation = annotation.__value__
-        elif isinstance(get_origin(annotation), TypeAliasType):
-            alias = get_origin(annotation)
-            annotation = alias.__value__[get_args(annotation)]
+        elif is_alias(annotation):
+            annotation = value_of_alias(annotation)
         elif isinstance(annotation, NewType):
             annotation = annotation.__supertype__
         elif isinstance(annotation, TypeVar):
@@ -85,16 +83,36 @@ def is_union(annotation: Any) -> bool:
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
     if is_union(annotation):
-        members = get_args(annotation)
+        members = tuple(_members(annotation))
         rest = tuple(member for member in members if member is not NoneType)
-        if len(rest) < len(members):
-            return Union[rest], True  # noqa: UP007 - built from a tuple
+        if members != get_args(annotation) or len(rest) < len(members):
+            return Union[rest or NoneType], len(rest) < len(members)  # noqa: UP007 - built from a tuple
     elif get_origin(annotation) is Literal:
         values = get_args(annotation)
         named = tuple(value for value in values if value is not None)
         if named and len(named) < len(values):
             return Literal[named], True
     return annotation, False
+
+
+def _members(union: Any) -> Iterator[Any]:
+    """Yield the members of a union; those of an alias of a union instead of the alias, as for type checkers."""
+    for member in get_args(union):
+        inner, metadata = _unwrap(member) if is_alias(member) else (member, ())
+        if metadata:
+            yield member
+        elif is_union(inner):
+            yield from _members(inner)
+        else:
+            yield NoneType if inner is None else inner
+
+
+def are_same(first: Any, second: Any) -> bool:
+    """Return whether two annotations are the same type."""
+    try:
+        return bool(first == second)
+    except TypeError:  # a union compares by hashes, which its metadata may not have
+        return repr(first) == repr(second)
 
 
 def literal_values(annotation: Any) -> tuple[Any, ...]:
@@ -201,14 +219,41 @@ def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
     return ()
 
 
+ABSTRACT_CONTAINERS: Final[Mapping[Any, type[Any]]] = {
+    abstract.Sequence: list,
+    abstract.MutableSequence: list,
+    abstract.Set: frozenset,
+    abstract.MutableSet: set,
+    abstract.Mapping: dict,
+    abstract.MutableMapping: dict,
+}
+"""For each abstract type of a container, the type as which its values are stored and read."""
+
+
+def container_kind(annotation: Any) -> Any:
+    """Return the type of a container without its arguments, such as list for ``Sequence[int]``; other types as given.
+
+    Examples:
+        >>> container_kind(abstract.Sequence[int]), container_kind(set[int]), container_kind(str)
+        (<class 'list'>, <class 'set'>, <class 'str'>)
+    """
+    kind = get_origin(annotation) or annotation
+    try:
+        return ABSTRACT_CONTAINERS.get(kind, kind)
+    except TypeError:  # an unhashable annotation
+        return kind
+
+
 def element_of(inner: Plain) -> Plain | None:
     """Return the annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for other types.
+
+    A ``Sequence`` counts as a list, a ``Set`` as a frozenset.
 
     Examples:
         >>> element_of(plain(list[int])), element_of(plain(tuple[int, int])), element_of(plain(str))
         (Plain(annotation=<class 'int'>, metadata=(), nullable=False), None, None)
     """
-    kind, arguments = get_origin(inner.annotation), get_args(inner.annotation)
+    kind, arguments = container_kind(inner.annotation), get_args(inner.annotation)
     variadic = kind is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
     return plain(arguments[0]) if (kind in (list, set, frozenset) and arguments) or variadic else None
 

@@ -9,7 +9,8 @@ ModelDefinitionError, because a guess would create an undocumented stored format
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -33,9 +34,10 @@ from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.codecs.columns.scalars import DATETIME
 from kvmodels.core.ulid import ULID
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.declare.annotations import Stored, is_root, is_union, plain, type_name
+from kvmodels.schema.declare.annotations import Stored, container_kind, is_root, is_union, plain, type_name
 from kvmodels.schema.declare.markers import FieldMarker, KeyNumber, refuse_marker_default
 from kvmodels.schema.declare.on_write import Automatic
+from kvmodels.schema.definition.collections import DICTS, deque_form, dict_like_form, secret_form, sequence_form
 from kvmodels.schema.definition.forms import (
     ANYTHING,
     Form,
@@ -49,6 +51,7 @@ from kvmodels.schema.definition.forms import (
     typed_dict_form,
     union_form,
 )
+from kvmodels.schema.definition.recursion import Recursion
 
 _SCALARS = (NoneType, bool, int, float, str, bytes)
 CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {
@@ -72,6 +75,7 @@ CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {
 """The types of the values and stored values of each column codec, by its name."""
 _PATTERN: type[Any] = re.Pattern
 _NAIVE_DATETIME: Any = pydantic.NaiveDatetime
+_OF_JSON_VALUE: Any = getattr(pydantic.types, "_AllowAnyJson", None)  # in the metadata of JsonValue
 _BY_TEXT = (PurePath, IPv4Network, IPv6Network, IPv4Interface, IPv6Interface)
 
 
@@ -103,6 +107,8 @@ def is_validator(metadata: Any) -> bool:
     """Return whether metadata of an annotation is a function that may change or refuse a value."""
     if isinstance(metadata, _HARMLESS) or not hasattr(metadata, "__get_pydantic_core_schema__"):
         return False
+    if metadata is _OF_JSON_VALUE:
+        return False
     return not isinstance(metadata, pydantic.UrlConstraints)  # checked last, because its module loads slowly
 
 
@@ -121,6 +127,19 @@ def has_validators(model: type[Any]) -> bool:
     return own_post_init or bool(model.__pydantic_custom_init__)
 
 
+def is_validated_by_functions(model: type[BaseModel], field: str) -> bool:
+    """Return whether functions of the user may convert the value of a field, so that it may take any input."""
+    decorators = model.__pydantic_decorators__
+    info = model.model_fields[field]
+    validated = {name for one in decorators.field_validators.values() for name in one.info.fields}
+    validated |= {name for one in decorators.validators.values() for name in one.info.fields}
+    return (
+        bool(decorators.model_validators or decorators.root_validators)
+        or not validated.isdisjoint({field, "*"})
+        or any(map(_is_validator, plain(info.annotation, info.metadata).metadata))
+    )
+
+
 class FormBuilder:
     """Chooses the forms of one model's fields.
 
@@ -136,6 +155,7 @@ class FormBuilder:
         self.conversions = False
         self._model = model
         self._objects: dict[type[Any], Form] = {}
+        self._recursion = Recursion()
 
     def form(self, annotation: Any, metadata: Iterable[Any] = ()) -> Form:
         """Return the form of an annotation."""
@@ -160,29 +180,41 @@ class FormBuilder:
         codec = column_codec(annotation)
         if codec is not None:
             return _codec_form(codec)
-        if is_union(annotation):
-            return self._union(annotation)
-        form = self._container(annotation)
-        if form is None and isinstance(annotation, type):
-            form = self._class(annotation)
+        kind = container_kind(annotation)
+        form = self._recursion.form(annotation, kind, lambda: self._composed(annotation, kind))
         if form is None:
             raise self._unknown(
-                annotation, "Declare Annotated[type, Stored(encode, decode)], or use a type of the documented table."
+                annotation,
+                "Declare Annotated[type, Stored(encode, decode)], or a type that the page 'Fields and types' lists.",
             )
         return form
 
-    def _container(self, annotation: Any) -> Form | None:
-        kind = get_origin(annotation) or annotation
+    def _composed(self, annotation: Any, kind: Any) -> Form | None:
+        if is_union(annotation):
+            return self._union(annotation)
+        form = self._container(annotation, kind)
+        if form is None and _is_secret(kind):
+            return secret_form(kind, self.form(_secret_type(annotation)))
+        if form is None and isinstance(annotation, type):
+            form = self._class(annotation)
+        return form
+
+    def _container(self, annotation: Any, kind: Any) -> Form | None:
         arguments = get_args(annotation)
         if kind is _PATTERN:
             return Form("pattern", (_PATTERN,), frozenset({_PATTERN}))
-        if kind is list:
-            return array_form(list, self.form(arguments[0] if arguments else Any))
+        if kind is list or kind is deque:
+            item = self.form(arguments[0] if arguments else Any)
+            if kind is deque:
+                return deque_form(item)
+            is_sequence = (get_origin(annotation) or annotation) is Sequence
+            return sequence_form(item) if is_sequence else array_form(list, item)
         if kind is set or kind is frozenset:
             return array_form(kind, self._hashable(arguments[0] if arguments else Any))
-        if kind is dict:
-            key, value = arguments or (Any, Any)
-            return dict_form(self._hashable(key), self.form(value))
+        if kind is dict or kind in DICTS:
+            key, value = (*arguments, int) if len(arguments) == 1 else arguments or (Any, Any)  # Counter has one
+            forms = self._hashable(key), self.form(value)
+            return dict_form(*forms) if kind is dict else dict_like_form(kind, *forms, annotation)
         if kind is tuple:
             variadic = annotation is tuple or (len(arguments) == 2 and arguments[1] is Ellipsis)
             items = (arguments[:1] or (Any,)) if variadic else arguments
@@ -238,7 +270,11 @@ class FormBuilder:
                 return self._root_model_form(cls)
         fields = NestedFields(cls)
         self._objects[cls] = fields.form()
-        fields.fill(self._nested)
+        outer, self._recursion = self._recursion, Recursion()
+        try:
+            fields.fill(self._nested)  # kept for all uses of the class, so without references into the outer types
+        finally:
+            self._recursion = outer
         return self._objects[cls]
 
     def _root_model_form(self, model: type[BaseModel]) -> Form:
@@ -306,6 +342,19 @@ class FormBuilder:
         return ModelDefinitionError(
             message, model=self._model, field=self.field or None, option=type_name(annotation), hint=hint
         )
+
+
+def _is_secret(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, pydantic.Secret)
+
+
+def _secret_type(annotation: Any) -> Any:
+    """Return the type of the value of ``Secret[T]``, or of a subclass of one."""
+    arguments = get_args(annotation)
+    if arguments:
+        return arguments[0]
+    bases = getattr(annotation, "__orig_bases__", ())
+    return next((get_args(base)[0] for base in bases if get_args(base)), Any)
 
 
 def _codec_form(codec: ColumnCodec, *accepts: type[Any]) -> Form:

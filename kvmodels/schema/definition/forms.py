@@ -19,6 +19,7 @@ differ. Other unions are refused when the class is created.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, is_dataclass, replace
 from datetime import datetime, time
@@ -350,7 +351,9 @@ def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) ->
     return dict if issubclass(kind, dict) else list if issubclass(kind, list) else kind
 
 
-_CONTAINER_FACTORIES: Final[frozenset[Any]] = frozenset({list, dict, set, frozenset, tuple})
+_CONTAINER_FACTORIES: Final[frozenset[Any]] = frozenset(
+    {list, dict, set, frozenset, tuple, deque, OrderedDict, Counter}
+)
 """Default factories with a constant result, so that they may fill in missing stored values."""
 
 BuildForm = Callable[[Any, Iterable[Any]], Form]

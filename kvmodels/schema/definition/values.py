@@ -13,6 +13,7 @@ decoded separately. Comparisons never raise and never call a user's ``__eq__``.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from copy import copy
 from datetime import date, datetime, time, timedelta
@@ -151,13 +152,18 @@ def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
 
 def field_validator(schema: ModelSchema, name: str) -> Callable[..., Any]:
     """Return the validation of one field: that of a model with only this field and the same settings."""
-    info = cast("FieldInfo", schema.shape.model_fields[name])
+    return validator_of(schema.model, name, cast("FieldInfo", schema.shape.model_fields[name]))
+
+
+def validator_of(model: type[BaseModel], name: str, info: FieldInfo) -> Callable[..., Any]:
+    """Return the validation of a model with this field only and the settings of another model."""
     # A copy, because pydantic modifies the FieldInfo that it receives.
     fields: Any = {name: (info.annotation, copy(info))}
-    part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
+    part: type[BaseModel] = pydantic.create_model(model.__name__, __config__=model.model_config, **fields)
     return part.__pydantic_validator__.validate_python
 
 
+_DICTS = frozenset({OrderedDict, Counter, defaultdict})
 _SCALARS = frozenset({bool, int, float, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, ULID})
 
 _EQUAL_AS_STORED = frozenset({bool, int, str, bytes, type(None), date, timedelta, UUID, ULID})
@@ -202,10 +208,14 @@ def unchanged(old: Any, new: Any) -> bool:
         return False
     if _is_leaf(old):
         return bool(old == new) if kind in _EQUAL_AS_STORED else _exact(old) == _exact(new)
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or kind is deque:
         return len(old) == len(new) and all(map(unchanged, old, new))
     if kind is dict:
         return len(old) == len(new) and all(k in new and unchanged(v, new[k]) for k, v in old.items())
+    if kind in _DICTS:
+        same_order = kind is not OrderedDict or [*old] == [*new]
+        same_factory = kind is not defaultdict or old.default_factory is new.default_factory
+        return same_order and same_factory and unchanged(dict(old), dict(new))
     if kind is set or kind is frozenset:
         return all(map(_is_leaf, old)) and all(map(_is_leaf, new)) and set(map(_exact, old)) == set(map(_exact, new))
     if isinstance(old, BaseModel):

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, cast, get_args, get_origin
+from typing import Any, Final, NamedTuple, cast, get_args
 
 from pydantic.fields import FieldInfo
 
 from kvmodels._support import suggest as spelling
 from kvmodels.codecs.columns.scalars import BYTES, DECIMAL
 from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema.declare.annotations import nested_fields, plain
+from kvmodels.schema.declare.annotations import container_kind, nested_fields, plain
 from kvmodels.schema.declare.expressions import (
     Comparable,
     Expression,
@@ -351,7 +351,7 @@ def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
     """Return the types whose objects can equal a field with several values, starting with the field's own type."""
-    kind = get_origin(plain(model.__pydantic_fields__[name].annotation).annotation)
+    kind = container_kind(plain(model.__pydantic_fields__[name].annotation).annotation)
     return {set: (set, frozenset), frozenset: (frozenset, set)}.get(kind, (kind,))
 
 

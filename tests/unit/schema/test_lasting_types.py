@@ -51,6 +51,29 @@ def test_a_type_that_looks_outside_of_the_record_is_refused(annotation: Any, loo
     assert f"{error.option} looks at the {looks_at}" in (error.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("annotation", "option"),
+    [
+        (pydantic.Json, "Json"),
+        (pydantic.Json[int], "Json"),
+        (list[pydantic.Json[list[int]]] | None, "Json"),
+        (pydantic.Base64Str, "Base64Str"),
+        (pydantic.Base64Bytes, "Base64Bytes"),
+        (dict[str, pydantic.Base64UrlStr], "Base64UrlStr"),
+        (pydantic.Base64UrlBytes, "Base64UrlBytes"),
+        (Annotated[str, pydantic.EncodedStr(encoder=pydantic.Base64Encoder)], "Base64Str"),
+    ],
+)
+def test_a_type_that_decodes_its_input_is_refused(annotation: Any, option: str):
+    with pytest.raises(ModelDefinitionError, match="does not accept its own values") as caught:
+
+        class Upload(KvModel):
+            id: PrimaryKey[int]
+            body: annotation
+
+    assert (caught.value.model, caught.value.field, caught.value.option) == ("Upload", "body", option)
+
+
 class Nested(BaseModel):
     at: pydantic.FutureDate
 

@@ -2,8 +2,9 @@
 
 import enum
 import re
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, MutableSet, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -100,6 +101,7 @@ class Open(BaseModel):
 
 UserId = NewType("UserId", int)
 Alias = TypeAliasType("Alias", list[date])
+Tree = TypeAliasType("Tree", "dict[str, Tree] | date")
 Complex = Annotated[complex, Stored(lambda value: [value.real, value.imag], lambda stored: complex(*stored))]
 
 AS_IT_IS: list[tuple[Any, Any]] = [
@@ -132,6 +134,13 @@ AS_IT_IS: list[tuple[Any, Any]] = [
     (Annotated[int, pydantic.Field(ge=1)], 3),
     (pydantic.PositiveInt, 3),
     (pydantic.StrictStr, "x"),
+    (pydantic.JsonValue, None),
+    (pydantic.JsonValue, {"a": [1, 1.5, None, {"b": [True, "x"]}]}),
+    (list[pydantic.JsonValue] | None, [[1], "x"]),
+    (MutableSequence[int], [1, 2]),
+    (MutableSet[int], {1, 2}),
+    (AbstractSet[int], frozenset({1, 2})),
+    (Mapping[str, int], {"a": 1}),
 ]
 
 TRANSLATED: list[tuple[Any, Any, Any]] = [
@@ -174,6 +183,19 @@ TRANSLATED: list[tuple[Any, Any, Any]] = [
     (set[Plan], {Plan.FREE}, {"free"}),
     (frozenset[date], frozenset({DAY}), frozenset({"2020-01-02"})),
     (Alias, [DAY], ["2020-01-02"]),
+    (Tree, {"a": {"b": DAY}, "c": DAY}, {"a": {"b": "2020-01-02"}, "c": "2020-01-02"}),
+    (Sequence[int], [1, 2], [1, 2]),
+    (Sequence[date], [DAY], ["2020-01-02"]),
+    (AbstractSet[date], frozenset({DAY}), frozenset({"2020-01-02"})),
+    (Mapping[str, date], {"a": DAY}, {"a": "2020-01-02"}),
+    (deque[int], deque([1]), [1]),
+    (deque[date], deque([DAY]), ["2020-01-02"]),
+    (OrderedDict[str, date], OrderedDict(b=DAY, a=DAY), {"b": "2020-01-02", "a": "2020-01-02"}),
+    (Counter[str], Counter("aab"), {"a": 2, "b": 1}),
+    (defaultdict[str, list[int]], defaultdict(list, a=[1]), {"a": [1]}),
+    (defaultdict[date, int], defaultdict(int, {DAY: 1}), {"2020-01-02": 1}),
+    (pydantic.Secret[date], pydantic.Secret[date](DAY), "2020-01-02"),
+    (pydantic.Secret[int] | str, pydantic.Secret[int](5), 5),
     (date | None, None, None),
     (date | int, DAY, "2020-01-02"),
     (date | int, 5, 5),
@@ -284,14 +306,10 @@ class Fed:
         complex,
         Plain,
         Lone,
-        deque,
-        OrderedDict,
-        Sequence[int],
-        Mapping[str, int],
+        Iterable[int],
         Callable[[], None],
         type[int],
         BaseModel,
-        pydantic.Json,
         list[Plain],
         dict[str, Plain | None],
         Literal[Plan.FREE, "x"],

@@ -7,13 +7,12 @@ unchanged (control characters, bytes inside of lists) has an escaped form, or ca
 from __future__ import annotations
 
 import json
-import types
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
@@ -24,6 +23,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.ulid import ULID
 from kvmodels.ext.admin.texts import is_plain, value_text
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.describe.describe import describe
 
 FieldKind = Literal["text", "line", "number", "select", "json", "bytes", "moment", "group", "reference"]
@@ -160,7 +160,7 @@ def _field(
     target: str | None = None,
     depth: int = 0,
 ) -> FormField:
-    kind, nullable = _without_none(info.annotation)
+    kind, _, nullable = plain(info.annotation)
     adapter: TypeAdapter[Any] = TypeAdapter(_annotated(info.annotation, info.metadata))
     choices = _choices(kind)
     children: tuple[FormField, ...] = ()
@@ -208,19 +208,6 @@ def _kind_of(kind: Any, *, long: bool) -> FieldKind:
     if issubclass(kind, tuple(_MOMENTS)):
         return "moment"
     return "line" if issubclass(kind, _WORDS) else "json"
-
-
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return a type without None and without markers, and whether None was part of it."""
-    if get_origin(annotation) is Annotated:
-        return _without_none(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        kinds = get_args(annotation)
-        others = [kind for kind in kinds if kind is not type(None)]
-        if len(others) == 1:
-            return _without_none(others[0])[0], len(others) < len(kinds)
-        return annotation, len(others) < len(kinds)
-    return annotation, False
 
 
 def _choices(kind: Any) -> tuple[tuple[str, Any], ...]:
