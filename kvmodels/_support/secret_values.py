@@ -1,4 +1,4 @@
-"""``SecretStr`` and ``SecretBytes`` in records that are printed, and in those that are read again.
+"""``SecretStr``, ``SecretBytes`` and ``Secret[T]`` in records that are printed, and in those that are read again.
 
 Pydantic prints a mask in place of a secret, and reads the mask as a secret. So a record that was exported and inserted
 again would have lost its secret without an error.
@@ -9,17 +9,19 @@ Rules of this module: formats for machines have the value, tables the mask, and 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
-from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
 MASK: Final = "**********"
 """The text that pydantic prints for every secret that is not empty."""
 
-_SECRETS: Final = (SecretStr, SecretBytes)
-_SECRET_TYPE: Final = re.compile(r"\bSecret(?:Str|Bytes)\b")
+_AnySecret: TypeAlias = SecretStr | SecretBytes | Secret[Any]
+_SECRETS: Final = (SecretStr, SecretBytes, Secret)
+_SECRET_TYPE: Final = re.compile(r"\bSecret(?:Str|Bytes)?\b")
 
 
 def revealed(record: BaseModel) -> tuple[dict[str, Any], list[str]]:
@@ -56,18 +58,18 @@ def masked(document: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any
     return {**document, **{name: MASK for name in secrets if document.get(name)}}
 
 
-def _plain(secret: SecretStr | SecretBytes) -> str | bytes:
+def _plain(secret: _AnySecret) -> Any:
     return secret.get_secret_value()
 
 
-def _secrets_in(value: object) -> Iterator[SecretStr | SecretBytes]:
+def _secrets_in(value: object) -> Iterator[_AnySecret]:
     """Yield the secrets in a value of ``model_dump()``, which has dicts in place of objects."""
     if isinstance(value, _SECRETS):
         yield value
     elif isinstance(value, Mapping):
         for pair in cast("Mapping[object, object]", value).items():
             yield from _secrets_in(pair)
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
         for one in cast("list[object]", value):
             yield from _secrets_in(one)
 
@@ -84,7 +86,7 @@ def _with_secrets(held: object, shown: object, form: Any) -> Any:
     if isinstance(held, (set, frozenset)) and any(_secrets_in(cast("object", held))):
         # Both have an order of their own, so no item can be found in the other one.
         return [_with_secrets(one, _json_of(one, form), form) for one in cast("set[object]", held)]
-    if isinstance(held, (list, tuple)) and isinstance(shown, list):
+    if isinstance(held, (list, tuple, deque)) and isinstance(shown, list):
         both = zip(cast("list[object]", held), cast("list[object]", shown), strict=False)
         return [_with_secrets(one, one_shown, form) for one, one_shown in both]
     return shown

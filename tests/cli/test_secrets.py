@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 PROGRAM = """
-from pydantic import BaseModel, ConfigDict, SecretBytes, SecretStr, field_serializer
+from pydantic import BaseModel, ConfigDict, Secret, SecretBytes, SecretStr, field_serializer
 from kvmodels import Database, KvModel, PrimaryKey
 
 class Login(BaseModel):
@@ -27,6 +27,7 @@ class Account(KvModel, collection="accounts"):
     each: set[SecretStr] = set()
     by_name: dict[str, dict[SecretStr, Login]] = {}
     hidden: SecretStr = SecretStr("x")
+    pins: list[Secret[str]] = []
     name: str = "**********"
 
     @field_serializer("hidden", when_used="json")
@@ -51,12 +52,12 @@ def fill():
     with db() as found:
         found[Account].create(
             id=1, token="in-token", key=b"\\xffkey", login=login, old=["in-old", ""], each=["in-each", "too"],
-            by_name={"a": {"in-key": login, "second": login}},
+            by_name={"a": {"in-key": login, "second": login}}, pins=["in-pin"],
         )
         found[Raw].create(id=1, data=b"\\xff")
         found[Plain].create(id=1)
 """
-TEXTS = ("in-token", "in-login", "in-old", "in-each", "too", "in-key", "second")
+TEXTS = ("in-token", "in-login", "in-old", "in-each", "too", "in-key", "second", "in-pin")
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_machine_formats_have_the_secrets_and_say_so(store, words):
     assert all(text in result.stdout for text in TEXTS)
     assert (
         result.stderr
-        == "warning: the output has secrets as clear text: token, key, login, old, each, by_name, hidden\n"
+        == "warning: the output has secrets as clear text: token, key, login, old, each, by_name, hidden, pins\n"
     )
     if words != ("--csv",):
         one = json.loads(result.stdout) if words == ("--nl",) else json.loads(result.stdout)[0]
@@ -114,7 +115,9 @@ def test_tables_mask_secrets(store, run, words):
 def test_a_url_alone_warns_of_the_secrets_that_the_catalogue_tells(store, run):
     result = run("export", "accounts", "-d", "s.db")
     assert "in-token" in result.stdout
-    assert result.stderr == "warning: the output has secrets as clear text: token, key, old, each, by_name, hidden\n"
+    assert (
+        result.stderr == "warning: the output has secrets as clear text: token, key, old, each, by_name, hidden, pins\n"
+    )
     assert run("export", "plains", "-d", "s.db").stderr == ""
 
 

@@ -131,6 +131,7 @@ def secret_form(cls: type[Any], inner: Form) -> Form:
 
     return replace(
         inner,
+        type_name=f"Secret[{inner.type_name}]",
         accepts=(cls,),
         encode=_then(_value_of, inner.encode),
         revalidate=inner.revalidate and revalidated,

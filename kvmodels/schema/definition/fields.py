@@ -136,7 +136,7 @@ def is_validated_by_functions(model: type[BaseModel], field: str) -> bool:
     return (
         bool(decorators.model_validators or decorators.root_validators)
         or not validated.isdisjoint({field, "*"})
-        or any(map(_is_validator, plain(info.annotation, info.metadata).metadata))
+        or any(map(is_validator, plain(info.annotation, info.metadata).metadata))
     )
 
 
