@@ -1,4 +1,4 @@
-"""What a page may load, and how large a form may be.
+"""The headers of every page, and the largest form.
 
 Rules of this module: pages load nothing from elsewhere and run no script inside of HTML.
 """

@@ -33,6 +33,7 @@ from kvmodels.ext.admin.forms.record_form import (
     values_of,
 )
 from kvmodels.ext.admin.jobs import Job
+from kvmodels.ext.admin.pages.cascades import cascade_rules, cascaded_records, require_rights
 from kvmodels.ext.admin.pages.offers import Offers, offers_of, search_names
 from kvmodels.ext.admin.pages.relations import referrers_of, target_choices
 from kvmodels.ext.admin.pages.store_page import StorePage, link, page
@@ -286,8 +287,10 @@ class RecordsPage(StorePage):
 
     @page("/delete", posts=True)
     async def delete(self, request: Request) -> Response:
-        """Ask before records are deleted, then delete them in a job."""
+        """Ask before records are deleted, with all that goes with them; then delete them in a job."""
         self.backend.require(request, "delete", self.model)
+        rules = await cascade_rules(self.backend, self.collection)
+        require_rights(self.backend, request, rules)
         form = await request.form()
         keys = [str(text) for text in form.getlist("key")]
         everything, where = "everything" in form, str(form.get("where") or "")
@@ -295,7 +298,16 @@ class RecordsPage(StorePage):
             flash(request, "Choose the records to delete.", "warning")
             return self.redirect(request)
         if "confirmed" not in form:
-            return self.render(request, "delete.html", heading="Delete", keys=keys, everything=everything, where=where)
+            removed = [] if everything else [self._key_of_line(text) for text in keys]
+            cascaded = await cascaded_records(self.backend, rules, self.collection, removed)
+            context: dict[str, Any] = {
+                "keys": keys,
+                "everything": everything,
+                "where": where,
+                "rules": rules,
+                "cascaded": cascaded,
+            }
+            return self.render(request, "delete.html", heading="Delete", **context)
         if everything:
             parameters = parse_qsl(where, keep_blank_values=True)
             job = await self.backend.jobs.start(
@@ -313,9 +325,7 @@ class RecordsPage(StorePage):
         removed, lines = 0, list[str]()
         for number, text in enumerate(keys, 1):
             try:
-                removed += await self.backend.call(
-                    self.backend.db[self.model].remove, self._key_of(dict(parse_qsl(text, keep_blank_values=True)))
-                )
+                removed += await self.backend.call(self.backend.db[self.model].remove, self._key_of_line(text))
             except KvModelsError as error:
                 lines.append(f"{text}: {error}")
             job.check(f"{number:,} of {len(keys):,}", number / len(keys))
@@ -372,6 +382,9 @@ class RecordsPage(StorePage):
         except (KeyError, ValueError) as error:
             raise HTTPException(404, f"This is not a primary key of {self.collection}.") from error
         return values[0] if len(values) == 1 else values
+
+    def _key_of_line(self, text: str) -> Any:
+        return self._key_of(dict(parse_qsl(text, keep_blank_values=True)))
 
     async def _found(self, request: Request) -> Any:
         key = self._key_of(dict(request.query_params))
