@@ -580,12 +580,19 @@ class UnsupportedError(EngineError):
 
 
 class ResumeExpiredError(EngineError):
-    """The change log no longer reaches back to the versionstamp of ``since=``: changes may be missing."""
+    """The change log does not have all changes since ``since=``: it began later, or the store was restored.
+
+    Attributes:
+        since: the position.
+        oldest: the oldest position that the change log reaches back to, if ``since`` is older.
+        newest: the last commit of the store, if ``since`` is later.
+    """
 
     code = "KV909"
     default_hint = "Watch without since=, which starts with the present state; raise change_log= to keep more."
     since: str
-    oldest: str
+    oldest: str | None
+    newest: str | None
 
 
 ERRORS: Final = tuple(one for one in [*globals().values()] if isinstance(one, type) and issubclass(one, KvModelsError))

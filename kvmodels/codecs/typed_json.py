@@ -232,7 +232,7 @@ def _checked(read: Callable[[], Any]) -> Any:
         raise MalformedError("nested too deeply") from None
     except (re.error, Warning):  # a doubtful pattern emits a warning, which may be turned into an error
         raise MalformedError("a pattern that does not compile") from None
-    except (TypeError, LookupError, OverflowError, AttributeError, KvModelsError) as error:
+    except (TypeError, LookupError, OverflowError, AttributeError, struct.error, KvModelsError) as error:
         raise MalformedError(f"a form that nothing is written in ({type(error).__name__})") from error
 
 

@@ -196,8 +196,7 @@ class Engine(Protocol):
 
         Raises:
             UnsupportedError: the store keeps no change log.
-            ResumeExpiredError: the log no longer reaches back to ``after``.
-            InvalidArgumentError: the store never reached ``after``.
+            ResumeExpiredError: the log no longer reaches back to ``after``, or the store never reached it.
             ClosedError, EngineTimeoutError, DecodeError: nothing was read.
         """
         ...

@@ -453,8 +453,8 @@ def _steps(one: OneRequest[T]) -> Flow[T]:
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:
     """Return the keys of a range that changed in commits later than ``after``, in the order of their last change.
 
-    Raises UnsupportedError if the store keeps no change log; ResumeExpiredError if the log no longer reaches back to
-    ``after``.
+    Raises UnsupportedError if the store keeps no change log; ResumeExpiredError if the log does not reach back to
+    ``after``, or the store never reached it.
     """
     answer: Changes = yield ReadChanges(one, after)
     return answer

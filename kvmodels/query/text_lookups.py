@@ -274,7 +274,7 @@ def _listed(texts: Sequence[str]) -> list[Any] | None:
         return texts[0].split(",") if texts[0] else []
     try:
         return list(json.loads(texts[0]))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -77,7 +77,7 @@ OVER_CONNECT: Final = {
         "test_a_batch_holds_whole_commits_and_goes_on_where_it_ended",
         "test_a_range_tells_of_its_keys_alone",
         "test_a_row_that_has_expired_is_told_as_absent_before_it_is_swept",
-        "test_a_versionstamp_that_was_never_reached_is_refused",
+        "test_a_versionstamp_that_was_never_reached_is_expired",
         "test_commits_without_effect_on_a_key_are_not_told",
         "test_each_changed_key_is_told_once_at_its_last_change",
         "test_what_is_swept_is_told_as_absent",

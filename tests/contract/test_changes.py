@@ -115,10 +115,12 @@ def test_changes_before_the_log_began_are_an_error(open_engine):
         engine.changes(ALL, bytes(10))
 
 
-def test_a_versionstamp_that_was_never_reached_is_refused(logged):
-    with pytest.raises(InvalidArgumentError) as caught:
+def test_a_versionstamp_that_was_never_reached_is_expired(logged):
+    present = commit(logged, put(b"a"))
+    with pytest.raises(ResumeExpiredError) as caught:
         logged.changes(ALL, b"\xff" * 10)
-    assert caught.value.argument == "since"
+    assert (caught.value.since, caught.value.oldest) == ("ff" * 10, None)
+    assert caught.value.newest in (present.hex(), None)  # etcd does not tell it with every answer
 
 
 def test_a_store_without_a_log_says_how_to_have_one(engine):

@@ -14,7 +14,7 @@ import pytest
 
 from kvmodels import Database, InvalidArgumentError, UnsupportedError, open_kv
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.errors import ClosedError, EngineError, SnapshotExpiredError
+from kvmodels.errors import ClosedError, EngineError, ResumeExpiredError, SnapshotExpiredError
 from tests.copying.contents import contents, engine_of, fill, same
 from tests.engines.processes import run, start
 from tests.oracle import audit, read_engine, read_store, spec_of
@@ -42,6 +42,20 @@ def test_a_backup_is_the_store_with_its_versionstamps_and_deadlines(stores, tmp_
         )
         assert copy.set(("x",), 1).versionstamp > entries[0].versionstamp
     assert last > max(entry.versionstamp for entry in entries)
+
+
+def test_positions_from_before_a_restore_are_expired(stores, tmp_path):
+    kv = stores.open(change_log=3600)
+    kept = kv.set(("a",), 1).versionstamp
+    kv.backup(tmp_path / "copy.db")
+    lost = kv.set(("b",), 1).versionstamp
+    with open_kv(tmp_path / "copy.db", change_log=3600) as restored:
+        present = restored.set(("c",), 1).versionstamp  # later than the commit that the restore undid
+        for position in (kept, lost, "f" * 20):
+            with pytest.raises(ResumeExpiredError):
+                next(restored.watch(prefix=(), since=position))
+        assert list(restored.watch(prefix=(), since=present, timeout=0)) == []
+        assert [entry.key for entry in next(restored.watch(prefix=()))] == [("a",), ("c",)]
 
 
 def test_a_backup_is_one_file_that_sqlite_finds_sound(stores, tmp_path):

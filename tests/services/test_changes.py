@@ -43,7 +43,7 @@ class ShownLamp(BaseModel):
 
 
 def shown(lamp: Lamp) -> ShownLamp | None:
-    return None if lamp.id == 13 else ShownLamp(on=lamp.on)
+    return None if lamp.id == 13 or lamp.secret == "hidden" else ShownLamp(on=lamp.on)
 
 
 def service(db: AsyncDatabase | Database) -> FastAPI:
@@ -140,15 +140,92 @@ def test_what_a_client_may_see_is_shown_to_it(monkeypatch: pytest.MonkeyPatch):
             stream.records(1)
             until(lambda: next(stream).id is not None)
             db[Lamp].bulk_create([Lamp(id=13), Lamp(id=14)])
-            assert stream.records(2) == [("removed", 13, None), ("changed", 14, {"on": False})]
+            assert stream.records(1) == [("changed", 14, {"on": False})]
             until(lambda: next(stream).comment == "ping")
         described = client.get("/openapi.json").json()
     content = described["paths"]["/shown"]["get"]["responses"]["200"]["content"]["text/event-stream"]
     data = content["itemSchema"]["properties"]["data"]["contentSchema"]["$ref"].rpartition("/")[2]
-    assert set(described["components"]["schemas"][data]["properties"]) == {"event", "key", "record"}
+    assert set(described["components"]["schemas"][data]["properties"]) == {"event", "key", "record", "version"}
     assert {"$ref": "#/components/schemas/ShownLamp"} in described["components"]["schemas"][data]["properties"][
         "record"
     ]["anyOf"]
+
+
+def test_a_hidden_record_causes_no_event_unless_the_stream_has_sent_it(lamps: Database, url: str):
+    lamps[Lamp].bulk_create([Lamp(id=13), Lamp(id=14)])
+    app = service(AsyncDatabase(url, models=[Lamp], change_log=3600))
+    with ServedApplication(app) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
+        with events(client, "/shown") as stream:
+            assert [(event, key) for event, key, _ in stream.records(2)] == [("reset", None), ("changed", 14)]
+            lamps[Lamp].patch(13, on=True)
+            lamps[Lamp].remove(13)
+            lamps[Lamp].patch(14, secret="hidden")
+            lamps[Lamp].patch(14, on=True)
+            lamps[Lamp].create(id=15)
+            assert [(event, key) for event, key, _ in stream.records(2)] == [("removed", 14), ("changed", 15)]
+
+
+def test_a_stream_that_resumes_tells_no_key_of_a_hidden_record(lamps: Database, url: str):
+    lamps[Lamp].bulk_create([Lamp(id=number) for number in (1, 2, 3)])
+    app = service(AsyncDatabase(url, models=[Lamp], change_log=3600))
+    with ServedApplication(app) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
+        with events(client, "/shown") as stream:
+            stream.records(4)
+            until(lambda: stream.position or next(stream))
+            position = stream.position
+        lamps[Lamp].patch(1, on=True)
+        with events(client, "/shown", position) as stream:
+            assert stream.records(1) == [("changed", 1, {"on": True})]
+            lamps[Lamp].remove(1)
+            assert stream.records(1) == [("removed", 1, None)], "this stream has sent it"
+        lamps[Lamp].create(id=13)
+        lamps[Lamp].patch(2, secret="hidden")
+        with events(client, "/shown", position) as stream:
+            assert [(event, key) for event, key, _ in stream.records(2)] == [("reset", None), ("changed", 3)]
+            lamps[Lamp].remove(13)
+            lamps[Lamp].remove(3)
+            assert stream.records(1) == [("removed", 3, None)]
+
+
+@pytest.mark.parametrize("world", ["async", "sync"])
+def test_a_position_that_the_store_has_not_reached_begins_again(lamps: Database, url: str, world: str):
+    lamps[Lamp].create(id=1)
+    db = (AsyncDatabase if world == "async" else Database)(url, models=[Lamp], change_log=3600)
+    with ServedApplication(service(db)) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
+        for options in ({"position": "f" * 20}, {"since": "f" * 20}):
+            with events(client, f"/{world}", **options) as stream:
+                assert [event for event, _, _ in stream.records(2)] == ["reset", "changed"]
+                lamps[Lamp].patch(1, on=True)
+                assert stream.records(1) == [("changed", 1, record(on=True))]
+                lamps[Lamp].patch(1, on=False)
+
+
+def test_a_client_of_a_restored_store_gets_the_present_records(tmp_path: Path):
+    with Database(f"sqlite:///{tmp_path}/store.db", models=[Lamp], change_log=3600) as db:
+        db[Lamp].create(id=1)
+        db.kv.backup(tmp_path / "backup.db")
+        position = db[Lamp].create(id=2).versionstamp  # the restore undoes it
+    restored = AsyncDatabase(f"sqlite:///{tmp_path}/backup.db", models=[Lamp], change_log=3600)
+    with (
+        ServedApplication(service(restored)) as served,
+        httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client,
+        Database(f"sqlite:///{tmp_path}/backup.db", models=[Lamp], change_log=3600) as db,
+    ):
+        db[Lamp].create(id=3)
+        with events(client, "/async", position) as stream:
+            found = [(event, key) for event, key, _ in stream.records(3)]
+            assert found == [("reset", None), ("changed", 1), ("changed", 3)]
+
+
+def test_each_event_has_the_version_of_its_record(lamps: Database, url: str):
+    first = lamps[Lamp].create(id=1)
+    app = service(AsyncDatabase(url, models=[Lamp], change_log=3600))
+    with ServedApplication(app) as served, httpx2.Client(base_url=served.url, timeout=LONGEST_S) as client:
+        with events(client, "/async") as stream:
+            found = [event.data for event in (next(stream), next(stream)) if event.data]
+            assert [data["version"] for data in found] == [None, first.versionstamp]
+            changed = lamps[Lamp].patch(1, if_version=found[1]["version"], on=True)
+            until(lambda: (event := next(stream)).data and event.data["version"] == changed.versionstamp)
 
 
 def test_keys_of_any_type_are_sent():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kvmodels.errors import InvalidArgumentError, ResumeExpiredError, UnsupportedError
+from kvmodels.errors import ResumeExpiredError, UnsupportedError
 
 USERS = ("users",)
 
@@ -108,9 +108,15 @@ def test_a_store_without_a_change_log_says_so_at_the_first_item(store):
             next(store.watch(prefix=USERS, **options))
 
 
-def test_a_versionstamp_of_another_store_is_refused(store):
+def test_a_versionstamp_of_another_store_is_expired(store):
     store.open(change_log=60)
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(ResumeExpiredError):
+        next(store.watch(prefix=USERS, since="f" * 20))
+
+
+def test_a_store_without_a_change_log_says_so_for_any_position(store):
+    store.open()
+    with pytest.raises(UnsupportedError, match="change_log"):
         next(store.watch(prefix=USERS, since="f" * 20))
 
 

@@ -227,7 +227,7 @@ class AsyncKv(AsyncKvReading):
             InvalidArgumentError: not exactly one of keys and prefix was given, or an argument is invalid.
             InvalidKeyError: an argument is not a key.
             UnsupportedError: at the first item: a prefix was given, and the store keeps no change log.
-            ResumeExpiredError: at an item: the change log no longer reaches back.
+            ResumeExpiredError: at an item: the change log does not reach back to ``since``, or the store was restored.
 
         Example:
             >>> from kvmodels import open_async_kv

@@ -232,7 +232,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             InvalidArgumentError: an argument is invalid; at the first item: in a transaction.
             UnsupportedError: at the first item: the store keeps no change log.
-            ResumeExpiredError: at an item: the change log no longer reaches back.
+            ResumeExpiredError: at an item: the change log does not reach back to ``since``, or the store was restored.
             DecodeError: at an item: a record cannot be read as an object; its changes are delivered again.
 
         Examples:

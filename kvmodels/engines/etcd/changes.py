@@ -94,8 +94,7 @@ def changes_steps(store: EtcdStore, one: ReadRange, after: bytes) -> Steps[Chang
     """Return the keys of a range that changed after a versionstamp, in commit order, as of the last of these commits.
 
     Raises:
-        ResumeExpiredError: the cluster was compacted since.
-        InvalidArgumentError: the store never reached the versionstamp.
+        ResumeExpiredError: the cluster was compacted since, or the store never reached the versionstamp.
         EngineTimeoutError, EngineError, DecodeError.
     """
     attempts = store.attempts()

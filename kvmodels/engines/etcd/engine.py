@@ -244,8 +244,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
         """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
 
         Raises:
-            ResumeExpiredError: the cluster was compacted since.
-            InvalidArgumentError: the store never reached the versionstamp.
+            ResumeExpiredError: the cluster was compacted since, or the store never reached the versionstamp.
             ClosedError, EngineTimeoutError, EngineError, DecodeError.
         """
         return self.run(lambda: self.changing(one, after))

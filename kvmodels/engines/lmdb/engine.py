@@ -226,9 +226,9 @@ class LmdbEngine(FileEngine[LmdbStore]):
     def _changes(self, reader: OpenEnvironment, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:
         with reader.environment.begin() as transaction:
             state = store.state_in(transaction)
-            require_reached(after, to_versionstamp(state.version))
             if not state.retention_ms:
                 raise without_change_log(store.url)
+            require_reached(after, to_versionstamp(state.version))
             since = int.from_bytes(after[:8], "big")
             if since < state.floor:
                 raise resume_expired(store.url, after, to_versionstamp(state.floor))

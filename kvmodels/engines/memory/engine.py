@@ -316,9 +316,10 @@ class MemoryEngine(StoreHandle[MemoryStore]):
         """The keys of a range that changed after a versionstamp, in commit order; O(changes since)."""
         store = self.check_open()
         with store.lock:
-            require_reached(after, self.enter(store))
+            present = self.enter(store)
             if store.log is None:
                 raise without_change_log(self.url)
+            require_reached(after, present)
             found = store.changes(one, after)
             if found is None:
                 raise resume_expired(self.url, after, store.log.floor)

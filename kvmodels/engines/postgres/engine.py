@@ -268,8 +268,8 @@ class PostgresEngine(StoreHandle[PostgresStore]):
 
         Raises:
             UnsupportedError: the store keeps no change log.
-            ResumeExpiredError: the log no longer reaches back, or a failover has lost the commit of ``after``.
-            InvalidArgumentError: the store never reached the versionstamp.
+            ResumeExpiredError: the log no longer reaches back, a failover has lost the commit of ``after``, or the
+                store never reached it.
             ClosedError, EngineTimeoutError, DecodeError.
         """
         store = self.check_open()

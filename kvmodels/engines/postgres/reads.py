@@ -422,11 +422,11 @@ def changes_of(found: ChangesRead, after: bytes, url: str) -> Changes:
     """Return the changes that were read.
 
     Raises:
-        UnsupportedError, ResumeExpiredError, InvalidArgumentError: as ``Engine.changes``.
+        UnsupportedError, ResumeExpiredError: as ``Engine.changes``.
     """
-    require_reached(after, to_versionstamp(found.state.version))
     if not found.logging:
         raise without_change_log(url)
+    require_reached(after, to_versionstamp(found.state.version))
     if not found.reaches:
         raise resume_expired(url, after, to_versionstamp(found.floor))
     return found.changes

@@ -116,13 +116,16 @@ def resume_expired(url: str, since: bytes, oldest: bytes) -> ResumeExpiredError:
 
 
 def require_reached(since: bytes, present: bytes) -> None:
-    """Refuse a position that the store never had, as after the restore of a backup. Raises InvalidArgumentError."""
+    """Refuse a position that the store never had, as after the restore of a backup. Raises ResumeExpiredError.
+
+    ``present`` is the last commit of the store; empty if it is not known.
+    """
     if since > present:
-        raise InvalidArgumentError(
+        raise ResumeExpiredError(
             "the store has not reached this versionstamp",
-            argument="since",
-            value=format_versionstamp(since),
-            hint="Pass a versionstamp of this store; after the restore of a backup begin without one.",
+            since=format_versionstamp(since),
+            newest=format_versionstamp(present) if present else None,
+            hint="Watch without since=, which starts with the present state. Was the store restored from a backup?",
         )
 
 

@@ -242,11 +242,18 @@ class SqliteEngine(FileEngine[SqliteStore]):
     def backup(self, path: str) -> None:
         """Copy one snapshot into a new file, with SQLite's own backup; O(pages), and commits go on meanwhile.
 
-        A private database in memory has one connection: there, commits wait.
+        A private database in memory has one connection: there, commits wait. The copy has no change log. A restored
+        store begins a new one above all older versionstamps, so that a follower whose last changes were undone by the
+        restore starts with the present state.
         """
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
-        new_backup(path, self.url, mode, lambda target: store.reading(_copy_into(target)))
+
+        def fill(target: sqlite3.Connection) -> None:
+            store.reading(_copy_into(target))
+            sqlite_log.set_up(target, 0)
+
+        new_backup(path, self.url, mode, fill)
 
     def _read(
         self,
@@ -300,10 +307,10 @@ class SqliteEngine(FileEngine[SqliteStore]):
     def _changes(self, reader: Connection, store: SqliteStore, one: ReadRange, after: bytes) -> Changes:
         reader.execute("BEGIN")
         version, high_water = statements.pinned_state(reader)
-        require_reached(after, to_versionstamp(version))
         log = sqlite_log.log_state(reader)
         if log is None:
             raise without_change_log(store.url)
+        require_reached(after, to_versionstamp(version))
         since = int.from_bytes(after[:8], "big")
         if since < log.floor:
             raise resume_expired(store.url, after, to_versionstamp(log.floor))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,8 +28,8 @@ HEADERS: Final = {
 class SecurityHeaders:
     """Middleware that sets ``HEADERS``, and refuses forms of more than ``LARGEST_FORM`` bytes.
 
-    The parser of forms refuses a field of this size, and would do so in the middleware that compares tokens, where no
-    page can answer it. Static files may be cached.
+    It also answers forms that the parser refuses, such as one of 1,001 fields: the parser first runs in the middleware
+    that compares tokens, where no page can answer. Static files may be cached.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,9 +49,16 @@ class SecurityHeaders:
             await send(message)
 
         headers = Headers(scope=scope)
-        size = headers.get("content-length", "0")
-        if scope["type"] == "http" and ("transfer-encoding" in headers or int(size) > LARGEST_FORM):
+        if scope["type"] == "http" and ("transfer-encoding" in headers or not _is_small(headers)):
             refusal = PlainTextResponse(f"A form has at most {LARGEST_FORM:,} bytes, and says how many.", 413)
             await refusal(scope, receive, with_headers)
             return
-        await self._app(scope, receive, with_headers)
+        try:
+            await self._app(scope, receive, with_headers)
+        except HTTPException as refused:  # pages answer theirs before, so no response has begun
+            await PlainTextResponse(refused.detail, refused.status_code)(scope, receive, with_headers)
+
+
+def _is_small(headers: Headers) -> bool:
+    size = headers.get("content-length", "0")
+    return size.isascii() and size.isdecimal() and len(size) < 20 and int(size) <= LARGEST_FORM

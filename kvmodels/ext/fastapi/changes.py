@@ -43,6 +43,8 @@ class RecordEvent(BaseModel, Generic[T]):
     """The primary key, a list if it is composite; null for reset. Bytes are hexadecimal digits."""
     record: T | None = None
     """The latest version of a changed record."""
+    version: str | None = None
+    """The versionstamp of a changed record, for If-Match in quotes and for if_version."""
 
 
 class RecordChanges:
@@ -83,45 +85,94 @@ class RecordChanges:
 
         Args:
             repository: the repository; a stream over a synchronous one occupies a thread.
-            show: returns what the client sees of a record, such as an object of another class; None hides the record,
-                which is then sent as removed, with its key. By default the record itself is sent.
+            show: returns what the client sees of a record, such as an object of another class; None hides the record.
+                By default the record itself is sent. A hidden record causes no event, unless this stream has sent it
+                before: then it is sent as removed. A stream that resumes does not know which records the client has.
+                Before its first removal of a record that it has not sent, it sends ``reset`` and the present records.
 
         Returns:
-            An asynchronous iterator. Cost: as for ``watch``.
+            An asynchronous iterator. Cost: as for ``watch``; with ``show``, memory for the key of each shown record.
 
         Raises:
             UnsupportedError: at the first event: the store keeps no change log.
             DecodeError: at an event: a record cannot be read as an object.
         """
         # A ServerSentEvent carries the id; FastAPI describes the type that the endpoint declares.
-        return cast("AsyncIterator[RecordEvent[Any]]", _events(repository, self._since, show or _itself))
+        view = _EveryRecord() if show is None else _ShownRecords(show, knows_all=self._since is None)
+        return cast("AsyncIterator[RecordEvent[Any]]", _events(repository, self._since, view))
 
 
-def _itself(record: T) -> T:
-    return record
+class _EveryRecord:
+    """The view of a client that may see every record."""
+
+    def events(self, changes: list[ChangedRecord[Any]]) -> list[RecordEvent[Any]]:
+        return [_event(change, change.record) for change in changes]
+
+    def begin_again(self) -> None:
+        """Forget what the client has."""
+
+
+class _ShownRecords:
+    """The view of a client that sees what ``show`` returns.
+
+    Args:
+        show: returns what the client sees of a record.
+        knows_all: whether the client has only records that this stream has sent.
+    """
+
+    def __init__(self, show: Callable[[Any], Any], *, knows_all: bool) -> None:
+        self._show = show
+        self._sent: set[Any] = set()
+        self._knows_all = knows_all
+
+    def events(self, changes: list[ChangedRecord[Any]]) -> list[RecordEvent[Any]] | None:
+        """Return the events for some changes; None if the client may have a record that is gone, or hidden now."""
+        found: list[RecordEvent[Any]] = []
+        for change in changes:
+            shown = None if change.record is None else self._show(change.record)
+            if shown is not None:
+                self._sent.add(change.key)
+            elif change.key in self._sent:
+                self._sent.remove(change.key)
+            elif self._knows_all:
+                continue  # the key of a record that the client never had would tell that it exists
+            else:
+                return None
+            found.append(_event(change, shown))
+        return found
+
+    def begin_again(self) -> None:
+        """Forget what the client has."""
+        self._sent.clear()
+        self._knows_all = True
 
 
 async def _events(
-    repository: AsyncRepository[Any] | Repository[Any], since: str | None, show: Callable[[Any], Any]
+    repository: AsyncRepository[Any] | Repository[Any], since: str | None, view: _EveryRecord | _ShownRecords
 ) -> AsyncGenerator[ServerSentEvent]:
     while True:
         if since is None:
+            view.begin_again()
             yield _sent(RecordEvent[Any](event="reset"), None)
         watch = repository.watch(since=since)
+        since = None  # where it cannot go on, it begins again
         with closed_at_shutdown(watch):
             try:
                 while (changes := await _next(watch)) is not None:
+                    events = view.events(changes)
+                    if events is None:
+                        break
                     # The position of a batch is the id of its last event: a client that lost the others gets all again.
-                    events = [_event(change, show) for change in changes]
                     for event in events[:-1]:
                         yield _sent(event, None)
                     if events:
                         yield _sent(events[-1], watch.versionstamp)
                     elif watch.versionstamp is not None:
                         yield ServerSentEvent(id=watch.versionstamp)
-                return
+                else:
+                    return
             except ResumeExpiredError:
-                since = None
+                pass
 
 
 async def _next(watch: AsyncRecordWatchIterator[Any] | RecordWatchIterator[Any]) -> list[ChangedRecord[Any]] | None:
@@ -131,9 +182,10 @@ async def _next(watch: AsyncRecordWatchIterator[Any] | RecordWatchIterator[Any])
     return await to_thread.run_sync(next, watch, None, abandon_on_cancel=True, limiter=CapacityLimiter(inf))
 
 
-def _event(change: ChangedRecord[Any], show: Callable[[Any], Any]) -> RecordEvent[Any]:
-    shown = None if change.record is None else show(change.record)
-    return RecordEvent(event="removed" if shown is None else "changed", key=change.key, record=shown)
+def _event(change: ChangedRecord[Any], shown: Any) -> RecordEvent[Any]:
+    if shown is None:
+        return RecordEvent(event="removed", key=change.key)
+    return RecordEvent(event="changed", key=change.key, record=shown, version=change.versionstamp)
 
 
 def _sent(event: RecordEvent[Any], position: str | None) -> ServerSentEvent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 
 from kvmodels.query.query import Page
 
@@ -31,6 +32,9 @@ class Paging:
 
     Attributes:
         window: the arguments of ``page``.
+
+    Raises:
+        RequestValidationError: the request has both cursors; answered with 422.
     """
 
     __slots__ = ("_request", "_response", "window")
@@ -51,6 +55,9 @@ class Paging:
             str | None, Query(description="The previous_cursor of another page: the page before it.")
         ] = None,
     ) -> None:
+        if after is not None and before is not None:
+            place: dict[str, Any] = {"loc": ("query", "before"), "input": before}
+            raise RequestValidationError([{**place, "msg": "Give after or before, not both", "type": "value_error"}])
         self._request = request
         self._response = response
         self.window: dict[str, Any] = {"size": size, "after": after, "before": before}

@@ -226,8 +226,8 @@ class PostgresAsyncEngine:
 
         Raises:
             UnsupportedError: the store keeps no change log.
-            ResumeExpiredError: the log no longer reaches back, or a failover has lost the commit of ``after``.
-            InvalidArgumentError: the store never reached the versionstamp.
+            ResumeExpiredError: the log no longer reaches back, a failover has lost the commit of ``after``, or the
+                store never reached it.
             ClosedError, EngineTimeoutError, DecodeError.
         """
         store = self._require_open()

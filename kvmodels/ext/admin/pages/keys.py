@@ -37,7 +37,7 @@ class KeysPage(StorePage):
         """Show one level of the tree, and the value of the key of this level."""
         prefix = _key(request.query_params.get("prefix") or "[]")
         after = request.query_params.get("after")
-        children = await self._children(prefix, _key(after)[-1] if after else None)
+        children = await self._children(prefix, _part_after(prefix, after) if after else None)
         more = len(children) > _CHILDREN
         children = children[:_CHILDREN]
         return self.render(
@@ -113,6 +113,16 @@ def _key(line: str) -> Key:
         return key_of_line(line)
     except ValueError as error:
         raise InvalidKeyError("this is not a key", key=line, hint='Write a JSON array: ["users", 7].') from error
+
+
+def _part_after(prefix: Key, line: str) -> Any:
+    """Return the next part of a key below a prefix. Raises InvalidKeyError: the key is not one level below it."""
+    key = _key(line)
+    if not key or key_line(key[:-1]) != key_line(prefix):
+        raise InvalidKeyError(
+            "this is not a position below the prefix", key=line, hint="Follow the links of the page, or leave it out."
+        )
+    return key[-1]
 
 
 def _part(part: Any) -> str:

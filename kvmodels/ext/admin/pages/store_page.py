@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -20,15 +20,20 @@ from starlette_admin.views import CustomView
 from kvmodels._support.visible import visible
 from kvmodels.errors import (
     DoesNotExist,
-    InvalidCursorError,
+    InvalidArgumentError,
     InvalidKeyError,
+    InvalidValueError,
     KvModelsError,
+    LimitExceededError,
     QueryError,
     SchemaError,
 )
 from kvmodels.ext.admin import texts
 from kvmodels.ext.admin.backend import AdminAction, Backend
 from kvmodels.schema.compile.model import KvModel
+
+_BAD_REQUESTS: Final = (InvalidArgumentError, InvalidKeyError, InvalidValueError, LimitExceededError, QueryError)
+"""Errors of a page about the parameters of its URL."""
 
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Response]])
 
@@ -121,7 +126,7 @@ def status_of(error: KvModelsError) -> int:
         return 404
     if isinstance(error, SchemaError):
         return 409
-    return 400 if isinstance(error, (QueryError, InvalidCursorError, InvalidKeyError)) else 500
+    return 400 if isinstance(error, _BAD_REQUESTS) else 500
 
 
 def link(path: str, query: Iterable[tuple[str, Any]] | Mapping[str, Any] = (), /, **more: Any) -> str:
