@@ -6,9 +6,14 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import pytest
+from polyfactory.factories.pydantic_factory import ModelFactory
+from polyfactory.field_meta import FieldMeta
+from pydantic import BaseModel, EmailStr
 
 from kvmodels import (
+    AUTO,
     ULID,
+    AlreadyExistsError,
     AsyncDatabase,
     Database,
     Field,
@@ -18,6 +23,7 @@ from kvmodels import (
     KvModel,
     PrimaryKey,
     Unique,
+    UniqueViolationError,
     UnknownFieldError,
 )
 from kvmodels.testing.factories import KvFactory
@@ -99,3 +105,99 @@ def test_datetimes_have_a_time_zone_so_that_they_can_be_indexed():
 def test_a_name_that_is_no_field_is_refused():
     with Database("memory://", models=MODELS) as db, pytest.raises(UnknownFieldError, match="email"):
         KvFactory.of(Grower).create(db, emial="ada@x.org")
+
+
+class Tree(BaseModel):
+    planted: datetime
+    label: ULID
+
+
+class Plot(BaseModel):
+    tree: Tree
+
+
+class Garden(KvModel, collection="gardens"):
+    id: PrimaryKey[int] = Field(default=AUTO)
+    tree: Tree
+    plots: list[Plot]
+
+
+class Country(KvModel, collection="countries"):
+    code: PrimaryKey[str] = Field(max_length=3)
+
+
+class City(KvModel, collection="cities"):
+    id: PrimaryKey[int] = Field(default=AUTO)
+    code: Unique[str] = Field(max_length=2)
+    country: ForeignKey[str, Country]
+
+
+def test_factories_of_other_models_of_the_process_stay_as_they_are():
+    class Base(KvFactory[Garden]):
+        __is_base_factory__ = True
+
+    class PlotFactory(ModelFactory[Plot]):
+        pass
+
+    class Outer(BaseModel):
+        plots: list[PlotWithoutKeys]
+
+    class OuterFactory(ModelFactory[Outer]):
+        pass
+
+    assert type(OuterFactory.build().plots[0].number) is int
+    assert issubclass(PlotFactory._get_or_create_factory(PlotWithoutKeys), ModelFactory)
+    assert not issubclass(PlotFactory._get_or_create_factory(PlotWithoutKeys), Base)
+
+
+class PlotWithoutKeys(BaseModel):
+    number: int
+
+
+def test_nested_models_get_values_that_a_store_accepts():
+    with Database("memory://", models=[Garden]) as db:
+        garden = KvFactory.of(Garden).create(db)
+        assert isinstance(garden.tree.label, ULID)
+        assert garden.tree.planted.tzinfo is not None
+        assert garden.plots[0].tree.planted.tzinfo is not None
+
+
+async def test_keys_and_unique_values_that_the_store_has_already_are_drawn_again():
+    with Database("memory://", models=[Country, City]) as db:
+        assert len(KvFactory.of(City).create_batch(db, 40)) == 40
+        for _ in range(40):  # with factories that know nothing of each other
+            KvFactory.of(City).create(db)
+        assert (db[City].count(), db[Country].count(), db.check().ok) == (80, 80, True)
+    async with AsyncDatabase("memory://", models=[Country, City]) as other:
+        for _ in range(40):
+            await KvFactory.of(City).acreate(other)
+        assert await other[Country].count() == 40
+
+
+def test_a_given_key_that_the_store_has_already_is_an_error():
+    with Database("memory://", models=[Country, City]) as db:
+        KvFactory.of(Country).create(db, code="ch")
+        with pytest.raises(AlreadyExistsError):
+            KvFactory.of(Country).create(db, code="ch")
+        KvFactory.of(City).create(db, code="zh")
+        with pytest.raises(UniqueViolationError):
+            KvFactory.of(City).create(db, code="zh")
+
+
+@pytest.mark.parametrize(("least", "most"), [(None, 12), (30, None), (100, 110), (7, 7)])
+def test_addresses_have_the_length_that_their_field_demands(least: int | None, most: int | None):
+    limits = {"min_length": least, "max_length": most}
+    constraints = {name: limit for name, limit in limits.items() if limit is not None}
+    field = FieldMeta(name="email", annotation=EmailStr, constraints=constraints)  # type: ignore[arg-type]
+    address = KvFactory.of(Country).get_field_value(field)
+    name, domain = address.split("@")
+    assert (least or 1) <= len(address) <= (most or 320)
+    assert 1 <= len(name) <= 64
+    assert domain.endswith(".org")
+
+
+def test_an_address_that_is_too_short_to_exist_is_refused():
+    field = FieldMeta(name="email", annotation=EmailStr, constraints={"max_length": 6})
+    with pytest.raises(InvalidArgumentError, match="no address of this length") as caught:
+        KvFactory.of(Country).get_field_value(field)
+    assert caught.value.argument == "email"

@@ -2,6 +2,9 @@
 
 Pydantic does not validate defaults, so an object may be made with one. Every write validates the whole object and
 would refuse it, at the first record that is made without the field.
+
+Rules of this module: a default that validation converts is valid; so is every default of a field with functions of the
+user.
 """
 
 from __future__ import annotations
