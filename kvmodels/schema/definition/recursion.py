@@ -1,8 +1,8 @@
 """Storage forms of types that contain themselves without a class in between, such as ``type Tree = dict[str, Tree]``.
 
-Rules of this module: a type that is found inside itself gets a reference to the form that is being built. It is first assumed that values of
-the type are stored unchanged. If the form then turns out to need functions, it is built a second time, with references
-that call these functions. So types such as ``JsonValue`` cost nothing in reads and writes.
+Rules of this module: a type that is found inside itself gets a reference to the form that is being built. It is first
+assumed that values of the type are stored unchanged. If the form then turns out to need functions, it is built a second
+time, with references that call these functions. So types such as ``JsonValue`` cost nothing in reads and writes.
 """
 
 from __future__ import annotations
