@@ -37,6 +37,11 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("faults", "url"),
     ),
     "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("describe",)),
+    "indexing": (
+        ("budget", "entries", "rules"),
+        ("kinds",),
+        ("cascades", "compiler", "references", "simple"),
+    ),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),
         ("planning",),

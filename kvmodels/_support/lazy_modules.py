@@ -9,8 +9,13 @@ was interrupted is tried again at the next use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class _Deferred:
@@ -37,9 +42,13 @@ class _Deferred:
 
 
 def _loaded(one: _Deferred) -> object:
-    module = import_module(one.__name__)
+    module = _module_named(one.__name__)
     object.__setattr__(one, "__dict__", module.__dict__)
     return module
+
+
+def _module_named(name: str) -> ModuleType:
+    return import_module(name)
 
 
 def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
@@ -65,3 +74,44 @@ def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find
+
+
+class ModuleTable(Generic[T]):
+    """One object for each name, which a module has: the module is loaded when its name is first looked up.
+
+    Attributes:
+        attribute: the name of the object in each module.
+        modules: the dotted paths of the modules, by name.
+
+    Examples:
+        >>> nodes = ModuleTable[type]("Node", {"dom": "xml.dom"})
+        >>> nodes["dom"].TEXT_NODE
+        3
+        >>> "sax" in nodes
+        False
+    """
+
+    def __init__(self, attribute: str, modules: Mapping[str, str]) -> None:
+        self._attribute = attribute
+        self._modules = modules
+        self._known: dict[str, Any] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known or name in self._modules
+
+    def __getitem__(self, name: str) -> T:
+        known: T | None = self._known.get(name)
+        if known is None:
+            known = self._known[name] = getattr(_module_named(self._modules[name]), self._attribute)
+        return known
+
+    @contextmanager
+    def registered(self, name: str, value: T) -> Iterator[None]:
+        """Add an object under a new name for the duration of a with block."""
+        if name in self:
+            raise ValueError(f"{name!r} is taken")
+        self._known[name] = value
+        try:
+            yield
+        finally:
+            del self._known[name]

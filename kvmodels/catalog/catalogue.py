@@ -33,7 +33,14 @@ from enum import StrEnum
 from typing import Any, Final, cast, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.keyspace import FORMAT, FORMAT_WITH_REFERENCES, EntryLayout, RecordLayout, index_prefix
+from kvmodels.catalog.keyspace import (
+    FORMAT,
+    FORMAT_WITH_REFERENCES,
+    IndexLayout,
+    RecordLayout,
+    index_layout,
+    index_prefix,
+)
 from kvmodels.catalog.signatures import UNREADABLE, columns_of, definition_of
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
@@ -461,12 +468,12 @@ def stored_record_layout(collection: StoredCollection) -> RecordLayout:
     return RecordLayout(collection.name, primary_key_columns(collection))
 
 
-def stored_entry_layout(collection: StoredCollection, index: StoredIndex) -> EntryLayout:
+def stored_entry_layout(collection: StoredCollection, index: StoredIndex) -> IndexLayout:
     """Return the layout of a stored generation; raises like ``index_definition``."""
-    return EntryLayout(collection.name, index_definition(index), index.generation)
+    return index_layout(collection.name, index_definition(index), index.generation)
 
 
-def stored_entry_layouts(collection: StoredCollection) -> Iterator[tuple[StoredIndex, EntryLayout]]:
+def stored_entry_layouts(collection: StoredCollection) -> Iterator[tuple[StoredIndex, IndexLayout]]:
     """Yield every generation of every index with its layout, except those with an unknown description."""
     for index in collection.indexes:
         try:

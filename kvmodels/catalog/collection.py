@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
-from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefix
+from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, index_layout, violation_prefix
 from kvmodels.catalog.references import (
     IncomingReference,
     OutgoingReference,
@@ -82,6 +82,13 @@ class CompiledCollection:
         self.plans[shape] = plan
 
 
+@dataclass(slots=True)
+class CompiledIndex:
+    """The compiled values of one index generation: its ``KindMaintenance``, created at first use."""
+
+    maintenance: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class LiveIndex:
     """One maintained generation of an index, with its key layout.
@@ -93,12 +100,13 @@ class LiveIndex:
 
     stored: StoredIndex
     definition: IndexDefinition
-    layout: EntryLayout
+    layout: IndexLayout
     violations: bytes
     fence: bytes | None
     since: int = 1
     readable: bool = field(init=False, compare=False, repr=False)
     """Whether it is complete, so that queries may use it."""
+    compiled: CompiledIndex = field(default_factory=CompiledIndex, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "readable", self.stored.state is IndexState.READABLE)
@@ -421,7 +429,7 @@ def _maintained(
             LiveIndex(
                 stored=index,
                 definition=definition,
-                layout=EntryLayout(schema.collection, definition, index.generation),
+                layout=index_layout(schema.collection, definition, index.generation),
                 violations=violation_prefix(schema.collection, index.name, index.generation),
                 fence=fence,
                 since=needed_version(schema, definition),

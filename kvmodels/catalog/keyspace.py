@@ -30,7 +30,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from inspect import unwrap
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import STR, text_packer
@@ -296,36 +296,30 @@ class RecordLayout:
             return False
 
 
-class EntryLayout:
-    """The key layout of the entries, or counters, of one generation of an index: a function of the stored document."""
+class IndexLayout:
+    """The key layout of one generation of an index, as far as it is the same for every kind.
+
+    All keys begin with ``prefix``, followed by the columns. Every part of a key is a function of the stored document.
+    """
+
+    has_entries: ClassVar[bool] = True
+    """Whether its keys lead to records; counters do not."""
 
     def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
         self.definition = definition
-        aggregates, columns = definition.aggregates, definition.columns
-        if aggregates is None:
-            self.prefix = encode_key((index_prefix(collection, definition.name, generation),))
-        else:
-            self.prefix = counter_prefix(collection, definition.name, generation)
-        self._count = len(decode_key(self.prefix)) + len(columns)
-        self._columns = tuple((column.field, unwrap(column.codec.pack_stored)) for column in columns)
-        self._readers = tuple((column, reader_of(column), column.codec.pack_stored) for column in columns)
+        self.prefix = self._prefix(collection, generation)
+        self._first = len(decode_key(self.prefix))
+        self._count = self._first + len(definition.columns)
+        self._readers = tuple((column, reader_of(column), column.codec.pack_stored) for column in definition.columns)
         self._where = None if definition.where is None else _holds(definition.where)
-        self._include = definition.include
-        self._sums = () if aggregates is None else tuple(reader_of(column) for column in aggregates.sums)
-        self._skip = definition.nulls == "skip"
-        self._distinct = definition.nulls == "distinct"
-        self._null = tuple(column.field for column in columns if column.nullable)
-        self._plain = self._where is None and aggregates is None and all(_is_field(column) for column in columns)
         included = (reader((name,), many=False) for name in definition.include)
         self._needed = (*map(reader_of, definition.needed_columns), *included)
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether a document has at most one entry, with a key of plain fields and without copies."""
-        return self._plain and not self._include and self.definition.store is None
+    def _prefix(self, collection: str, generation: int) -> bytes:
+        return encode_key((index_prefix(collection, self.definition.name, generation),))
 
     def covers(self, document: Document) -> bool:
-        """Return whether the document stores every column and field of the index, which ``keys`` requires."""
+        """Return whether the document stores every column and field of the index, which its keys require."""
         try:
             if self._where is not None and not self._where(document):
                 return True  # a document without entries needs no fields
@@ -335,8 +329,67 @@ class EntryLayout:
             return False
         return True
 
+    def holds(self, document: Document) -> bool:
+        """Return whether the condition of the index holds for a document."""
+        return self._where is None or self._where(document)
+
+    def heads(self, document: Document) -> tuple[list[bytes], bool]:
+        """Return the prefix with the columns, once for each distinct element, and whether a column is None."""
+        heads, has_null = [self.prefix], False
+        for column, read, pack_stored in self._readers:
+            value = read(document)
+            has_null = has_null or value is None
+            if column.many and value is not None:
+                parts = sorted({pack_stored(element) for element in value})
+            else:
+                parts = [pack_stored(value)]
+            heads = [head + part for head in heads for part in parts]
+        return heads, has_null
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether a document has at most one entry, with a key of plain fields and without copies."""
+        return False
+
+    def packed_columns(self) -> Callable[[Document], bytes]:
+        """Return a function that packs the key, without primary key, of documents with one entry and no None in it.
+
+        For every other document and kind of index it returns ``b""``, which is not a key, or raises
+        InvalidValueError without naming the field.
+        """
+        return lambda _: b""
+
+    def columns_in(self, key: bytes) -> tuple[Any, ...]:
+        """Return the Python values of the columns in a key of the index."""
+        columns = self.definition.columns
+        parts = decode_key(key)[self._first : self._first + len(columns)]
+        return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
+
+    def pk_in(self, key: bytes) -> bytes:
+        """Return the packed primary key at the end of an entry key, empty for a unique slot."""
+        return key[skip_parts(key, self._count) :]
+
+
+class EntryLayout(IndexLayout):
+    """The key layout of the entries of one generation of an index."""
+
+    def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
+        super().__init__(collection, definition, generation)
+        columns = definition.columns
+        self._columns = tuple((column.field, unwrap(column.codec.pack_stored)) for column in columns)
+        self._include = definition.include
+        self._skip = definition.nulls == "skip"
+        self._distinct = definition.nulls == "distinct"
+        self._null = tuple(column.field for column in columns if column.nullable)
+        self._plain = self._where is None and all(_is_field(column) for column in columns)
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether a document has at most one entry, with a key of plain fields and without copies."""
+        return self._plain and not self._include and self.definition.store is None
+
     def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
-        """Return the sorted keys of the entries of a document; none for an aggregate index."""
+        """Return the sorted keys of the entries of a document."""
         if not self._plain:
             return self._keys(document, pk)
         key = self.prefix
@@ -356,16 +409,8 @@ class EntryLayout:
             return ()
         return (EntryKey(key + pk, False),)
 
-    def stored_keys(self, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
-        """Return ``keys``; none for no document, and for one that does not store a value for each column yet."""
-        return () if document is None or not self.covers(document) else self.keys(document, pk)
-
     def packed_columns(self) -> Callable[[Document], bytes]:
-        """Return a function that packs the key, without primary key, of documents with one entry and no None in it.
-
-        For every other document and kind of index it returns ``b""``, which is not a key, or raises like ``keys``
-        without naming the field.
-        """
+        """Return a function that packs the key, without primary key, as ``IndexLayout.packed_columns`` says."""
         prefix = self.prefix
         columns = self._columns
         if not self._plain:
@@ -391,54 +436,53 @@ class EntryLayout:
         return any(document[field] is None for field in self._null)
 
     def _keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
-        if self.definition.aggregates is not None or (self._where is not None and not self._where(document)):
+        if self._where is not None and not self._where(document):
             return ()
-        heads, has_null = self._heads(document)
+        heads, has_null = self.heads(document)
         if has_null and self._skip:
             return ()
         slot = self.definition.unique and not (has_null and self._distinct)
         return tuple(EntryKey(head if slot else head + pk, slot) for head in heads)
 
-    def _heads(self, document: Document) -> tuple[list[bytes], bool]:
-        """Return the prefix with the columns, once for each distinct element, and whether a column is None."""
-        heads, has_null = [self.prefix], False
-        for column, read, pack_stored in self._readers:
-            value = read(document)
-            has_null = has_null or value is None
-            if column.many and value is not None:
-                parts = sorted({pack_stored(element) for element in value})
-            else:
-                parts = [pack_stored(value)]
-            heads = [head + part for head in heads for part in parts]
-        return heads, has_null
-
     def included(self, document: Document) -> dict[str, Any] | None:
         """Return the values that each entry of a covering index contains, by field; None for every other index."""
         return {name: document[name] for name in self._include} if self._include else None
 
+
+class CounterLayout(IndexLayout):
+    """The key layout of the counters of one generation of an aggregate index."""
+
+    has_entries: ClassVar[bool] = False
+
+    def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
+        super().__init__(collection, definition, generation)
+        aggregates = definition.aggregates
+        assert aggregates is not None, "only aggregate indexes have counters"
+        self.sums = aggregates.sums
+        self._sums = tuple(reader_of(column) for column in aggregates.sums)
+
+    def _prefix(self, collection: str, generation: int) -> bytes:
+        return counter_prefix(collection, self.definition.name, generation)
+
     def groups(self, document: Document) -> tuple[bytes, ...]:
-        """Return the sorted packed prefixes of the counters that count this document; empty for other kinds."""
-        if self.definition.aggregates is None or (self._where is not None and not self._where(document)):
-            return ()
-        return tuple(self._heads(document)[0])
+        """Return the sorted packed prefixes of the counters that count this document."""
+        return tuple(self.heads(document)[0]) if self.holds(document) else ()
 
     def sums_of(self, document: Document) -> tuple[Any, ...]:
-        """Return the amounts that this document adds to each sum, in the order of ``definition.aggregates.sums``."""
+        """Return the amounts that this document adds to each sum, in the order of ``sums``."""
         return tuple(read(document) for read in self._sums)
 
     def counter_key(self, group: bytes, kind: str) -> bytes:
         """Return the key of one counter of a group of ``groups``: ``"count"``, ``"sum:field"`` and so on."""
         return group + encode_key((kind,))
 
-    def pk_in(self, key: bytes) -> bytes:
-        """Return the packed primary key at the end of an entry key, empty for a unique slot."""
-        return key[skip_parts(key, self._count) :]
 
-    def columns_in(self, key: bytes) -> tuple[Any, ...]:
-        """Return the Python values of the columns in the key of an entry or counter."""
-        columns = self.definition.columns
-        parts = decode_key(key)[self._count - len(columns) : self._count]
-        return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
+def index_layout(collection: str, definition: IndexDefinition, generation: int) -> IndexLayout:
+    """Return the layout of one generation of an index of any kind."""
+    return _LAYOUTS.get(definition.kind, IndexLayout)(collection, definition, generation)
+
+
+_LAYOUTS: Mapping[str, type[IndexLayout]] = {"entries": EntryLayout, "counters": CounterLayout}
 
 
 def _is_field(column: Column) -> bool:

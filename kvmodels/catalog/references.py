@@ -18,7 +18,7 @@ from kvmodels.catalog.catalogue import (
     stored_entry_layout,
     stored_record_layout,
 )
-from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, reference_anchors, reference_guards
+from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, reference_anchors, reference_guards
 from kvmodels.catalog.signatures import PLAIN_COLUMN
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
@@ -40,7 +40,7 @@ class OutgoingReference:
         records, guards, anchors: the key prefixes of the target records, of their guards and of their anchors.
     """
 
-    layout: EntryLayout
+    layout: IndexLayout
     collection: str
     violations: bytes
     under_construction: bool
@@ -82,9 +82,9 @@ class IncomingReference:
     """
 
     collection: str
-    layout: EntryLayout
+    layout: IndexLayout
     records: RecordLayout
-    entries: EntryLayout
+    entries: IndexLayout
 
     @property
     def field(self) -> str:

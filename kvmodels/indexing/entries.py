@@ -1,4 +1,6 @@
-"""Changes of records, and what one record has in one index: entries, or additions to counters.
+"""Changes of records, the values of entries, and the totals of counters.
+
+What a record has in an index is said by ``kinds``, one module for each kind.
 
 Rules of this module: pure. An entry is a function of the stored document and of the key of its record, so the write
 compiler, a build and a check produce the same bytes. Counters are 64-bit integers in two's complement, little endian:
@@ -7,17 +9,17 @@ the sum of an engine is exact for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.codecs.base import BYTES_ENCODING
-from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import U64_MODULUS, Arithmetic, ReadRange, Row
-from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
+from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.schema.definition.definition import Document, IndexDefinition
 
 
@@ -25,7 +27,7 @@ class Misfit(NamedTuple):
     """Why an index cannot hold a record.
 
     Attributes:
-        kind: of the violation, as ``entries.misfit`` and a build give it.
+        kind: of the violation, as ``misfit`` and a build give it.
         reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the name of
             another index, whose slot the record may not take; for a record that cannot be read or encoded, the field
             and the cause.
@@ -74,6 +76,20 @@ class RecordChange(NamedTuple):
         """The key of the record."""
         return self.live.layout.prefix + self.pk
 
+    @property
+    def before(self) -> StoredRecord | None:
+        """The record as it was read; None if there was none."""
+        old, document = self.old, self.old_document
+        if old is None or document is None:
+            return None
+        return StoredRecord(self.pk, document, old.value, old.encoding, old.expire_at)
+
+    @property
+    def after(self) -> StoredRecord | None:
+        """The record as it shall be; None if it is removed."""
+        document = self.new_document
+        return None if document is None else StoredRecord(self.pk, document, self.value, self.encoding, self.expire_at)
+
 
 class NeedRows(NamedTuple):
     """Rows that the compiler must see.
@@ -101,51 +117,12 @@ class Violation:
     others: tuple[Violation, ...] = ()
 
 
+DUPLICATE = "duplicate"
+"""The kind of violation of a record whose unique value another record holds."""
+
 COUNT = "count"
 HALF = 2**32
 LARGEST = 2**63
-
-
-def contribution(index: LiveIndex, document: Document | None, expire_at: int | None) -> dict[bytes, int]:
-    """Return the additions of a record to counters, by counter key; empty if the index does not hold it."""
-    if document is None or expire_at is not None or not index.layout.covers(document):
-        return {}
-    groups = index.layout.groups(document)
-    amounts = dict(_amounts(index, document)) if groups else {}
-    counter_key = index.layout.counter_key
-    return {counter_key(group, kind): amount for group in groups for kind, amount in amounts.items()}
-
-
-def _amounts(index: LiveIndex, document: Document) -> Iterator[tuple[str, int]]:
-    """Return the counters of a group that a record adds to, by kind; none is 0."""
-    yield COUNT, 1
-    aggregates = index.definition.aggregates
-    assert aggregates is not None, "only aggregate indexes have counters"
-    for column, value in zip(aggregates.sums, index.layout.sums_of(document), strict=True):
-        if value is None:
-            continue
-        if not isinstance(value, int):
-            raise InvalidValueError(
-                "a value that is summed is no whole number",
-                field=column.field,
-                type=type(value).__name__,
-                hint="Another program wrote the record: store it again, or remove it with repository.remove(key).",
-            )
-        if not -LARGEST < value < LARGEST:
-            raise InvalidValueError(
-                "a value is too large to be summed",
-                field=column.field,
-                type="int",
-                hint="A summed value is below 2 ** 63 and above -2 ** 63.",
-            )
-        high, low = divmod(abs(value), HALF)
-        sign = 1 if value > 0 else -1
-        if low:
-            yield f"sum:{column.field}", sign * low
-        if high:
-            yield f"sum:{column.field}:high", sign * high
-        if column.nullable:
-            yield f"present:{column.field}", 1
 
 
 def fold(totals: MutableMapping[bytes, int], amounts: Mapping[bytes, int], sign: int) -> None:
@@ -182,12 +159,13 @@ NOTHING_HELD = (b"", BYTES_ENCODING)
 
 
 class StoredRecord(NamedTuple):
-    """A record as it is stored: its packed primary key, its document, and the bytes of that."""
+    """A record as it is stored: its packed primary key, its document, the bytes of that, and its deadline."""
 
     pk: bytes
-    new_document: Document
+    document: Document
     value: bytes
     encoding: int
+    expire_at: int | None = None
 
 
 def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
@@ -204,37 +182,7 @@ def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
         )
 
 
-def misfit(
-    index: LiveIndex, document: Document, pk: bytes, max_key_bytes: int, expire_at: int | None = None
-) -> str | None:
-    """Why an index cannot hold a document, as the kind of a violation; None when it can.
-
-    ``not_encodable``: a column or a sum is out of the range of its type, or is not stored; ``too_many``: more
-    distinct values than ``max_fan_out``; ``too_long``: a key is longer than the engine takes; ``expires``: nothing
-    would take the record out of the counters of its group when it expires.
-    """
-    keys: Sequence[bytes]
-    if not index.layout.covers(document):
-        return "not_encodable"
-    try:
-        if index.definition.aggregates is None:
-            keys = [key for key, _ in index.layout.keys(document, pk)]
-            fan_out = len(keys)
-        elif expire_at is not None:
-            return "expires"
-        else:
-            keys = list(contribution(index, document, None))
-            fan_out = len(index.layout.groups(document)) if keys else 0
-    except InvalidValueError:
-        return "not_encodable"
-    if fan_out > index.definition.max_fan_out:
-        return "too_many"
-    return "too_long" if any(len(key) > max_key_bytes for key in keys) else None
-
-
-def entry_value(
-    codec: ValueCodec, layout: EntryLayout, slot: bool, record: RecordChange | StoredRecord
-) -> tuple[bytes, int]:
+def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: StoredRecord) -> tuple[bytes, int]:
     """Return the value of an entry, and its encoding.
 
     A copy of the record; or the fields that the index includes, behind the primary key where the entry is a unique
@@ -243,24 +191,17 @@ def entry_value(
     if layout.definition.store == "record":
         return record.value, record.encoding
     included = None
-    if layout.definition.include and record.new_document is not None:
-        included = layout.included(record.new_document)
+    if layout.definition.include:
+        included = layout.included(record.document)
     if not slot:
         return NOTHING_HELD if included is None else codec.encode_document(included)
     pk = list(decode_key(record.pk))
     if included is None:
-        return codec.encode(pk)
+        # Of the parts of a key nothing is shared, so no pass needs to look for it.
+        return codec.encode_document(pk) if isinstance(codec, MsgpackCodec) else codec.encode(pk)
     # Two fields may share a container, which is stored once per field in a document, and once in any other value:
     # read back, nothing is shared, and a check comes to the same bytes.
     return codec.encode([pk, codec.decode_document(*codec.encode_document(included))])
-
-
-def same_included(codec: ValueCodec, index: LiveIndex, old: Document, new: Document) -> bool:
-    """Return whether the entries of two documents hold the same fields with the same values."""
-    before, after = index.layout.included(old), index.layout.included(new)
-    if before is None or after is None:
-        return before is after
-    return codec.encode_document(before) == codec.encode_document(after)
 
 
 def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:

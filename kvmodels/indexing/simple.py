@@ -17,7 +17,7 @@ from operator import add, itemgetter
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support import switches
-from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.codecs.base import BYTES_ENCODING
 from kvmodels.codecs.columns.registry import Packed, column_packer
@@ -156,13 +156,14 @@ class RecordWriter:
         self._primary_key = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in primary_key]
         self._key_field = self._parts[0] if len(self._parts) == 1 else None
         self._same_entries = _same(column for index in live.maintained for column in index.definition.columns)
+        plain = [(index, index.layout) for index in live.maintained if isinstance(index.layout, EntryLayout)]
         self._indexes: tuple[_Index, ...] = tuple(
-            (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
+            (layout.packed_columns(), index.definition.unique, layout) for index, layout in plain
         )
         self._compared = tuple(
             (_same(index.definition.columns), one) for index, one in zip(live.maintained, self._indexes, strict=True)
         )
-        self._entry_columns = tuple(_EntryColumns(index) for index in live.maintained)
+        self._entry_columns = tuple(_EntryColumns(layout) for _, layout in plain)
 
     def compiled(
         self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None
@@ -404,11 +405,11 @@ class Inserts(NamedTuple):
 class _EntryColumns:
     """The entries of many documents in one index."""
 
-    def __init__(self, index: LiveIndex) -> None:
-        columns = index.definition.columns
-        self._layout = index.layout
-        self._prefix = index.layout.prefix
-        self._unique = index.definition.unique
+    def __init__(self, layout: EntryLayout) -> None:
+        columns = layout.definition.columns
+        self._layout = layout
+        self._prefix = layout.prefix
+        self._unique = layout.definition.unique
         self._columns: list[tuple[str, Packed]] = []  # none: a column may be None, so each document is looked at
         if not any(column.nullable for column in columns):
             self._columns = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in columns]

@@ -13,7 +13,7 @@ from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
-from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
+from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
@@ -142,7 +142,7 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     records = RecordLayout(schema.collection, schema.primary_key)
     pk = records.pack(("pk",))
     entries = {name: EntryLayout(schema.collection, index, 1) for name, index in schema.indexes.items()}
-    counters = EntryLayout("collection", schema_of(Counted).indexes["index"], 2)
+    counters = CounterLayout("collection", schema_of(Counted).indexes["index"], 2)
     packed = [
         records.key(pk),
         *(entry.key for entry in entries["unique"].keys({"id": "pk", "column": "column"}, pk)),

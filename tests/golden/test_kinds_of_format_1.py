@@ -12,8 +12,9 @@ import pytest
 
 from kvmodels import Database, SchemaMismatchError, UniqueViolationError
 from kvmodels.catalog.catalogue import Header, index_definition, stored_index
-from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.catalog.keyspace import index_layout
 from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.schema.compile.schema import schema_of
 from tests.golden.story import golden_rows, told_again
 from tests.golden.story_of_kinds import Kind, NewPlace, Place, stages
@@ -185,10 +186,10 @@ def test_every_entry_follows_from_its_record_and_the_catalogue_alone(stage):
     found = {bytes.fromhex(row["key"]) for row in golden(stage) if row["parts"].startswith("('places_by_")}
     expected = set()
     for index in collection.indexes:
-        layout = EntryLayout("places", index_definition(index), index.generation)
+        kind = maintenance_for(index_layout("places", index_definition(index), index.generation))
         for key, document in records:
-            if key[0] == "places" and layout.covers(codes_as_set(document)):
-                expected |= {entry.key for entry in layout.keys(codes_as_set(document), encode_key(key[1:]))}
+            if key[0] == "places" and kind.layout.covers(codes_as_set(document)):
+                expected |= {*kind.keys(codes_as_set(document), encode_key(key[1:]))}
     assert found == expected
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.catalog.keyspace import index_layout
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Check
 from kvmodels.errors import KvModelsError
@@ -20,6 +20,8 @@ from kvmodels.flows.writing import given_keys, records, tokens
 from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
+from kvmodels.indexing.kinds import counters
+from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.testing import processes
 from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_references, mutants_of_transactions
 
@@ -186,43 +188,50 @@ def _last_of_a_commit_counts(patch: Patch) -> None:
 
 
 def _every_element_counts(patch: Patch) -> None:
-    real = entries.contribution
+    real = counters.contribution
 
-    def repeated(index: Any, document: Any, expire_at: Any) -> dict[bytes, int]:
-        amounts = real(index, document, expire_at)
-        many = [column for column in index.definition.columns if column.many]
+    def repeated(layout: Any, document: Any) -> tuple[dict[bytes, int], int]:
+        amounts, groups = real(layout, document)
+        many = [column for column in layout.definition.columns if column.many]
         if not amounts or not many:
-            return amounts
+            return amounts, groups
         values: Any = document
         for name in many[0].path or (many[0].field,):
             values = values[name]
         times = {many[0].codec.pack_stored(value): values.count(value) for value in values}
-        return {
+        amounts = {
             key: amount * next((n for part, n in times.items() if part in key), 1) for key, amount in amounts.items()
         }
+        return amounts, groups
 
-    patch.setattr(entries, "contribution", repeated)
+    patch.setattr(counters, "contribution", repeated)
 
 
 def _included_fields_stay(patch: Patch) -> None:
-    patch.setattr(compiler, "same_included", lambda *_: True)
+    real = compiler._Fold._write_entries
+
+    def keeping(self: Any, change: Any, index: Any, old: Any, new: Any, **rest: Any) -> None:
+        kept = {key: old.entries.get(key, value) for key, value in new.entries.items()}
+        real(self, change, index, old, new._replace(entries=kept) if index.definition.include else new, **rest)
+
+    patch.setattr(compiler._Fold, "_write_entries", keeping)
 
 
 def _old_entries_without_condition(patch: Patch) -> None:
-    real = compiler._Fold._old_keys
+    real = compiler._Fold._old_contents
 
-    def unconditional(self: Any, index: Any, change: Any) -> dict[bytes, bool]:
+    def unconditional(self: Any, kind: Any, index: Any, change: Any) -> Any:
         definition = replace(index.definition, where=None)
-        layout = EntryLayout(change.live.schema.collection, definition, index.stored.generation)
-        return real(self, replace(index, definition=definition, layout=layout), change)
+        layout = index_layout(change.live.schema.collection, definition, index.stored.generation)
+        return real(self, maintenance_for(layout), index, change)
 
-    patch.setattr(compiler._Fold, "_old_keys", unconditional)
+    patch.setattr(compiler._Fold, "_old_contents", unconditional)
 
 
 def _old_entries_computed_anew(patch: Patch) -> None:
-    real = compiler._Fold._old_keys
+    real = compiler._Fold._old_contents
 
-    def anew(self: Any, index: Any, change: Any) -> dict[bytes, bool]:
+    def anew(self: Any, kind: Any, index: Any, change: Any) -> Any:
         old, schema = change.old_document, change.live.schema
         if old is not None:
             made = {
@@ -232,17 +241,17 @@ def _old_entries_computed_anew(patch: Patch) -> None:
             }
             reserved = old.get("$kv", {})
             old = {**old, "$kv": {**reserved, "c": {**reserved.get("c", {}), **made}}}
-        return real(self, index, change._replace(old_document=old))
+        return real(self, kind, index, change._replace(old_document=old))
 
-    patch.setattr(compiler._Fold, "_old_keys", anew)
+    patch.setattr(compiler._Fold, "_old_contents", anew)
 
 
 def _removed_elements_stay(patch: Patch) -> None:
     real = compiler._Fold._drop_entries
 
     def keeping(self: Any, change: Any, index: Any, old: Any, new: Any, **rest: Any) -> None:
-        kept = old if new and index.definition.fans_out else {}
-        real(self, change, index, old, {**new, **kept}, **rest)
+        kept = old.entries if new.entries and index.definition.fans_out else {}
+        real(self, change, index, old, new._replace(entries={**new.entries, **kept}), **rest)
 
     patch.setattr(compiler._Fold, "_drop_entries", keeping)
 

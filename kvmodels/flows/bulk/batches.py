@@ -39,6 +39,7 @@ from kvmodels.flows.writing.changes import PlannedChange, refused, state_after, 
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.compiler import WriteRefusal, refusals_in
 from kvmodels.indexing.entries import RecordChange
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -399,6 +400,8 @@ def changed_record(error: KvModelsError, changes: Sequence[RecordChange]) -> Rec
 
 
 def _entries_of(change: RecordChange) -> set[bytes]:
-    return {
-        key for index in change.live.maintained for key, _ in index.layout.stored_keys(change.new_document, change.pk)
-    }
+    document = change.new_document
+    if document is None:
+        return set()
+    held = (index for index in change.live.maintained if index.layout.covers(document))
+    return {key for index in held for key in maintenance_of(index).keys(document, change.pk)}

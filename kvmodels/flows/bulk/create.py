@@ -63,7 +63,8 @@ from kvmodels.flows.writing.given_keys import after_keys, without_key
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.compiler import WriteRefusal, refusals_in
-from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
+from kvmodels.indexing.entries import RecordChange, StoredRecord, Violation, slot_owner
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.references import MissingTarget, RemainingReferrers
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
@@ -265,10 +266,12 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         return [*keys, *beside, *slots]
 
     def _slots_of(self, view: HeaderView, item: EncodedObject) -> Iterable[tuple[LiveIndex, bytes]]:
+        record = StoredRecord(item.pk, item.document, item.value, item.encoding)
         for index in view.live[self.schema.collection].maintained:
-            for key, slot in index.layout.keys(item.document, item.pk):
-                if slot:
-                    yield index, key
+            kind = maintenance_of(index)
+            if kind.resolve is not None:
+                contents = kind.contents(record, self._context.codec)
+                yield from ((index, key) for key in contents.entries if contents.contested)
 
     def propose(self, seen: AttemptState, /) -> Proposal[list[BulkItem[Any]] | None]:
         """Return the changes that store the objects; with ``"ignore"``, leave out those that are in the way."""

@@ -31,7 +31,8 @@ from kvmodels.flows.effects import Flow, read, rows_at_once
 from kvmodels.flows.evolution.build import rebuild_index
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import stored_of
-from kvmodels.indexing.entries import contribution, fold, from_u64, to_u64
+from kvmodels.indexing.entries import StoredRecord, fold, from_u64, to_u64
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.definition.definition import ModelSchema
 
 ROWS_AT_ONCE = 500
@@ -84,7 +85,7 @@ class _Counting:
         self._context = context
         self._live = live
         self._view = view
-        self._indexes = [ix for ix in live.maintained if ix.readable and ix.definition.aggregates is not None]
+        self._indexes = [ix for ix in live.maintained if ix.readable and ix.definition.has_counters]
         self._totals: list[dict[bytes, int]] = [{} for _ in self._indexes]
         self._obstacle: str | None = None
         self._moment: bytes | None = None
@@ -138,7 +139,8 @@ class _Counting:
             if not layout.names(stored.held, row.key):
                 raise _IncomparableError(_UNREADABLE)
             for index, totals in zip(self._indexes, self._totals, strict=True):
-                fold(totals, contribution(index, stored.of(index), row.expire_at), +1)
+                record = StoredRecord(layout.pk_of(row.key), stored.of(index), row.value, row.encoding, row.expire_at)
+                fold(totals, maintenance_of(index).contents(record, self._context.codec).amounts, +1)
         except KvModelsError:
             raise _IncomparableError(_UNREADABLE) from None
 

@@ -13,15 +13,14 @@ different models, and the data may be the only copy. A repair that meets a confl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import HEADER_KEY
-from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Row
-from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.errors import KvModelsError
 from kvmodels.flows.check.findings import FindingKind
 from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.effects import Flow, try_commit
@@ -30,7 +29,9 @@ from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
 from kvmodels.indexing.compiler import WriteRefusal
-from kvmodels.indexing.entries import NOTHING_HELD, RecordChange, entry_value, slot_owner
+from kvmodels.indexing.entries import RecordChange, StoredRecord
+from kvmodels.indexing.kinds.contract import Contents, EntryValue
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 _MASK: Final = 1_023
@@ -51,10 +52,10 @@ class EntrySums:
         self._copies = copies
         self._sums = [0] * (_MASK + 1)
 
-    def add(self, keys: Iterable[bytes], value: tuple[bytes, int], record: Row) -> None:
-        """Add the expected entries of a record: their keys, and their common value."""
+    def add(self, entries: Mapping[bytes, EntryValue], record: Row) -> None:
+        """Add the expected entries of a record."""
         stamp = record.versionstamp if self._copies else None
-        for key in keys:
+        for key, value in entries.items():
             self._sums[hash(key) & _MASK] += hash((key, *value, record.expire_at, stamp))
 
     def take(self, rows: Iterable[Row]) -> None:
@@ -75,31 +76,22 @@ class ExpectedEntry:
 
     live: LiveCollection
     index: LiveIndex
-    slot: bool
-    value: bytes
-    encoding: int
-
-
-class _ExpectedEntries(NamedTuple):
-    """The keys of the entries of one record in one index, each with whether it is a slot, and their value."""
-
-    keys: dict[bytes, bool]
-    value: tuple[bytes, int]
+    contested: bool
+    value: EntryValue
 
 
 class RecordEntries:
     """The entries of one record; it is decoded once, and each index is computed at first use."""
 
-    __slots__ = ("_context", "_document", "_filled", "_live", "_of", "_pointer", "pk", "row")
+    __slots__ = ("_context", "_document", "_filled", "_live", "_of", "pk", "row")
 
     def __init__(self, context: Context, live: LiveCollection, row: Row, document: Document | None = None) -> None:
         self._context = context
         self._live = live
-        self._of: dict[tuple[str, int], _ExpectedEntries | None] = {}
+        self._of: dict[tuple[str, int], Contents | None] = {}
         self.row = row
         self.pk = live.layout.pk_of(row.key)
         self._document = self._read() if document is None else document
-        self._pointer: tuple[bytes, int] | None = None
         self._filled: Document | None = None
 
     def _read(self) -> Document | None:
@@ -120,18 +112,18 @@ class RecordEntries:
         if complete is None:
             return None
         return {
-            key: ExpectedEntry(self._live, index, slot, *value)
-            for index, (keys, value) in complete
-            for key, slot in keys.items()
+            key: ExpectedEntry(self._live, index, contents.contested, value)
+            for index, contents in complete
+            for key, value in contents.entries.items()
         }
 
-    def complete(self) -> list[tuple[LiveIndex, _ExpectedEntries]] | None:
-        """Return the same by index: keys, with whether they are slots, and their value."""
-        found: list[tuple[LiveIndex, _ExpectedEntries]] = []
+    def complete(self) -> list[tuple[LiveIndex, Contents]] | None:
+        """Return the same by index."""
+        found: list[tuple[LiveIndex, Contents]] = []
         for index in self._live.maintained:
             if not index.readable:
                 continue
-            made = self._entries(index)
+            made = self._contents(index)
             if made is None:
                 return None
             found.append((index, made))
@@ -139,63 +131,43 @@ class RecordEntries:
 
     def in_index(self, index: LiveIndex) -> dict[bytes, ExpectedEntry] | None:
         """Return the expected entries in one index, complete or not; None if it cannot hold the record."""
-        made = self._entries(index)
+        made = self._contents(index)
         if made is None:
             return None
-        keys, value = made
-        return {key: ExpectedEntry(self._live, index, slot, *value) for key, slot in keys.items()}
+        return {key: ExpectedEntry(self._live, index, made.contested, value) for key, value in made.entries.items()}
 
     def expects(self, index: LiveIndex, entry: Row) -> bool:
         """Return whether an entry of an index is one of this record.
 
         Values of an index under construction are not compared, because the build may write them again.
         """
-        made = self._entries(index)
-        if made is None:
+        made = self._contents(index)
+        value = None if made is None else made.entries.get(entry.key)
+        if made is None or value is None:
             return False
-        keys, value = made
-        slot = keys.get(entry.key)
-        if slot is None:
-            return False
-        return (
-            not index.readable
-            or difference(self._context, ExpectedEntry(self._live, index, slot, *value), entry, self.row) is None
-        )
+        wanted = ExpectedEntry(self._live, index, made.contested, value)
+        return not index.readable or difference(self._context, wanted, entry, self.row) is None
 
-    def _entries(self, index: LiveIndex) -> _ExpectedEntries | None:
-        """Return the keys of its entries in one index, and their value."""
+    def _contents(self, index: LiveIndex) -> Contents | None:
+        """Return what it has in one index; None if the index cannot hold it."""
         place = index.stored.name, index.stored.generation
         if place not in self._of:
             self._of[place] = self._made(index)
         return self._of[place]
 
-    def _made(self, index: LiveIndex) -> _ExpectedEntries | None:
+    def _made(self, index: LiveIndex) -> Contents | None:
         try:
             document = self._document
-            if document is not None and index.layout.covers(document):
-                keys = dict(index.layout.keys(document, self.pk))
-            else:
+            if document is None or not index.layout.covers(document):
                 document = self._made_anew()
-                if document is None:
-                    return None
-                keys = dict(index.layout.stored_keys(document, self.pk))
+            if document is None:
+                return None
+            # A copy is compared with the stored bytes, even while a build has not added a new column yet.
+            row = self.row
+            record = StoredRecord(self.pk, document, row.value, row.encoding, row.expire_at)
+            return maintenance_of(index).contents(record, self._context.codec)
         except KvModelsError:
             return None
-        if not keys:
-            return _ExpectedEntries(keys, (b"", 0))
-        if index.layout.is_plain:  # which have exactly one entry
-            return _ExpectedEntries(keys, self._points() if True in keys.values() else NOTHING_HELD)
-        # A copy is compared with the stored bytes, even while a build has not added a new column yet.
-        row = self.row
-        change = RecordChange(self._live, self.pk, row, document, document, row.value, row.encoding)
-        slot = next(iter(keys.values()))  # the same for all keys
-        return _ExpectedEntries(keys, entry_value(self._context.codec, index.layout, slot, change))
-
-    def _points(self) -> tuple[bytes, int]:
-        """Return the value of a unique slot."""
-        if self._pointer is None:
-            self._pointer = self._context.codec.encode(list(decode_key(self.pk)))
-        return self._pointer
 
     def _made_anew(self) -> Document | None:
         """Return the document with defaults of the model, for an index with columns that are not stored."""
@@ -208,47 +180,15 @@ class RecordEntries:
 
 def difference(context: Context, wanted: ExpectedEntry, entry: Row, record: Row) -> str | None:
     """Return how an entry differs from the expected one, in a few words; None if it is equal."""
-    if (entry.value, entry.encoding) != (wanted.value, wanted.encoding) and not _is_same_value(context, wanted, entry):
-        return "wrong owner" if _names_another(context, wanted, entry, record) else "wrong value"
+    kind, records = maintenance_of(wanted.index), wanted.live.layout
+    if not kind.is_same_value(context.codec, wanted.value, entry):
+        names_another = kind.names_another(context.codec, records, records.pk_of(record.key), entry)
+        return "wrong owner" if names_another else "wrong value"
     if entry.expire_at != record.expire_at:
         return "another deadline than the record"
-    if wanted.index.definition.store == "record" and entry.versionstamp != record.versionstamp:
+    if kind.writes_always and entry.versionstamp != record.versionstamp:
         return "another versionstamp than the record"
     return None
-
-
-def _is_same_value(context: Context, wanted: ExpectedEntry, entry: Row) -> bool:
-    """Return whether an entry has the expected value in other bytes.
-
-    JavaScript writes a newer version number before its values, and marks no floats. A copy of the record has the bytes
-    of the record, whoever has written it.
-    """
-    definition = wanted.index.definition
-    if definition.store == "record" or entry.encoding != wanted.encoding:
-        return False
-    codec = context.codec
-    try:
-        if definition.include and not wanted.slot:
-            again = codec.encode_document(codec.decode_document(entry.value, entry.encoding, entry.key))
-        else:
-            again = codec.encode(codec.decode(entry.value, entry.encoding, entry.key))
-    except KvModelsError:
-        return False
-    return again == (wanted.value, wanted.encoding)
-
-
-def _names_another(context: Context, wanted: ExpectedEntry, entry: Row, record: Row) -> bool:
-    """Return whether a slot contains the primary key of another record, or an unreadable one."""
-    definition = wanted.index.definition
-    if not wanted.slot or definition.store is not None:
-        return False
-    if not definition.include:
-        return True
-    try:
-        owner = slot_owner(context.codec, wanted.live, wanted.index, entry)
-        return owner != wanted.live.layout.pk_of(record.key)
-    except DecodeError:
-        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from kvmodels.flows.effects import Flow, read, read_all, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, recomputed
 from kvmodels.flows.hydration.rows import shown_key as shown_pk
-from kvmodels.indexing.entries import slot_owner
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import require_known_class
 
@@ -91,11 +91,11 @@ class Scrub:
 
     def whole(self, live: LiveCollection) -> Flow[None]:
         """Check everything in the collection except its counters, which are recounted in a snapshot."""
-        places = [_generation(index) for index in live.maintained if index.definition.aggregates is None]
+        places = [_generation(index) for index in live.maintained if index.layout.has_entries]
         yield from self._each(None, self._records)
         differing: dict[_Generation, Collection[int]] = {}
         for index in live.maintained:
-            if index.definition.aggregates is None and index.readable:
+            if index.layout.has_entries and index.readable:
                 found = yield from self._compared(index)
                 differing[_generation(index)] = EVERY_SUM if self._every_one else found
         if any(differing.values()):
@@ -116,14 +116,14 @@ class Scrub:
                 # A repaired record expects other entries than before.
                 self._every_one = bool(self._repair)
                 judged = self._entries_of(live, row)
-            for index, (keys, value) in judged.complete() or ():
-                self._sums_of(index).add(keys, value, row)
+            for index, contents in judged.complete() or ():
+                self._sums_of(index).add(contents.entries, row)
 
     def _sums_of(self, index: LiveIndex) -> EntrySums:
         place = _generation(index)
         sums = self._sums.get(place)
         if sums is None:
-            sums = self._sums[place] = EntrySums(index.definition.store == "record")
+            sums = self._sums[place] = EntrySums(maintenance_of(index).writes_always)
         return sums
 
     def _missing(
@@ -222,7 +222,7 @@ class Scrub:
         reason_or_none = difference(self._context, wanted, entry, record)
         if reason_or_none is None:
             return
-        if wanted.slot and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
+        if wanted.contested and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
             reason = "another record has the same unique value"
             suspect = Suspect("missing", entry, wanted.index, pk, reason, record, hint=_CHANGE_ONE)
             yield from self._report(suspect)
@@ -232,7 +232,7 @@ class Scrub:
     def _owned_by_another(self, live: LiveCollection, index: LiveIndex, entry: Row, pk: bytes) -> Flow[bool]:
         """Return whether another record expects the slot: a real duplicate, which no repair can resolve."""
         try:
-            owner = slot_owner(self._context.codec, live, index, entry)
+            owner = maintenance_of(index).owner(self._context.codec, live.layout, entry)
         except DecodeError:
             return False
         if owner == pk:
@@ -297,10 +297,8 @@ class Scrub:
                 return pk
         except KvModelsError:
             return None
-        if not index.definition.unique:
-            return None
         try:
-            return slot_owner(self._context.codec, live, index, row)
+            return maintenance_of(index).owner(self._context.codec, live.layout, row) or None
         except DecodeError:
             return "wrong owner"
 
@@ -408,7 +406,7 @@ class Scrub:
 def _claimed_by(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | None:
     """Return the packed primary key that an entry appears to have; a comparison with the record decides."""
     try:
-        return index.layout.pk_in(row.key) or slot_owner(context.codec, live, index, row)
+        return maintenance_of(index).owner(context.codec, live.layout, row) or None
     except (InvalidKeyError, DecodeError):
         return None
 

@@ -19,7 +19,7 @@ from kvmodels.catalog.catalogue import (
     stored_entry_layouts,
     stored_record_layout,
 )
-from kvmodels.catalog.keyspace import RESERVED, EntryLayout, RecordLayout
+from kvmodels.catalog.keyspace import RESERVED, IndexLayout, RecordLayout
 from kvmodels.core.keys import Key, decode_key, encode_key
 from kvmodels.core.operations import Row
 from kvmodels.core.values import StoredAsJson
@@ -187,7 +187,7 @@ def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row
     return KeyExplanation(key, "foreign", collection=collection.name)
 
 
-def _owner(context: Context, records: RecordLayout, layout: EntryLayout, pk: bytes, row: Row | None) -> Any:
+def _owner(context: Context, records: RecordLayout, layout: IndexLayout, pk: bytes, row: Row | None) -> Any:
     """Return the primary key of the record of an entry, or of the record that holds a slot; None if it is unknown."""
     if not pk:
         if row is None:

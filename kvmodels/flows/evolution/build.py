@@ -43,7 +43,8 @@ from kvmodels.flows.evolution.header import commit_header, drop_generations, out
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import Misfit, RecordChange, entry_value, misfit
+from kvmodels.indexing.entries import Misfit, RecordChange, StoredRecord
+from kvmodels.indexing.kinds.registry import maintenance_of, misfit
 from kvmodels.schema.compile.columns import failed_function
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
@@ -362,7 +363,8 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
     # Records that only other indexes cannot hold are accepted here: the compiler lists them for those indexes.
     stored, unmade = (None, made) if isinstance(made, Misfit) else (made, None)
     new_document, value, encoding, _ = stored or StoredDocument(document, row.value, row.encoding, document)
-    kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
+    record = StoredRecord(pk, new_document, value, encoding, row.expire_at)
+    kind = misfit(index, record, context.codec, context.limits.max_key_bytes)
     if kind is not None:
         return Misfit(kind)
     if touched and len(value) > context.limits.max_value_bytes:
@@ -380,7 +382,7 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         tolerant=True,
         unmade=unmade,
     )
-    return Misfit("too_long") if _holds_too_much(context, index, change) else change
+    return Misfit("too_long") if _holds_too_much(context, index, record) else change
 
 
 def _materialised(
@@ -402,11 +404,10 @@ def _materialised(
         return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
 
 
-def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:
-    """Return whether a unique slot, which also contains the primary key, would be too long."""
-    if not (index.definition.include and index.definition.unique):
-        return False
-    return len(entry_value(context.codec, index.layout, True, change)[0]) > context.limits.max_value_bytes
+def _holds_too_much(context: Context, index: LiveIndex, record: StoredRecord) -> bool:
+    """Return whether the value of an entry would be too long; that of a unique slot also contains the primary key."""
+    values = maintenance_of(index).contents(record, context.codec).entries.values()
+    return any(len(value) > context.limits.max_value_bytes for value, _ in values)
 
 
 def resolve_violations(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[None]:

@@ -40,7 +40,8 @@ from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import Misfit, RecordChange, misfit
+from kvmodels.indexing.entries import Misfit, RecordChange, StoredRecord
+from kvmodels.indexing.kinds.registry import misfit
 from kvmodels.schema.compile.columns import failed_function
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
@@ -386,9 +387,10 @@ def remade(
         failed = failed_function(error)
         return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
     # Only of complete indexes: a build lists what its own index cannot hold.
-    pk, limit = live.layout.pk_of(row.key), context.limits.max_key_bytes
+    record = StoredRecord(live.layout.pk_of(row.key), document, value, encoding, row.expire_at)
+    limit = context.limits.max_key_bytes
     for index in live.maintained:
-        kind = misfit(index, document, pk, limit, row.expire_at) if index.readable else None
+        kind = misfit(index, record, context.codec, limit) if index.readable else None
         if kind is not None:
             return Misfit(kind, index.stored.name)
     return Misfit("too_long") if len(value) > context.limits.max_value_bytes else (document, value, encoding)

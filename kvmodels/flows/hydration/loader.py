@@ -11,7 +11,7 @@ that a defect of a loader is raised and does not merely cause slowness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import unwrap
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -28,6 +28,7 @@ from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvM
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import object_of, object_of_document, require_known_version
 from kvmodels.indexing.entries import slot_owner
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD
@@ -183,10 +184,10 @@ def _compiled(
     return load
 
 
-def expected_keys(index: LiveIndex, document: Document, pk: bytes) -> list[bytes]:
+def expected_keys(index: LiveIndex, document: Document, pk: bytes) -> Collection[bytes]:
     """Return the keys of the entries that a record has in an index; empty if the index cannot hold it."""
     try:
-        return [key for key, _ in index.layout.keys(document, pk)]
+        return maintenance_of(index).keys(document, pk)
     except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or a missing one
         return []
 

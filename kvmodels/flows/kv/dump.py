@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
-from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
+from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, RecordLayout, belongs_to_a_change, counted_by
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.typed_json import is_graph_form, key_from_json, key_to_json, value_from_json, value_to_json
 from kvmodels.core.keys import Key, encode_key, key_successor
@@ -48,7 +48,9 @@ from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, DumpFrame, dump
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references import ReferenceScan, dangling_dump
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.entries import StoredRecord, entry_value
+from kvmodels.indexing.entries import StoredRecord
+from kvmodels.indexing.kinds.contract import KindMaintenance
+from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.limits import Limits
 
 FIRST_BATCH: Final = 4
@@ -155,7 +157,7 @@ class _Copies(NamedTuple):
     """A collection with indexes that contain copies of its records, or of their fields."""
 
     prefix: bytes
-    layouts: Sequence[EntryLayout]
+    indexes: Sequence[KindMaintenance]
 
 
 class Loading:
@@ -354,7 +356,7 @@ class Loading:
         header, unfinished = whole.without_unfinished()
         self._header, self._skipped = header, {*unfinished}
         for collection in header.collections.values():
-            layouts: list[EntryLayout] = []
+            copying: list[KindMaintenance] = []
             for index in collection.indexes:
                 # For an incomplete index, counters are omitted like the fence, because versionstamps show which records
                 # are counted.
@@ -362,9 +364,9 @@ class Loading:
                 if index.copies:
                     # Copies are written with their record, not at their position in the dump.
                     self._skipped.add(index.prefix(collection.name))
-                    layouts.append(stored_entry_layout(collection, index))
-            if layouts:
-                self._copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
+                    copying.append(maintenance_for(stored_entry_layout(collection, index)))
+            if copying:
+                self._copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, copying)
 
     def _require_known(self, header: Header) -> None:
         """Refuse a catalogue of a newer release, whose rows this one cannot make complete.
@@ -388,8 +390,7 @@ class Loading:
         pk = record.key[len(root) + len(copies.prefix) :]
         stored = StoredRecord(pk, document, record.value, record.encoding)
         return [
-            Set(root + key, *entry_value(self._form.codec, layout, slot, stored), record.expire_at)
-            for layout in copies.layouts
-            if layout.covers(document)
-            for key, slot in layout.keys(document, pk)
+            Set(root + key, *copy, record.expire_at)
+            for index in copies.indexes
+            for key, copy in index.contents(stored, self._form.codec).entries.items()
         ]

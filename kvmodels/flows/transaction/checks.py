@@ -34,7 +34,7 @@ from weakref import ReferenceType
 
 from kvmodels._support.callers import calling_frame, is_generator, is_running, place_of, thread_and_task
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, guard_key, shared_guard_key
+from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, guard_key, shared_guard_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import AtomicWrite, Check, Follow, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import InvalidKeyError, OperationTooLargeError, TransactionSuspendedError
@@ -162,11 +162,11 @@ class _EntryOwners:
     """Finds the record of an index entry whose key ends with the primary key."""
 
     def __init__(self, collections: Iterable[LiveCollection]) -> None:
-        found: list[tuple[bytes, EntryLayout, RecordLayout]] = [
+        found: list[tuple[bytes, IndexLayout, RecordLayout]] = [
             (index.layout.prefix, index.layout, live.layout)
             for live in collections
             for index in live.maintained
-            if index.definition.aggregates is None
+            if index.layout.has_entries
         ]
         self._found = sorted(found, key=lambda one: one[0])
 

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from sortedcontainers import SortedDict
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.collection import LiveIndex
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import (
     U64_ENCODING,
@@ -42,7 +41,9 @@ from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
 from kvmodels.indexing import entries
 from kvmodels.indexing.compiler import WriteRefusal
-from kvmodels.indexing.entries import RecordChange, entry_value, require_fan_out
+from kvmodels.indexing.entries import RecordChange, require_fan_out
+from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.instances import PendingStamp, pending_state, set_state, state_of
 
 R = TypeVar("R")
@@ -189,6 +190,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
     hidden: set[bytes] = set()
     rows: dict[bytes, Row] = {}
     sums: dict[bytes, int] = {}
+    after = last.after
     if first.old is not None:
         hidden.add(record.key)
     if last.new_document is not None:
@@ -197,18 +199,15 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
         for index in last.live.maintained:
             if not index.readable and index.definition.reference is None:
                 continue  # nothing reads it but a removal foreign keys; the compiler decides at the commit
-            if index.definition.aggregates is not None:
-                entries.fold(sums, _counted_before(index, first), -1)
-                after = entries.contribution(index, last.new_document, last.expire_at)
-                entries.fold(sums, after, +1)
-                continue
-            if first.old_document is not None:
-                hidden.update(_entries_before(index, first))
-            present = index.layout.stored_keys(last.new_document, last.pk)
-            if len(present) > 1:
-                require_fan_out(last.live, index, len({key for key, _ in present}))
-            for key, slot in present:
-                value, encoding = entry_value(codec, index.layout, slot, last)
+            kind = maintenance_of(index)
+            before = _before(kind, first, codec)
+            hidden.update(before.entries)
+            entries.fold(sums, before.amounts, -1)
+            present = NOTHING if after is None else kind.contents(after, codec)
+            if present.fan_out > 1:
+                require_fan_out(last.live, index, present.fan_out)
+            entries.fold(sums, present.amounts, +1)
+            for key, (value, encoding) in present.entries.items():
                 rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
     except InvalidValueError as error:
         error.model = error.model or last.live.schema.name
@@ -217,23 +216,16 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
     return Layer(frozenset(hidden), rows, sums)
 
 
-def _entries_before(index: LiveIndex, change: RecordChange) -> list[bytes]:
-    """Return the entries that a record had as it was read, without those that cannot be encoded.
+def _before(kind: KindMaintenance, change: RecordChange, codec: ValueCodec) -> Contents:
+    """Return what a record had in an index as it was read; nothing if that cannot be encoded.
 
     So a record that another program has damaged can be replaced or removed. The compiler does the same.
     """
+    record = change.before
     try:
-        return [key for key, _ in index.layout.stored_keys(change.old_document, change.pk)]
+        return NOTHING if record is None else kind.contents(record, codec)
     except InvalidValueError:
-        return []
-
-
-def _counted_before(index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
-    """Return what a record has added to counters as it was read; damaged as in ``_entries_before``."""
-    try:
-        return entries.contribution(index, change.old_document, None if change.old is None else change.old.expire_at)
-    except InvalidValueError:
-        return {}
+        return NOTHING
 
 
 class Layer(NamedTuple):

@@ -231,6 +231,16 @@ class IndexDefinition:
         return (*self.columns, *(test.column for tests in alternatives for test in tests), *sums)
 
     @property
+    def kind(self) -> str:
+        """The name of its kind, as in the tables of kinds."""
+        return "entries" if self.aggregates is None else "counters"
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether it has counters, so that its records have no deadlines and a build sets each of them."""
+        return self.aggregates is not None
+
+    @property
     def fans_out(self) -> bool:
         """Whether one record may have several entries."""
         return any(column.many for column in self.columns)

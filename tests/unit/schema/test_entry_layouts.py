@@ -18,10 +18,13 @@ from kvmodels.catalog.catalogue import (
     stored_index,
 )
 from kvmodels.catalog.collection import LiveCollection, join
-from kvmodels.catalog.keyspace import EntryLayout, counted_by, counter_prefix
+from kvmodels.catalog.keyspace import EntryLayout, counted_by, counter_prefix, index_layout
 from kvmodels.codecs.columns.registry import column_codec
+from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.errors import InvalidValueError, SchemaMismatchError
+from kvmodels.indexing.entries import StoredRecord
+from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
@@ -60,9 +63,9 @@ def declare(*indexes: Any, **fields: Any) -> ModelSchema:
     return schema_of(metaclass("T", (KvModel,), namespace, collection="t"))
 
 
-def layout_of(*indexes: Any) -> EntryLayout:
+def layout_of(*indexes: Any) -> Any:
     *_, definition = declare(*indexes).indexes.values()
-    return EntryLayout("t", definition, 1)
+    return index_layout("t", definition, 1)
 
 
 def document(**values: Any) -> dict[str, Any]:
@@ -131,7 +134,7 @@ def test_more_elements_than_the_bound_are_for_the_writer_to_refuse():
 def test_an_element_that_no_column_holds_names_its_field():
     for layout in (layout_of(Index("several")), layout_of(AggregateIndex("several"))):
         with pytest.raises(InvalidValueError) as caught:
-            layout.keys(document(several=["x"]), PK) or layout.groups(document(several=["x"]))
+            layout.heads(document(several=["x"]))
         assert caught.value.field == "several"
 
 
@@ -246,7 +249,7 @@ def test_groups_are_prefixes_of_counters():
         ("__kvmodels__", "counter", "t", "x", 1, "a", 1),
         ("__kvmodels__", "counter", "t", "x", 1, "a", 2),
     ]
-    assert layout.keys(stored, PK) == ()
+    assert not layout.has_entries
     assert layout.sums_of(stored) == (5, 7)
     assert layout.sums_of(document(number=None)) == (None, 7)
     key = layout.counter_key(groups[0], "sum:number")
@@ -261,10 +264,6 @@ def test_one_group_of_all_records_is_the_prefix_itself():
     layout = layout_of(AggregateIndex(name="x"))
     assert layout.groups(document()) == (layout.prefix,)
     assert layout.columns_in(layout.counter_key(layout.prefix, "count")) == ()
-
-
-def test_an_index_with_entries_has_no_groups():
-    assert layout_of(Index("text")).groups(document()) == ()
 
 
 def test_a_column_without_a_path_is_the_field_of_its_name():
@@ -300,12 +299,12 @@ def test_every_definition_is_rebuilt_from_the_catalogue_alone():
         value = stored_index(definition, 3, IndexState.READABLE)
         rebuilt = index_definition(value)
         assert (rebuilt.signature(), rebuilt.hash()) == (definition.signature(), definition.hash())
-        one, other = EntryLayout("t", definition, 3), EntryLayout("t", rebuilt, 3)
+        one, other = index_layout("t", definition, 3), index_layout("t", rebuilt, 3)
         assert one.prefix == other.prefix
-        assert one.keys(document(**stored), PK) == other.keys(document(**stored), PK)
-        assert one.groups(document(**stored)) == other.groups(document(**stored))
-        assert one.sums_of(document(**stored)) == other.sums_of(document(**stored))
-        assert one.included(document(**stored)) == other.included(document(**stored))
+        record = StoredRecord(PK, document(**stored), b"value", 0)
+        contents = maintenance_for(one).contents(record, MsgpackCodec())
+        assert contents == maintenance_for(other).contents(record, MsgpackCodec())
+        assert contents.entries or contents.amounts
 
 
 def test_a_column_of_an_unknown_type_is_of_a_newer_release():

@@ -1,0 +1,1 @@
+"""What one record has in an index of each kind: one module for each kind, named by the table in ``registry``; pure."""
