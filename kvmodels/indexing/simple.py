@@ -1,9 +1,10 @@
-"""Compile writes of records whose indexes are complete and simple, by what can be decided once per header.
+"""Compile writes of records whose indexes are complete, by what can be decided once per header.
 
 ``compile_in_full`` decides for every change whether an index is being built, whether two records of the commit want one
 slot, which deadline applies and what an entry holds. For most writes all of that is known beforehand. ``RecordWriter``
 is the branch of ``compile_write`` for them, and compiles many inserts by columns. Tests compare both with
-``compile_in_full``.
+``compile_in_full``. It takes indexes with entries of plain fields, unique or not, and every other index whose entries
+are not contested: of these it asks ``contents``, but only if the change sets another value in one of their fields.
 
 Rules of this module: pure; the checks are those of ``kvmodels.indexing.rules``. None means: compile in full.
 """
@@ -14,24 +15,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import unwrap
 from itertools import repeat
 from operator import add, itemgetter
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support import switches
-from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.codecs.base import BYTES_ENCODING
 from kvmodels.codecs.columns.registry import Packed, column_packer
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Removal, Row, Set
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Delete, Guard, Mutation, Removal, Row, Set
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import NeedRows, RecordChange
+from kvmodels.indexing.entries import NeedRows, RecordChange, StoredRecord, additions, fold
+from kvmodels.indexing.kinds.contract import NOTHING, Contents
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Column, Document
 
 LARGEST_AWAITED: Final = 1 << 16
 """Maximum bytes of a record that is decoded while every other writer waits: a tenth of a millisecond at most."""
+
+U64_ZERO: Final = bytes(8)
+"""A value as long as that of a counter."""
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
@@ -48,7 +55,7 @@ _Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
 
 
 def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> RecordWriter | None:
-    """Return the compiled writer of a collection; None if one of its indexes is not simple, or not complete.
+    """Return the compiled writer of a collection; None if an index is not complete, or is contested and not plain.
 
     It is kept in ``live.compiled``.
     """
@@ -57,12 +64,16 @@ def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> Rec
         return known
     if not switches.fast_kinds:
         return None
-    if not all(index.readable and index.fence is None and index.layout.is_plain for index in live.maintained):
+    if not all(index.readable and index.fence is None and _is_taken(index) for index in live.maintained):
         return None
     if live.references:
         return None  # the target must be read
     made = live.compiled.writer = RecordWriter(live, header, codec)
     return made
+
+
+def _is_taken(index: LiveIndex) -> bool:
+    return index.layout.is_plain or maintenance_of(index).resolve is None
 
 
 def compile_simple(
@@ -91,6 +102,8 @@ def fits(write: AtomicWrite, limits: Limits) -> bool:
             size += 2 * len(mutation[0]) + len(mutation[1])
         elif type(mutation) is Delete:
             size += len(mutation[0])
+        elif type(mutation) is Arithmetic:
+            size += 2 * len(mutation.key) + len(U64_ZERO)
         else:
             return False
     if size > limits.max_key_bytes or size > limits.max_value_bytes:
@@ -133,6 +146,47 @@ def _same(columns: Iterable[Column]) -> Callable[[Document, Document], bool]:
     return same
 
 
+def _is_same_stored(one: Any, other: Any) -> bool:
+    """Return whether two stored values are certainly packed to the same bytes, and accepted by the same columns."""
+    kind: Any = type(one)
+    if kind is not type(other):
+        return False
+    if kind is list:
+        return len(one) == len(other) and all(map(_is_same_stored, one, other))
+    if kind is dict:
+        return one.keys() == other.keys() and all(_is_same_stored(one[name], other[name]) for name in one)
+    if kind is int:
+        return bool(one == other) and -_LARGEST < one < _LARGEST
+    return kind in _COMPARED and bool(one == other)
+
+
+_COMPARED: Final = frozenset({str, bool, bytes, NoneType})
+_ABSENT: Final = object()
+
+
+class _OtherIndex:
+    """An index that is not plain, as the writer maintains it: by the contents of the old and the new record."""
+
+    __slots__ = ("contents", "counts", "fields", "most", "writes_always")
+
+    def __init__(self, index: LiveIndex) -> None:
+        kind, definition = maintenance_of(index), index.definition
+        heads = (column.path[0] if column.path else column.field for column in definition.needed_columns)
+        self.fields = tuple(dict.fromkeys((*heads, *definition.include)))
+        self.contents = kind.contents
+        self.counts = kind.has_counters
+        self.writes_always = kind.writes_always
+        self.most = definition.max_fan_out
+
+    def is_same(self, before: Document, after: Document) -> bool:
+        """Return whether two documents certainly have the same contents."""
+        for name in self.fields:
+            old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
+            if old is not new and not _is_same_stored(old, new):
+                return False
+        return not self.writes_always
+
+
 class RecordWriter:
     """Compiles writes of records of one collection, as long as the header does not change.
 
@@ -155,13 +209,18 @@ class RecordWriter:
         self._parts = tuple(column.field for column in primary_key) if stored else ()
         self._primary_key = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in primary_key]
         self._key_field = self._parts[0] if len(self._parts) == 1 else None
-        self._same_entries = _same(column for index in live.maintained for column in index.definition.columns)
-        plain = [(index, index.layout) for index in live.maintained if isinstance(index.layout, EntryLayout)]
+        plain = [
+            (index, index.layout)
+            for index in live.maintained
+            if isinstance(index.layout, EntryLayout) and index.layout.is_plain
+        ]
+        self._others = tuple(_OtherIndex(index) for index in live.maintained if not index.layout.is_plain)
+        self._same_entries = _same(column for index, _ in plain for column in index.definition.columns)
         self._indexes: tuple[_Index, ...] = tuple(
             (layout.packed_columns(), index.definition.unique, layout) for index, layout in plain
         )
         self._compared = tuple(
-            (_same(index.definition.columns), one) for index, one in zip(live.maintained, self._indexes, strict=True)
+            (_same(index.definition.columns), one) for (index, _), one in zip(plain, self._indexes, strict=True)
         )
         self._entry_columns = tuple(_EntryColumns(layout) for _, layout in plain)
 
@@ -175,8 +234,11 @@ class RecordWriter:
         checks = [*self._header]
         mutations: list[Mutation] = []
         claimed: list[bytes] = []
+        totals: dict[bytes, int] = {}
         for change in changes:
             if not self._add(change, checks, mutations, claimed):
+                return None
+            if self._others and not self._add_others(change, mutations, totals):
                 return None
         if len(changes) > 1 and len({mutation[0] for mutation in mutations}) < len(mutations):
             return None
@@ -186,7 +248,34 @@ class RecordWriter:
             unread = frozenset([key for key in claimed if key not in rows])
             if unread:
                 return NeedRows(unread)
+        if totals:
+            mutations += additions(totals)
         return _new(AtomicWrite, ((*checks,), (*mutations,)))
+
+    def _add_others(self, change: RecordChange, mutations: list[Mutation], totals: dict[bytes, int]) -> bool:
+        """Add what a change writes in the indexes that are not plain; return False where one cannot hold the record."""
+        _, pk, row, before, document, value, encoding, *_ = change
+        old = new = None
+        try:
+            for index in self._others:
+                if before is not None and document is not None and index.is_same(before, document):
+                    continue
+                had = has = NOTHING
+                if row is not None and before is not None:
+                    old = old or StoredRecord(pk, before, row[1], row[2])
+                    had = index.contents(old, self._codec)
+                if document is not None:
+                    new = new or StoredRecord(pk, document, value, encoding)
+                    has = index.contents(new, self._codec)
+                if has.fan_out > index.most and has.fan_out > 1:
+                    return False
+                _add_difference(had, has, mutations, always=index.writes_always)
+                if index.counts:
+                    fold(totals, had.amounts, -1)
+                    fold(totals, has.amounts, +1)
+        except UNREADABLE:
+            return False
+        return True
 
     def _add(self, change: RecordChange, checks: list[Check], mutations: list[Mutation], claimed: list[bytes]) -> bool:
         """Add what a change checks, writes and claims; return False where it is not simple."""
@@ -287,7 +376,7 @@ class RecordWriter:
         None if so many keys may be over one of the limits, however short they are, and with a codec that may run code
         of the program, which must not run while every other writer waits.
         """
-        if self.live.referrers:
+        if self.live.referrers or self._others:
             return None
         if not self._longest:
             if not self._header or len(self._indexes) >= limits.max_mutations or limits.max_checks < 2:
@@ -345,6 +434,9 @@ class RecordWriter:
         if len(set(checked)) < len(checked):  # an entry ends with the primary key, so entries cannot meet elsewhere
             return None
         sets = [*_sets(keys, values, encoding), *_sets(entries, repeat(b""), BYTES_ENCODING)]
+        others: list[Mutation] = []
+        if self._others and not self._add_inserted(zip(pks, documents, values, strict=True), encoding, others):
+            return None
         owners: list[bytes] = []
         if slots:
             of_record, owner_encoding = codec.encode_many(self._owners(documents, pks))
@@ -352,9 +444,31 @@ class RecordWriter:
             sets += _sets(slots, owners, owner_encoding)
         checks = (*self._header, *_absent(keys, slots=False), *_absent(slots, slots=True))
         headers = [check.key for check in self._header]
-        return Inserts(
-            AtomicWrite(checks, (*sets,)), keys, headers + checked, keys + entries + slots, [*values, *owners]
-        )
+        written, held = keys + entries + slots, [*values, *owners]
+        if others:
+            sets += others
+            written += [mutation[0] if type(mutation) is Set else mutation.key for mutation in others]
+            held += [mutation[1] if type(mutation) is Set else U64_ZERO for mutation in others]
+        return Inserts(AtomicWrite(checks, (*sets,)), keys, headers + checked, written, held)
+
+    def _add_inserted(
+        self, records: Iterable[tuple[bytes, Document, bytes]], encoding: int, mutations: list[Mutation]
+    ) -> bool:
+        """Add what new records have in the indexes that are not plain; return False where one cannot hold a record."""
+        totals: dict[bytes, int] = {}
+        try:
+            for pk, document, value in records:
+                record = StoredRecord(pk, document, value, encoding)
+                for index in self._others:
+                    has = index.contents(record, self._codec)
+                    if has.fan_out > index.most and has.fan_out > 1:
+                        return False
+                    _add_difference(NOTHING, has, mutations, always=False)
+                    fold(totals, has.amounts, +1)
+        except UNREADABLE:
+            return False
+        mutations += additions(totals)
+        return True
 
     def _owners(self, documents: Sequence[Document], pks: Sequence[bytes]) -> list[list[Any]]:
         """Return the values of the slots of each record, as ``entry_value`` makes them."""
@@ -362,6 +476,14 @@ class RecordWriter:
             columns = [list(map(itemgetter(field), documents)) for field in self._parts]
             return list(map(list[Any], zip(*columns, strict=True)))
         return [[*decode_key(pk)] for pk in pks]
+
+
+def _add_difference(had: Contents, has: Contents, mutations: list[Mutation], *, always: bool) -> None:
+    """Set the entries that a record has, if they differ or ``always``, and delete those that it has no more."""
+    for key, value in has.entries.items():
+        if always or had.entries.get(key) != value:
+            mutations.append(_new(Set, (key, *value, None, False)))
+    mutations += [_new(Delete, (key,)) for key in had.entries if key not in has.entries]
 
 
 def _in_order(entries: list[tuple[bytes, bool]]) -> list[bytes]:

@@ -283,7 +283,8 @@ SCENES = (
             "build read",  # progress and records
             "build now",
             "build read",  # the slot of p, which is free
-            "bob read",  # his header is out of date
+            "bob read",  # his record
+            "bob commit",  # refused: his header is out of date
             "bob read",  # the header
             "bob read",  # the fence
             "bob read",  # his record

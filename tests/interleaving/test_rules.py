@@ -23,20 +23,21 @@ ALL = (
     *LATE_REFERENCE_SCENES,
 )
 
-REMOVED_IN_ONE_REQUEST = frozenset(
+FEWER_REQUESTS = frozenset(
     {
+        "a_build_claims_the_slot_that_a_writer_found_free",
         "a_poem_gets_a_title_beside_the_removal_of_its_poet",
         "a_poet_is_removed_beside_the_build",
         "a_poet_is_removed_while_a_listed_poem_is_resolved",
     }
 )
-"""Scenes whose schedules count the requests of a removal, which is one request only with the fast kinds."""
+"""Scenes whose schedules have requests that only the fast kinds make, or fewer of them."""
 
 SCHEDULED = [
     pytest.param(
         scene,
         id=f"{scene.mutant}-{scene.name}",
-        marks=[pytest.mark.fast_kinds] if scene.name in REMOVED_IN_ONE_REQUEST else [],
+        marks=[pytest.mark.fast_kinds] if scene.name in FEWER_REQUESTS else [],
     )
     for scene in ALL
 ]

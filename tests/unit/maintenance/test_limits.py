@@ -56,7 +56,8 @@ def test_a_small_write_fits_up_to_the_lowest_limit():
     header, row = Check(b"h", b"v"), Check(b"12345", b"v")
     assert fits(AtomicWrite((header, row), (Set(b"12345", b"1234", 4),)), limits)
     assert not fits(AtomicWrite((header, row), (Set(b"12345", b"12345", 4),)), limits)
-    assert not fits(AtomicWrite((), (Arithmetic("sum", b"", 1),)), limits)
+    assert fits(AtomicWrite((), (Arithmetic("sum", b"123456", 1),)), limits)
+    assert not fits(AtomicWrite((), (Arithmetic("sum", b"1234567", 1),)), limits)
 
 
 def letters(text: str) -> str:

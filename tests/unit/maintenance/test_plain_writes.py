@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, PrimaryKey, Q, Unique, UniqueConstraint
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite, Row
+from kvmodels.errors import InvalidValueError, OperationTooLargeError
 from kvmodels.indexing.compiler import compile_in_full, compile_write
 from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
 from kvmodels.indexing.simple import RecordWriter, record_writer
@@ -265,29 +266,108 @@ def test_what_an_index_cannot_hold_is_left_to_the_compiler():
     assert removed(at, pk, document) is None
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        Index("city", where=Q(score=1)),
-        Index("city", include=("score",)),
-        Index("city", store="record"),
-        Index("tags"),
-        AggregateIndex("city"),
-        Index("city", name="folded", key=str.casefold),
-    ],
-    ids=repr,
-)
-def test_an_index_that_is_not_plain_is_left_to_the_compiler(index: DeclaredIndex):
+def shop(index: DeclaredIndex) -> type[KvModel]:
     class Shop(KvModel, collection="shops"):
         id: PrimaryKey[int]
-        city: str
+        name: Unique[str]
+        city: str | None = None
         score: int = 0
-        tags: list[str] = []
+        tags: list[str | None] = []
+        weight: float = 0.0
 
         class Meta:
             indexes = (index,)
 
-    db = Database("memory://", models=[Shop])
+    return Shop
+
+
+@pytest.mark.fast_kinds
+@pytest.mark.parametrize(
+    "index",
+    [
+        Index("city", where=Q(score=1)),
+        Index("city", include=("score", "tags", "weight")),
+        Index("weight", nulls="skip", include=("score",)),
+        Index("city", store="record"),
+        Index("tags", "-score"),
+        AggregateIndex("city", sums=("score",)),
+        AggregateIndex("tags", where=Q(score__gt=0)),
+        Index("city", name="folded", key=str.casefold),
+    ],
+    ids=repr,
+)
+def test_an_index_that_is_not_plain_compiles_to_the_same_operation(index: DeclaredIndex):
+    model = shop(index)
+    at = place(model)
+    codec = at.db._core.context.codec
+    assert isinstance(codec, MsgpackCodec)
+    drawn = st.builds(
+        model,
+        id=st.just(1),
+        name=st.sampled_from(["a", "b"]),
+        city=st.none() | st.sampled_from(["", "a", "A"]),
+        score=st.sampled_from([0, 1, -1, 2**40, 2**70]),
+        tags=st.lists(st.sampled_from(["a", "b"]), max_size=3),
+        weight=st.sampled_from([0.0, -0.0, 1.5]),
+    )
+
+    @seed(20261128)
+    @given(drawn, drawn)
+    def compare(old: Any, new: Any) -> None:
+        for pair in ((None, new), (old, new), (old, None)):
+            try:
+                full, short = both(at, *pair)
+            except InvalidValueError:
+                continue  # the compiler in full refuses it
+            if short is None:
+                assert 2**70 in {one.score for one in pair if one is not None}  # no column of integers holds it
+                continue
+            assert isinstance(full, AtomicWrite)
+            assert isinstance(short, AtomicWrite)
+            assert sorted(short.checks) == sorted(full.checks)
+            assert sorted(short.mutations, key=repr) == sorted(full.mutations, key=repr)
+        document = at.live.schema.prepare(new).document
+        pk, (value, encoding) = at.live.layout.pack((1,)), codec.encode_document(document)
+        alone = taken_for_free(at, [RecordChange(at.live, pk, None, None, document, value, encoding)])
+        inserts = at.writes.compiled_inserts(codec, [document], [pk], [value], encoding)
+        assert (alone is None) == (inserts is None)
+        if alone is not None and inserts is not None:
+            assert sorted(inserts.write.mutations, key=repr) == sorted(alone.mutations, key=repr)
+            assert sorted(inserts.written) == sorted(mutation.key for mutation in alone.mutations)
+
+    compare()
+
+
+@pytest.mark.fast_kinds
+@pytest.mark.parametrize(("index", "patched"), [(Index("tags"), "city"), (AggregateIndex("city"), "score")], ids=repr)
+def test_a_change_of_other_fields_asks_no_index_that_is_not_plain(index: DeclaredIndex, patched: str):
+    at = place(shop(index))
+    (other,) = at.writes._others
+    old: dict[str, Any] = {"id": 1, "name": "a", "city": "x", "score": 1, "tags": ["a"], "weight": 0.0}
+    assert other.is_same(old, {**old, patched: old[patched] * 2, "tags": ["a"]})
+    assert not other.is_same(old, {**old, "tags": ["b"], "city": "y"})
+
+
+def test_more_values_than_an_index_takes_are_left_to_the_compiler():
+    model = shop(Index("tags", max_fan_out=2))
+    db = Database("memory://", models=[model])
+    with pytest.raises(OperationTooLargeError):
+        db[model].create(id=1, name="a", tags=["a", "b", "c"])
+    db[model].create(id=1, name="a", tags=["a", "b", "b"])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        UniqueConstraint("city", where=Q(score=1)),
+        UniqueConstraint("city", include=("score",)),
+        UniqueConstraint("tags"),
+        UniqueConstraint("city", name="folded", key=str.casefold),
+    ],
+    ids=repr,
+)
+def test_unique_slots_that_are_not_plain_are_left_to_the_compiler(index: DeclaredIndex):
+    db = Database("memory://", models=[shop(index)])
     view = db._core.context.view
     assert view is not None
     assert record_writer(view.live["shops"], view.guard, db._core.context.codec) is None
