@@ -447,19 +447,34 @@ def test_old_entries_of_deadlines_are_removed_when_their_time_has_come(engine, c
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize(("support", "told"), [("0", "UnsupportedError: forked"), ("1", "1")])
-def test_a_child_opens_its_own_store_only_if_grpc_survives_forks(url_of, support, told):
+@pytest.mark.parametrize(
+    ("support", "use", "told"),
+    [
+        ("0", "", "UnsupportedError: forked"),
+        ("1", "", "1"),
+        ("1", "parent._opening.engine._running += 1", "UnsupportedError: forked"),
+        ("1", "asyncio.run(in_a_loop())", "UnsupportedError: forked"),
+    ],
+    ids=["without support", "with support", "a call is under way", "a loop has used it"],
+)
+def test_a_child_opens_its_own_store_only_if_grpc_survives_forks(url_of, support, use, told):
     code = (
-        "import os, sys, warnings\nwarnings.simplefilter('ignore')\nfrom kvmodels import UnsupportedError, open_kv\n"
+        "import asyncio, os, sys, warnings\nwarnings.simplefilter('ignore')\n"
+        "from kvmodels import ClosedError, UnsupportedError, open_async_kv, open_kv\n"
+        "async def in_a_loop():\n    global other\n    other = open_async_kv(sys.argv[1], allow_lossy_server=True)\n"
+        "    await other.get(('k',))\n"
         "parent = open_kv(sys.argv[1], allow_lossy_server=True)\nparent.set(('k',), 1)\n"
+        f"{use}\n"
         "child = os.fork()\n"
-        "if child:\n    os.waitpid(child, 0)\n    parent.close()\n    sys.exit()\n"
+        "if child:\n    os.waitpid(child, 0)\n    os._exit(0)\n"
+        "try:\n    parent.get(('k',))\nexcept ClosedError as error:\n    hint = str(error.hint)\n"
+        "assert ('gunicorn' in hint) == (sys.argv[2] != '1'), hint\n"
         "try:\n    print(open_kv(sys.argv[1], allow_lossy_server=True).get(('k',)).value, flush=True)\n"
         "except UnsupportedError as error:\n    print(f'{type(error).__name__}: {error.reason}', flush=True)\n"
         "os._exit(0)"
     )
     shown = subprocess.run(
-        [sys.executable, "-c", code, url_of("etcd")],
+        [sys.executable, "-c", code, url_of("etcd"), told],
         env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": support},
         stdout=subprocess.PIPE,
         text=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import (
@@ -27,7 +27,7 @@ from kvmodels.engines.contract import Capabilities
 from kvmodels.engines.etcd.background import EtcdBackground
 from kvmodels.engines.etcd.changes import changes_steps
 from kvmodels.engines.etcd.commits import commit_steps
-from kvmodels.engines.etcd.errors import unusable_after_fork, without_backup
+from kvmodels.engines.etcd.errors import AFTER_FORK, unusable_after_fork, without_backup
 from kvmodels.engines.etcd.layout import keys_of
 from kvmodels.engines.etcd.native import EtcdAsyncEngine
 from kvmodels.engines.etcd.opening import open_steps
@@ -53,6 +53,7 @@ from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.server_engine import ServerEngine
 from kvmodels.engines.shared.waiting import wait_for
+from kvmodels.errors import ClosedError
 from kvmodels.limits import Limits, Traits
 
 ETCD_TRAITS: Final = Traits(
@@ -67,9 +68,25 @@ ETCD_TRAITS: Final = Traits(
 )
 
 FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
-"""The variable with which gRPC survives a fork; it reads it once, when it is loaded."""
+"""The variable with which gRPC can survive a fork; it reads it once, when it is loaded."""
 
-_of_the_parent: list[object] = []
+
+class _OfTheParent(NamedTuple):
+    """What an engine had at a fork, and whether calls were under way, which gRPC does not survive in any case."""
+
+    background: EtcdBackground
+    busy: bool
+
+
+_of_the_parent: list[_OfTheParent] = []
+
+
+def _survives_fork() -> bool:
+    """Return whether gRPC works in this process; in a forked child it may not, and each call would hang."""
+    if not _of_the_parent:
+        return True
+    supported = os.environ.get(FORK_SUPPORT, "").lower() in ("1", "true", "yes")
+    return supported and not any(one.busy for one in _of_the_parent)
 
 
 class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
@@ -130,7 +147,7 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
         accept_restore: bool = False,
     ) -> None:
         del durability
-        if _of_the_parent and os.environ.get(FORK_SUPPORT, "").lower() not in ("1", "true", "yes"):
+        if not _survives_fork():
             raise unusable_after_fork(shown_url(url))
         location = location_of(url)
         options = EtcdOptions(
@@ -265,8 +282,14 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
 
     def abandon(self) -> None:
         """Forget the channels in a forked child: they belong to the parent."""
+        _of_the_parent.append(_OfTheParent(self._background, busy=self.is_busy()))
         super().abandon()
-        _of_the_parent.append(self._background)
+
+    def _closed(self) -> ClosedError:
+        error = super()._closed()
+        if error.reason != "forked" or _survives_fork():
+            return error
+        return ClosedError(error.message, url=self.url, reason="forked", hint=AFTER_FORK)
 
     # What both forms share
 

@@ -42,6 +42,12 @@ _WRONG_CREDENTIALS: Final = ("etcdserver: authentication failed", "etcdserver: u
 _TLS: Final = ("handshake", "certificate", "ssl", "tsi_")
 
 
+AFTER_FORK: Final = (
+    "Use etcd in the child only: gunicorn without --preload, multiprocessing with the start method spawn; "
+    "docs/guides/etcd.md, section Forked processes, has more."
+)
+
+
 class FailureKind(Enum):
     """The possible reactions to a failed call."""
 
@@ -275,6 +281,5 @@ def unusable_after_fork(url: str) -> UnsupportedError:
         "gRPC does not work in a process that was forked while the parent used it",
         url=url,
         reason="forked",
-        hint="Start the parent with GRPC_ENABLE_FORK_SUPPORT=1, open the store after the fork only, or start children "
-        "by spawn.",
+        hint=AFTER_FORK,
     )

@@ -217,6 +217,10 @@ class ServerEngine(EngineHandle, ABC, Generic[FormT]):
         self._end_threads()
         self._carrier.close()
 
+    def is_busy(self) -> bool:
+        """Return whether calls are under way, or an event loop has used the engine."""
+        return self._running > 0 or bool(self._forms)
+
     def abandon(self) -> None:
         """Forget the connections in a forked child: they belong to the parent."""
         super().abandon()
