@@ -43,6 +43,7 @@ QUERIES = (
     b"zzz=1",
     b"=",
     b"&&&",
+    b"size=3&x=\xff",
     b"%00=%00",
     b"a" * 60_000,
     b"&".join([b"number__in=1"] * 5_000),

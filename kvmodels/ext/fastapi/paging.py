@@ -6,6 +6,7 @@ Rules of this module: cursors go to the client as they are; a forged one is refu
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +17,10 @@ T = TypeVar("T")
 
 _MARK: Final = "x-kvmodels-paging"
 """The key of a JSON schema that marks a parameter of ``Paging`` until ``describe_pages`` removes it."""
+
+_IN_PATHS: Final = "/:@!$&'()*+,;="
+_IN_HOSTS: Final = ":@[]%"
+"""What an URL may have there besides letters, digits and ``-._~``."""
 
 
 class Paging:
@@ -71,18 +76,33 @@ class Paging:
         Returns:
             The same page.
         """
-        url = self._request.url
         links: list[str] = []
         if page.has_more and page.next_cursor is not None:
-            links.append(
-                f'<{url.remove_query_params("before").include_query_params(after=page.next_cursor)}>; rel="next"'
-            )
+            links.append(f'<{_url(self._request, "after", page.next_cursor)}>; rel="next"')
         if page.has_previous and page.previous_cursor is not None:
-            previous = url.remove_query_params("after").include_query_params(before=page.previous_cursor)
-            links.append(f'<{previous}>; rel="prev"')
+            links.append(f'<{_url(self._request, "before", page.previous_cursor)}>; rel="prev"')
         if links:
             self._response.headers["Link"] = ", ".join(links)
         return page
+
+
+def _url(request: Request, name: str, cursor: str) -> str:
+    """Return the URL of a request with another cursor, percent-encoded (RFC 3986).
+
+    The path and the parameters keep the bytes that the client sent: ``request.url`` has the decoded path, in which a
+    ``%2F`` is a slash and a ``>`` ends the link.
+    """
+    scope = request.scope
+    path: str = scope["path"]
+    sent: bytes = scope.get("raw_path") or b""  # optional in ASGI, and some servers add the query string
+    raw = sent.partition(b"?")[0]
+    encoded = quote(raw, safe="%" + _IN_PATHS) if unquote(raw) == path else quote(path, safe=_IN_PATHS)
+    # Latin-1 reads any bytes and writes the same again.
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, encoding="latin-1")
+    pairs = [(key, text) for key, text in query if key not in ("after", "before")]
+    parameters = urlencode([*pairs, (name, cursor)], encoding="latin-1")
+    base = request.base_url
+    return f"{base.scheme}://{quote(base.netloc, safe=_IN_HOSTS)}{encoded}?{parameters}"
 
 
 def describe_pages(operation: dict[str, Any]) -> None:
