@@ -22,6 +22,9 @@ DumpFile = str | os.PathLike[str] | IO[str] | IO[bytes]
 """The location of a dump: a path, or a file object in text or binary mode."""
 
 CHUNK_BYTES: Final = 1024 * 1024
+_OWNER_ONLY: Final = 0o600
+"""The rights of a new dump, which holds the data of a store that others may not be allowed to read."""
+
 LONGEST_LINE: Final = 1 << 28
 """More than the JSON of the largest value; a file without line breaks is not read as one line."""
 
@@ -31,7 +34,7 @@ class DumpWriter:
 
     def __init__(self, target: DumpFile) -> None:
         self._path = _path_of(target, "write")
-        self._file: Any = target if self._path is None else _open(self._path, "xb")
+        self._file: Any = target if self._path is None else _open(self._path, "xb", _OWNER_ONLY)
         self._text = isinstance(self._file, io.TextIOBase) or hasattr(self._file, "encoding")
 
     def write(self, lines: Iterable[str]) -> None:
@@ -160,9 +163,9 @@ def _path_of(given: object, method: str) -> str | None:
     return None
 
 
-def _open(path: str, mode: str) -> IO[Any]:
+def _open(path: str, mode: str, rights: int = 0) -> IO[Any]:
     try:
-        return open(path, mode)
+        return open(path, mode, opener=lambda name, flags: os.open(name, flags, rights))
     except (OSError, ValueError) as error:
         raise EngineError(
             "the file of the dump cannot be opened",

@@ -28,9 +28,16 @@ from kvmodels.flows.evolution.throttle import SchemaProgress
 
 Format = Literal["table", "json", "nl", "csv"]
 
-_PASSWORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:/@\s]*:)[^\s]*@")
-_SECRET_NAME: Final = re.compile(r"(?:password|passfile|sslpassword|access_token)=", re.IGNORECASE)
-_SECRET_PARAMETER: Final = re.compile(rf"({_SECRET_NAME.pattern})(?![,.;]?(?:\s|$))[^&\s'\"]*", re.IGNORECASE)
+_PASSWORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:/@\s]*:)(?:\S*|[^\n'\"]*)@")
+_SECRET_NAME: Final = re.compile(r"(?:password|passfile|sslpassword|access_token)\s*=", re.IGNORECASE)
+_SECRET_PARAMETER: Final = re.compile(
+    rf"""({_SECRET_NAME.pattern})(?:
+        \s*(?P<quote>\\*['"]).*?(?<!\\)(?P=quote)   # as libpq quotes it, also in the repr of a text
+        | \s*\\*['"].*                              # without an end
+        | (?:(?<=\s=)\s*)?(?![,.;]?(?:\s|$))(?:\\+.|[^&\s'"\\])*
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
 """With its value. A hint that names the parameter has none: a space or the end of a clause follows."""
 
 _UNLIMITED: Final = 10_000
@@ -44,13 +51,15 @@ ReportProgress = Callable[[str, int, int | None], None]
 
 
 def redacted(text: str) -> str:
-    """Return a text without the passwords of the URLs in it.
+    r"""Return a text without the passwords of the URLs in it.
 
     Examples:
         >>> redacted("cannot open postgresql://ada:secret@host/shop?password=x")
         'cannot open postgresql://ada:***@host/shop?password=***'
         >>> redacted("Give user= and password=, or set ETCDCTL_PASSWORD.")
         'Give user= and password=, or set ETCDCTL_PASSWORD.'
+        >>> redacted("no store \"host=h password='s3cr3t or not' user=ada\"")
+        'no store "host=h password=*** user=ada"'
     """
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -259,6 +260,28 @@ def test_metadata_that_cannot_be_used_is_an_error_at_opening(server, reach, answ
     assert ACCESS_TOKEN not in str(caught.value)
     assert DATA_TOKEN not in str(caught.value)
     assert server.paths() == ["/"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [ACCESS_TOKEN, quote(ACCESS_TOKEN, safe=""), quote(ACCESS_TOKEN, safe="").lower(), f"Bearer {ACCESS_TOKEN}"],
+)
+@pytest.mark.parametrize("place", ["redirect", "host", "relative", "body", "long body"])
+def test_a_token_that_the_server_repeats_is_in_no_error(server, reach, place, written):
+    answer = {
+        "redirect": Answer(302, b"", {"location": f"https://other.example/{written}/x?y={written}"}),
+        "host": Answer(302, b"", {"location": f"http://[{written}"}),
+        "relative": Answer(304, b"", {"location": written}),
+        "body": Answer(401, f"unknown token {written}.".encode()),
+        "long body": Answer(404, (" " * 1_190 + written * 9).encode()),
+    }[place]
+    server.script = lambda _request, _server: answer
+    with pytest.raises(EngineError) as caught:
+        reach()
+    shown = f"{caught.value}{caught.value.data}".lower()
+    assert "***" in shown
+    assert written.lower() not in shown
+    assert ACCESS_TOKEN[:8].lower() not in shown
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

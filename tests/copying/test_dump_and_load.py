@@ -6,7 +6,9 @@ import gzip
 import io
 import itertools
 import json
+import os
 import random
+import stat
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -40,6 +42,15 @@ def test_everything_comes_back_with_its_type_and_its_deadline(stores):
     assert copy.load(io.StringIO(text)) == len(EVERYTHING)
     assert same(contents(kv), contents(copy))
     assert dumped(copy).splitlines()[1:] == text.splitlines()[1:]
+
+
+def test_a_dump_is_readable_by_its_owner_alone(stores, tmp_path):
+    before = os.umask(0)
+    try:
+        stores.open().dump(tmp_path / "private.ndjson")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "private.ndjson").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("target", ["memory://", "sqlite://:memory:", "copy.db", "lmdb"])

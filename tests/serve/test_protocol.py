@@ -12,7 +12,7 @@ import pytest
 from kvmodels import Database, Indexed, InvalidArgumentError, KvModel, KvU64, PrimaryKey, open_async_kv, open_kv
 from kvmodels.codecs.v8.codec import V8Codec
 from kvmodels.core.keys import encode_key
-from kvmodels.engines.connect.wire import decoding, encoding
+from kvmodels.engines.connect.wire import decoding, encoding, fields
 from kvmodels.engines.connect.wire.frames import FrameReader
 from kvmodels.engines.connect.wire.messages import (
     AtomicWriteMessage,
@@ -225,6 +225,45 @@ async def test_limits_hold_for_clients_that_do_not_check_them(method, limits):
             taken, refused = [await client.call(method, encode(make(largest + more))) for more in (0, 1)]
             assert taken.status == 200, (name, taken)
             assert (refused.status, refused.text) == (400, name.rpartition(": ")[2])
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "text"),
+    [
+        ("snapshot_read", lambda: encoding.encode_snapshot_read(READS[refusals.TOO_MANY_RANGES][1](49_000)), "RANGES"),
+        (
+            "atomic_write",
+            lambda: encoding.encode_atomic_write(WRITES[refusals.TOO_MANY_CHECKS][1](49_000)),
+            "MUTATIONS",
+        ),
+        ("watch", lambda: encoding.encode_watch(WatchMessage((KEY,) * 49_000)), "WATCHED"),
+    ],
+)
+async def test_a_request_of_too_many_parts_is_refused_before_they_are_decoded(monkeypatch, method, body, text):
+    sent, inner = body(), list[int]()
+    read = fields.read_fields
+
+    def counted(data: bytes, most: int = fields.MAX_FIELDS) -> list[fields.Field]:
+        inner.append(most)
+        return read(data, most)
+
+    monkeypatch.setattr("kvmodels.engines.connect.wire.decoding.read_fields", counted)
+    with open_kv(codec="v8") as kv:
+        client = Client(served(kv))
+        await client.connect()
+        refused = await client.call(method, sent)
+        assert (refused.status, refused.text) == (400, vars(refusals)[f"TOO_MANY_{text}"])
+    assert len(inner) == 1
+    assert inner[0] <= 1_200
+
+
+@pytest.mark.parametrize("versions", [[True], [1, True], ["1"], [1.0]])
+async def test_a_version_that_is_no_integer_is_refused(versions):
+    with open_kv(codec="v8") as kv:
+        client = Client(served(kv))
+        body = json.dumps({"supportedVersions": versions}).encode()
+        answer = await client.request("/", body, {"authorization": f"Bearer {TOKEN}", "host": "kv.example"}, "POST")
+        assert (answer.status, answer.text) == (400, refusals.INVALID_METADATA)
 
 
 async def test_messages_are_delivered_to_listeners_of_the_store():

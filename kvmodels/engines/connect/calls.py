@@ -87,7 +87,7 @@ def _request(served: Served, name: str, body: bytes, attempts: Attempts) -> Http
 def _reason_to_wait(session: Session, served: Served, answer: HttpAnswer, write: AtomicWrite | None = None) -> str:
     """Return why the request may succeed later. Raises the error of an answer that is final."""
     if 300 <= answer.status < 400:
-        raise refused_redirect(session.shown, answer.headers.get("location", ""))
+        raise refused_redirect(session.shown, answer.headers.get("location", ""), served.token)
     if 400 <= answer.status < 500 and answer.status != 429:
         raise refused(session.shown, answer, served.token, write=write)
     return f"status {answer.status}"

@@ -6,8 +6,11 @@ Rules of this module: a token is never shown, also where a server repeats it in 
 
 from __future__ import annotations
 
+import json
 import re
+from html import escape
 from typing import Final, NamedTuple
+from urllib.parse import quote, quote_plus
 
 from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import Arithmetic, AtomicWrite
@@ -84,10 +87,19 @@ def not_in_connect(url: str, missing: MissingCapability) -> UnsupportedError:
 
 def _text_of(answer: HttpAnswer, *secrets: str) -> str:
     """Return what a server says in an answer, in one line and without secrets."""
-    text = " ".join(answer.body[: 4 * _LONGEST_REASON].decode("utf-8", "replace").split())
+    # Secrets first: a cut would leave a part of one.
+    text = without_secrets(answer.body.decode("utf-8", "replace"), *secrets)
+    return _shortened(" ".join(text.split()))
+
+
+def without_secrets(text: str, *secrets: str) -> str:
+    """Return a text without secrets, also as URLs, JSON and HTML write them."""
     for secret in secrets:
-        text = text.replace(secret, "***")
-    return _shortened(text)
+        inside_json = json.dumps(secret)[1:-1]
+        forms = (secret, quote(secret, safe=""), quote(secret), quote_plus(secret), inside_json)
+        for form in {*forms, inside_json.replace("/", "\\/"), escape(secret), escape(inside_json)}:
+            text = re.sub(re.escape(form), "***", text, flags=re.IGNORECASE)  # a server may write %2f for %2F
+    return text
 
 
 def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | None = None) -> KvModelsError:
@@ -129,12 +141,12 @@ def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | No
     )
 
 
-def refused_redirect(url: str, location: str) -> EngineError:
+def refused_redirect(url: str, location: str, *secrets: str) -> EngineError:
     """Return the error for a redirect that is not followed, because the token would go with it."""
     return _foreign(
         "the server redirects to another address, to which the token is not sent",
         url,
-        reason=location.partition("?")[0],
+        reason=_shortened(without_secrets(location.partition("?")[0], *secrets)),
         hint="Open the database with the address that the server redirects to, if you trust it.",
     )
 

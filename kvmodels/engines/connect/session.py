@@ -164,7 +164,7 @@ class Session:
                     url, redirects = self._redirected(url, answer), redirects + 1
                     continue
                 if 300 <= answer.status < 400:
-                    raise refused_redirect(self.shown, answer.headers.get("location", ""))
+                    raise refused_redirect(self.shown, answer.headers.get("location", ""), self._access_token)
                 if answer.status != 429 and answer.status < 500:
                     raise refused(self.shown, answer, self._access_token)
                 reason = f"status {answer.status}"
@@ -181,7 +181,7 @@ class Session:
         except ValueError:  # it is no URL
             within, target = False, location
         if not within:
-            raise refused_redirect(self.shown, target)
+            raise refused_redirect(self.shown, target, self._access_token)
         return target
 
     def _take(self, url: str, answer: HttpAnswer) -> Served:

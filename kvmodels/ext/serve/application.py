@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.connect.wire import decoding, encoding
-from kvmodels.engines.connect.wire.errors import WireError
+from kvmodels.engines.connect.wire.errors import TooManyFieldsError, WireError
 from kvmodels.engines.connect.wire.frames import PING, encode_frame
 from kvmodels.engines.connect.wire.metadata import (
     DATABASE_HEADER,
@@ -43,7 +43,7 @@ from kvmodels.ext.serve.access import AccessToken, ServedStore
 from kvmodels.ext.serve.data_path import DataPath
 from kvmodels.ext.serve.exchange import JSON, PROTOBUF, TEXT, CompleteAnswer, HttpExchange, Receive, Scope, Send
 from kvmodels.ext.serve.refusals import RequestRefusedError
-from kvmodels.ext.serve.requests import requested_keys
+from kvmodels.ext.serve.requests import MAX_WATCHED_KEYS, requested_keys
 from kvmodels.ext.serve.watching import ServedWatch, watch_output
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.limits import Limits
@@ -60,6 +60,15 @@ PING_INTERVAL_S: Final = 5.0
 _METHODS: Final = ("snapshot_read", "atomic_write", "watch")
 _HOST: Final = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 _log: Final = logging.getLogger("kvmodels.serve")
+
+_UNKNOWN_FIELDS: Final = 100
+"""How many fields a request may have besides its parts, for newer clients."""
+
+_TOO_MANY: Final = {
+    "snapshot_read": refusals.TOO_MANY_RANGES,
+    "atomic_write": refusals.TOO_MANY_MUTATIONS,
+    "watch": refusals.TOO_MANY_WATCHED,
+}
 
 
 class KvConnectServer:
@@ -176,16 +185,21 @@ class KvConnectServer:
             if method == "watch":
                 await self._watch(exchange, engine, data_path, body)
             elif method == "snapshot_read":
-                read = data_path.snapshot_read(decoding.decode_snapshot_read(body))
+                most = data_path.limits.max_ranges + _UNKNOWN_FIELDS
+                read = data_path.snapshot_read(decoding.decode_snapshot_read(body, most))
                 found = encoding.encode_snapshot_read_output(await self._run(engine, read))
                 await exchange.answer(CompleteAnswer(200, found, PROTOBUF))
             else:
-                message = decoding.decode_atomic_write(body)
+                limits = data_path.limits
+                most = limits.max_checks + limits.max_mutations + _UNKNOWN_FIELDS
+                message = decoding.decode_atomic_write(body, most)
                 if access.readonly:
                     raise RequestRefusedError(400, refusals.READ_ONLY)
                 write = data_path.atomic_write(message, model_writes=access.model_writes)
                 done = encoding.encode_atomic_write_output(await self._run(engine, write))
                 await exchange.answer(CompleteAnswer(200, done, PROTOBUF))
+        except TooManyFieldsError:
+            raise RequestRefusedError(400, _TOO_MANY[method]) from None
         except WireError:
             raise RequestRefusedError(400, refusals.INVALID_MESSAGE) from None
 
@@ -221,7 +235,8 @@ class KvConnectServer:
             raise _unavailable(error) from None
 
     async def _watch(self, exchange: HttpExchange, engine: Engine, data_path: DataPath, body: bytes) -> None:
-        keys = requested_keys(decoding.decode_watch(body), data_path.limits)
+        message = decoding.decode_watch(body, MAX_WATCHED_KEYS + _UNKNOWN_FIELDS)
+        keys = requested_keys(message, data_path.limits)
         watch = ServedWatch(keys, time.monotonic)
         able = engine.capabilities
         gone = asyncio.ensure_future(exchange.disconnected())

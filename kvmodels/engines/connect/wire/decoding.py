@@ -5,7 +5,7 @@ Rules of this module: every function raises ``WireError`` if the bytes are not s
 
 from __future__ import annotations
 
-from kvmodels.engines.connect.wire.fields import Field, read_fields, read_packed, to_signed
+from kvmodels.engines.connect.wire.fields import MAX_FIELDS, Field, read_fields, read_packed, to_signed
 from kvmodels.engines.connect.wire.messages import (
     AtomicWriteMessage,
     AtomicWriteOutput,
@@ -24,11 +24,13 @@ from kvmodels.engines.connect.wire.messages import (
 )
 
 _MASK32 = (1 << 32) - 1
+_MOST_OF_PART = 100
+"""The largest number of fields of a range, a check, a mutation or a message in a request, which have at most 30."""
 
 
-def decode_snapshot_read(data: bytes) -> SnapshotRead:
-    """Return the request of a snapshot read."""
-    return SnapshotRead(tuple(map(_read_range, _parts(read_fields(data), 1))))
+def decode_snapshot_read(data: bytes, most: int = MAX_FIELDS) -> SnapshotRead:
+    """Return the request of a snapshot read. Raises TooManyFieldsError: it has more than ``most`` fields."""
+    return SnapshotRead(tuple(map(_read_range, _parts(read_fields(data, most), 1))))
 
 
 def decode_snapshot_read_output(data: bytes) -> SnapshotReadOutput:
@@ -42,9 +44,9 @@ def decode_snapshot_read_output(data: bytes) -> SnapshotReadOutput:
     )
 
 
-def decode_atomic_write(data: bytes) -> AtomicWriteMessage:
-    """Return the request of an atomic write."""
-    fields = read_fields(data)
+def decode_atomic_write(data: bytes, most: int = MAX_FIELDS) -> AtomicWriteMessage:
+    """Return the request of an atomic write. Raises TooManyFieldsError: it has more than ``most`` fields."""
+    fields = read_fields(data, most)
     return AtomicWriteMessage(
         tuple(map(_check, _parts(fields, 1))),
         tuple(map(_mutation, _parts(fields, 2))),
@@ -58,9 +60,10 @@ def decode_atomic_write_output(data: bytes) -> AtomicWriteOutput:
     return AtomicWriteOutput(to_signed(_integer(fields, 1), 32), _bytes(fields, 2), _integers(fields, 4))
 
 
-def decode_watch(data: bytes) -> WatchMessage:
-    """Return the request of a watch."""
-    return WatchMessage(tuple(_bytes(read_fields(part), 1) for part in _parts(read_fields(data), 1)))
+def decode_watch(data: bytes, most: int = MAX_FIELDS) -> WatchMessage:
+    """Return the request of a watch. Raises TooManyFieldsError: it has more than ``most`` fields."""
+    parts = _parts(read_fields(data, most), 1)
+    return WatchMessage(tuple(_bytes(read_fields(part, _MOST_OF_PART), 1) for part in parts))
 
 
 def decode_watch_output(data: bytes) -> WatchOutput:
@@ -70,7 +73,7 @@ def decode_watch_output(data: bytes) -> WatchOutput:
 
 
 def _read_range(data: bytes) -> ReadRangeMessage:
-    fields = read_fields(data)
+    fields = read_fields(data, _MOST_OF_PART)
     return ReadRangeMessage(
         _bytes(fields, 1), _bytes(fields, 2), to_signed(_integer(fields, 3), 32), bool(_integer(fields, 4))
     )
@@ -85,12 +88,12 @@ def _entry(fields: list[Field]) -> KvEntry:
 
 
 def _check(data: bytes) -> CheckMessage:
-    fields = read_fields(data)
+    fields = read_fields(data, _MOST_OF_PART)
     return CheckMessage(_bytes(fields, 1), _bytes(fields, 2))
 
 
 def _mutation(data: bytes) -> MutationMessage:
-    fields = read_fields(data)
+    fields = read_fields(data, _MOST_OF_PART)
     value = _merged(fields, 2)
     return MutationMessage(
         _bytes(fields, 1),
@@ -104,7 +107,7 @@ def _mutation(data: bytes) -> MutationMessage:
 
 
 def _enqueue(data: bytes) -> EnqueueMessage:
-    fields = read_fields(data)
+    fields = read_fields(data, _MOST_OF_PART)
     return EnqueueMessage(
         _bytes(fields, 1), to_signed(_integer(fields, 2), 64), tuple(_parts(fields, 3)), _integers(fields, 4)
     )

@@ -8,3 +8,7 @@ from __future__ import annotations
 
 class WireError(ValueError):
     """Bytes that are not the expected message of KV Connect; the text is a fixed sentence without any of its data."""
+
+
+class TooManyFieldsError(WireError):
+    """A message has more fields than its reader takes."""

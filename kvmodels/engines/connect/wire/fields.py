@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kvmodels.engines.connect.wire.errors import WireError
+from kvmodels.engines.connect.wire.errors import TooManyFieldsError, WireError
 
 Field = tuple[int, int | bytes]
 """The number of a field, and its value: an integer of 64 bits (varint), or bytes (length-delimited)."""
@@ -32,11 +32,12 @@ _MAX_GROUPS: Final = 100
 _MASK64: Final = (1 << 64) - 1
 
 
-def read_fields(data: bytes) -> list[Field]:
+def read_fields(data: bytes, most: int = MAX_FIELDS) -> list[Field]:
     """Return the fields of a message in order, without those of types that KV Connect does not use.
 
     Raises:
-        WireError: the bytes are not a protobuf message, or it has too many fields.
+        TooManyFieldsError: the message has more than ``most`` fields.
+        WireError: the bytes are not a protobuf message.
     """
     found: list[Field] = []
     at, end = 0, len(data)
@@ -51,8 +52,8 @@ def read_fields(data: bytes) -> list[Field]:
             found.append((number, data[start:at]))
         else:
             at = _skip(data, at, number, kind)
-        if len(found) > MAX_FIELDS:
-            raise WireError("a message has too many fields")
+        if len(found) > most:
+            raise TooManyFieldsError("a message has too many fields")
     return found
 
 

@@ -84,7 +84,7 @@ def decode_metadata_request(data: bytes) -> MetadataRequest:
     if not isinstance(versions, list):
         raise WireError("the metadata request has no list of supported versions")
     listed = cast("list[object]", versions)
-    numbers = tuple(version for version in listed if isinstance(version, int))
+    numbers = tuple(version for version in listed if isinstance(version, int) and not isinstance(version, bool))
     if len(numbers) < len(listed):
         raise WireError("a supported version is not an integer")
     return MetadataRequest(numbers)
