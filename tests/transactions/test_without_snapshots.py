@@ -80,12 +80,31 @@ def test_a_key_that_is_seen_in_two_versions_ends_the_transaction(store):
     assert db[Account].count() == 2
 
 
-def test_reading_alone_is_checked_at_the_end(store):
+def test_reading_alone_is_checked_at_the_end_and_the_error_says_that_this_is_the_engine(store):
     db, engine = store
-    with pytest.raises(TransactionConflictError), db.transaction() as tx:
+    with pytest.raises(TransactionConflictError) as caught, db.transaction() as tx:
         tx[Account].get(1)
         engine.before_read = lambda: move(db, 20)
         tx[Account].get(2)
+    assert "a transaction that only reads conflicts too" in str(caught.value.hint)
+
+
+def test_reads_without_checks_are_not_one_state(store):
+    db, engine = store
+    with db.transaction() as tx, tx.unchecked():
+        first = tx[Account].get(1).balance
+        engine.before_read = lambda: move(db, 20)
+        assert first + tx[Account].get(2).balance == 80
+
+
+def test_the_hint_of_a_conflict_on_an_engine_with_snapshots_speaks_of_no_reads():
+    db, _ = watched(MODELS)
+    db[Account].create(id=1, balance=50)
+    with pytest.raises(TransactionConflictError) as caught, db.transaction() as tx:
+        tx[Account].get(1)
+        db[Account].patch(1, balance=51)
+        tx[Account].patch(1, balance=52)
+    assert "only reads" not in str(caught.value.hint)
 
 
 def test_a_schema_change_ends_the_transaction(store):

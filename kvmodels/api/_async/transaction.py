@@ -156,9 +156,10 @@ class AsyncTransaction(AsyncRepositories):
     """Reads and writes that are committed together; created by ``async with db.transaction() as tx``.
 
     Every read sees one state of the store plus the transaction's own writes. At the end, one commit checks that all
-    rows that were read are unchanged, and writes; nothing is sent before. Your objects get their new version with the
-    commit, and are restored if the transaction is rolled back. Use a transaction in one thread; tasks that share it
-    take turns.
+    rows that were read are unchanged, and writes; nothing is sent before. On an engine without snapshots (KV Connect)
+    the reads may be of several states; then the end raises TransactionConflictError, also if nothing is written. Your
+    objects get their new version with the commit, and are restored if the transaction is rolled back. Use a transaction
+    in one thread; tasks that share it take turns.
     """
 
     __slots__ = ("_kv", "_session")
@@ -239,7 +240,8 @@ class AsyncTransaction(AsyncRepositories):
         """Read without checks: the commit does not check reads made in this block.
 
         This applies to code that is called or awaited from the block, and to tasks that are started inside it. A read
-        while a generator is suspended in the block raises TransactionSuspendedError.
+        while a generator is suspended in the block raises TransactionSuspendedError. On an engine without snapshots (KV
+        Connect) each of these reads is of its own state.
 
         Returns:
             A context manager: ``with tx.unchecked(): ...``.

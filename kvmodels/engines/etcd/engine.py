@@ -72,7 +72,7 @@ FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
 
 
 class _OfTheParent(NamedTuple):
-    """What an engine had at a fork, and whether calls were under way, which gRPC does not survive in any case."""
+    """The background work of an engine at a fork, and whether it was busy, which gRPC survives in no case."""
 
     background: EtcdBackground
     busy: bool

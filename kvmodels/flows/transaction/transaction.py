@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
@@ -474,12 +474,19 @@ class TransactionFlows:
             "what the transaction has read was written by others before its commit",
             failed_checks=tuple(decode_key(key) for key in keys),
             attempts=self.attempt,
+            hint=None if self.context.traits.snapshots else _WITHOUT_SNAPSHOTS,
         )
 
     def _stop(self, keys: Sequence[bytes]) -> NoReturn:
         # Also when the caller goes on after the error: what he does then rests on two states.
         self.met = self.met or self.conflict(keys)
         raise self.met
+
+
+_WITHOUT_SNAPSHOTS: Final = (
+    "Run the transaction again from its beginning; @db.transactional() does that automatically. This engine has no "
+    "snapshots, so a transaction that only reads conflicts too when other writers change what it has read."
+)
 
 
 def _wrote_itself() -> InvalidArgumentError:
