@@ -5,11 +5,14 @@ The results are derived: all dataclasses, named tuples and enumerations that ``k
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import inspect
 import json
+import operator
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -31,6 +34,7 @@ from kvmodels import (
     FinishedOperation,
     Indexed,
     IndexViolation,
+    InvalidValueError,
     KvModel,
     KvU64,
     Limits,
@@ -272,3 +276,96 @@ def test_errors_and_packed_keys_have_a_form_in_json():
         TypeAdapter(BulkFailure).validate_json(json.dumps(shown))
     again = TypeAdapter(KeyRange).validate_json(TypeAdapter(KeyRange).dump_json(key_range))
     assert again == key_range
+
+
+COUNTS_AND_VERDICTS = {
+    "BuildReport",
+    "BulkItem",
+    "BulkProgress",
+    "BulkResult",
+    "CheckReport",
+    "CollectionStats",
+    "Entry",
+    "HeldLock",
+    "IndexStats",
+    "IndexStatus",
+    "LoadResult",
+    "MigrationReport",
+    "RowStats",
+    "SchemaPlan",
+    "SchemaProgress",
+    "SchemaReport",
+    "StoreStats",
+}
+"""Results that stand for a count or a verdict: they have no truth value, and are not compared with a number."""
+
+WITH_A_TRUTH = {"CommitResult", "Page"}
+"""Results with the truth that a reader expects: whether the commit was applied, and whether the page has items."""
+
+THINGS = {
+    "AggregatePlan",
+    "BulkFailure",
+    "ChangedRecord",
+    "CollectionDescription",
+    "ColumnDescription",
+    "DeadLetter",
+    "FieldDescription",
+    "Finding",
+    "FinishedOperation",
+    "GroupPlan",
+    "IndexDescription",
+    "IndexViolation",
+    "KeyExplanation",
+    "KeyRange",
+    "Limits",
+    "Metrics",
+    "ModelDescription",
+    "PlanNode",
+    "PlanStep",
+    "QueryPlan",
+    "QueuedMessage",
+    "RecordViolation",
+    "RefusedRecord",
+    "RetryPolicy",
+    "StepKind",
+}
+"""Descriptions, settings and parts of results: always true, as every object, where one of them or None is expected."""
+
+
+def test_each_public_result_has_a_rule_for_its_truth():
+    assert RESULTS.keys() == COUNTS_AND_VERDICTS | WITH_A_TRUTH | THINGS
+    assert len(RESULTS) == len(COUNTS_AND_VERDICTS) + len(WITH_A_TRUTH) + len(THINGS)
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS_AND_VERDICTS))
+def test_a_count_or_verdict_refuses_its_truth_and_a_comparison_with_a_number(name: str):
+    sample: Any = SAMPLES[name]
+    asked: list[Callable[[], object]] = [lambda: bool(sample)]
+    compare: tuple[Any, ...] = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+    asked += [functools.partial(how, sample, 1) for how in compare]
+    for ask in asked:
+        with pytest.raises(InvalidValueError) as caught:
+            ask()
+        assert caught.value.type == name
+        named = [word.strip(",").split(".")[1] for word in (caught.value.hint or "").split() if "." in word.strip(".,")]
+        assert named, "the hint names attributes"
+        assert all(hasattr(sample, attribute) for attribute in named)
+    assert sample == copy.copy(sample)
+    assert sample != object()
+    assert sample in [sample]
+
+
+@pytest.mark.parametrize("name", sorted(THINGS))
+def test_every_other_result_is_true(name: str):
+    assert SAMPLES[name]
+    assert SAMPLES[name] != 1
+
+
+def test_a_result_that_is_unpacked_or_indexed_like_that_of_django_names_the_attribute():
+    with Database("memory://", models=[Person]) as db:
+        people = db[Person].filter(color="red")
+        deleted: Any = people.delete()
+        with pytest.raises(InvalidValueError, match=r"Write result\.written"):
+            _, _ = deleted
+        with pytest.raises(InvalidValueError, match=r"Write result\.written"):
+            deleted[0]

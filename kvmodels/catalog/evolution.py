@@ -26,6 +26,7 @@ from kvmodels.catalog.collection import (
     unkept_generations,
 )
 from kvmodels.catalog.references import changed_effects, given_up_reference, unenforced_references
+from kvmodels.core.truth import without_truth
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
@@ -292,6 +293,7 @@ class PlanStep:
         return f"{self.kind.value:<13}  {subject}  {self.rule}: {self.reason}{detail}\n{'':13}  -> {self.action}{allow}"
 
 
+@without_truth("plan.is_current, or plan.steps")
 @dataclass(frozen=True, slots=True)
 class SchemaPlan:
     """All differences between the models and the store, in the order in which ``db.apply()`` resolves them.

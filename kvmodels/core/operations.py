@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import ABOVE_EVERY_TAG, prefix_range, shown_key
+from kvmodels.core.truth import without_truth
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidValueError
 
@@ -43,6 +44,7 @@ PlainRow: TypeAlias = tuple[bytes, bytes, int, bytes | int, int | None]
 """A ``Row`` as a plain tuple; its versionstamp may be a version number. ``row_of`` converts it to a ``Row``."""
 
 
+@without_truth("entry.value is not None, or entry.versionstamp is not None")
 class Entry(NamedTuple):
     """The value of a key in the key-value API: ``value`` and ``versionstamp`` are None when the key is absent.
 

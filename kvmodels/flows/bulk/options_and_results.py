@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar,
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.truth import without_truth
 from kvmodels.core.values import ErrorAsText, StoredAsJson
 from kvmodels.errors import IntegrityError, InvalidArgumentError
 from kvmodels.flows.arguments import require_callable, require_text
@@ -95,6 +96,7 @@ def _require_no_batches(options: BulkOptions) -> None:
             )
 
 
+@without_truth("item.created, or item.error is None")
 class BulkItem(NamedTuple, Generic[M]):
     """The result of one object of ``bulk_create``: created, left out because of an error, or otherwise overwritten."""
 
@@ -119,6 +121,7 @@ class BulkFailure(NamedTuple):
     error: Annotated[Exception | None, ErrorAsText] = None
 
 
+@without_truth("progress.written or progress.matched")
 @dataclass(frozen=True, slots=True)
 class BulkProgress:
     """The progress of a bulk write after the commit of a batch.
@@ -136,6 +139,7 @@ class BulkProgress:
     collected: int = 0
 
 
+@without_truth("result.written, result.matched or result.failures")
 @dataclass(frozen=True, slots=True)
 class BulkResult:
     """The result of a bulk write.

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import decode_key
+from kvmodels.core.truth import without_truth
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import KvModelsError
 
@@ -62,6 +63,7 @@ class Finding:
         return f"{self.kind} {place} {short_repr(key)}: {self.reason}"
 
 
+@without_truth("report.ok, or report.findings")
 class CheckReport(NamedTuple):
     """The result of a check of the whole store.
 

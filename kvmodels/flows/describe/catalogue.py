@@ -15,6 +15,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, index_definition, primary_key_columns
 from kvmodels.catalog.keyspace import build_key, violation_prefix
 from kvmodels.core.operations import GuardFailed, ReadRange, after_prefix, point
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, count_rows, read_all, split_ranges
@@ -45,6 +46,7 @@ class CollectionDescription:
     unknown: tuple[str, ...] = ()
 
 
+@without_truth("status.state")
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
     """An index in a store: its declaration, its state, and the progress of its build.

@@ -20,6 +20,7 @@ from kvmodels.catalog.catalogue import Header, StoredIndex
 from kvmodels.catalog.keyspace import RESERVED, counter_prefix
 from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, count_rows, now, read, rows_at_once
@@ -36,6 +37,7 @@ _FIRST: Final = b"\0"
 _END: Final = b"\xff"
 
 
+@without_truth("stats.rows")
 @dataclass(frozen=True, slots=True)
 class RowStats:
     """The rows of a part of a store.
@@ -63,6 +65,7 @@ class RowStats:
         return f"{self.rows:,} row{'' if self.rows == 1 else 's'}, {about}{self.bytes:,} bytes{expiring}"
 
 
+@without_truth("stats.entries.rows")
 @dataclass(frozen=True, slots=True)
 class IndexStats:
     """The entries of one generation of an index; of an aggregate index, its counters.
@@ -76,6 +79,7 @@ class IndexStats:
     known: bool = True
 
 
+@without_truth("stats.records.rows")
 @dataclass(frozen=True, slots=True)
 class CollectionStats:
     """The records and index entries of a collection.
@@ -94,6 +98,7 @@ class CollectionStats:
         return sum((index.entries for index in self.indexes), self.records)
 
 
+@without_truth("the number that you need, such as stats.queue_ready")
 @dataclass(frozen=True, slots=True)
 class StoreStats:
     """The numbers of rows and bytes of a store.

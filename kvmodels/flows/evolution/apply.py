@@ -19,6 +19,7 @@ from kvmodels.catalog.collection import LiveCollection, is_older, needed_version
 from kvmodels.catalog.evolution import DecodingSample, PlanStep, RefusedRecord, SchemaPlan, plan_collection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import ReadRange, Row, after_prefix
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import DecodeError, SchemaChangeRefusedError
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.effects import Flow, read
@@ -105,6 +106,7 @@ def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
     return f"{made.kind} ({made.reason})"
 
 
+@without_truth("report.complete")
 @dataclass(frozen=True, slots=True)
 class SchemaReport:
     """The result of ``db.apply()``.

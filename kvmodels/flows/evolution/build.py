@@ -28,6 +28,7 @@ from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
 from kvmodels.catalog.references import given_up_reference, unenforced_references
 from kvmodels.core.keys import decode_key, key_successor, skip_parts
 from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError, SchemaMismatchError, UnknownFieldError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, rows_at_once
@@ -52,6 +53,7 @@ VIOLATIONS_REPORTED = 1_000
 VIOLATIONS_AT_ONCE = 100
 
 
+@without_truth("report.violations, or report.state")
 @dataclass(frozen=True, slots=True)
 class BuildReport:
     """The result of a build: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""

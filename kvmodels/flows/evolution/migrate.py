@@ -25,6 +25,7 @@ from kvmodels.catalog.keyspace import migration_key, unmigrated_prefix
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import Check, Delete, GuardFailed, ReadRange, Row, Set, after_prefix, point
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import DecodeError, KvModelsError, LimitExceededError, SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, read_all, read_row, rows_at_once
@@ -51,6 +52,7 @@ LISTED_AT_MOST: Final = 1_000
 SETTLED_AT_ONCE: Final = 100
 
 
+@without_truth("report.complete, or report.written")
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
     """The result of a migration of one collection.

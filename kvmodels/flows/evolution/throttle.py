@@ -14,6 +14,7 @@ from typing import Final, Literal, cast
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.operations import GuardFailed, ReadRange
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows import arguments, effects
 
@@ -26,6 +27,7 @@ _UNREACHABLE: Final = 1e12
 """A rate in records per second that no store reaches: the same as no limit."""
 
 
+@without_truth("progress.scanned")
 @dataclass(frozen=True, slots=True)
 class SchemaProgress:
     """The progress of one step of a schema change, of a check, or of ``db.stats()``.

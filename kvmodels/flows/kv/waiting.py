@@ -13,6 +13,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import Key, decode_key, encode_key, key_successor, prefix_range
 from kvmodels.core.operations import ReadRange, Row
+from kvmodels.core.truth import without_truth
 from kvmodels.core.values import StoredAsJson
 from kvmodels.flows.arguments import require_limit
 from kvmodels.flows.effects import Flow, read
@@ -44,6 +45,7 @@ class QueuedMessage:
     keys_if_undelivered: Annotated[tuple[Key, ...], StoredAsJson]
 
 
+@without_truth("lock.held")
 @dataclass(frozen=True, slots=True)
 class HeldLock:
     """A lock that is held or waited for.

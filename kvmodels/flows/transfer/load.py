@@ -26,6 +26,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.references import OutgoingReference
 from kvmodels.core.keys import Key, decode_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, point
+from kvmodels.core.truth import without_truth
 from kvmodels.errors import (
     DecodeError,
     IntegrityError,
@@ -74,6 +75,7 @@ SHOWN_FAILURES: Final = 3
 """The number of failures in the text of a result."""
 
 
+@without_truth("result.written, result.skipped or result.failures")
 @dataclass(frozen=True, slots=True)
 class LoadResult:
     """The result of a load into a store that is in use.
