@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
+from kvmodels._support.django_names import missing_of_query
 from kvmodels.errors import InvalidArgumentError
 
 NO_OBJECT: Final[Any] = ...
@@ -75,6 +76,19 @@ def refuse_copies(*facades: type[Any]) -> None:
     """
     for facade in facades:
         setattr(facade, "__reduce_ex__", _refuse_copy)  # noqa: B010 - type checkers know another signature
+
+
+def name_the_way(*facades: type[Any]) -> None:
+    """Make a missing attribute with a name of Django raise an ``AttributeError`` that says what to write here.
+
+    At run time only, because type checkers would otherwise accept every attribute.
+    """
+    for facade in facades:
+        facade.__getattr__ = _missing_attribute
+
+
+def _missing_attribute(self: object, name: str) -> NoReturn:
+    raise missing_of_query(self, name)
 
 
 def _refuse_copy(self: object, _: object) -> NoReturn:

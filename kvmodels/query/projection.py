@@ -23,7 +23,7 @@ from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
-from kvmodels.schema.filters.operands import PRIMARY_KEY, nearest_field, require_own
+from kvmodels.schema.filters.operands import PRIMARY_KEY, field_of_target, nearest_field, require_own
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
@@ -104,6 +104,15 @@ def _known(schema: ModelSchema, name: str) -> str:
     for known in (name, dotted):
         if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or known in _paths(schema, known):
             return known
+    target = field_of_target(schema, dotted.split("."))
+    if target is not None:
+        raise UnknownFieldError(
+            "fields of the target of a foreign key cannot be selected",
+            model=schema.name,
+            field=name,
+            suggestion=None,
+            hint=f"Read the targets too: with_related({schema.name}.{target[0]}) returns tuples of both records.",
+        )
     names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted)]
     raise UnknownFieldError(
         "the model has no field of this name",

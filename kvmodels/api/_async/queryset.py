@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
-from kvmodels.api.refusals import positional_refusal, refuse_copies
+from kvmodels.api.refusals import name_the_way, positional_refusal, refuse_copies
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import query_writes
@@ -985,4 +985,5 @@ class AsyncGroups(_AsyncGrouping):
 
 
 show_public_path(AsyncQuerySet)
+name_the_way(AsyncQuerySet)
 refuse_copies(AsyncQuerySet, _AsyncGrouping)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, Never, Protocol, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
-from kvmodels.api.refusals import positional_refusal, refuse_copies
+from kvmodels.api.refusals import name_the_way, positional_refusal, refuse_copies
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import query_writes
@@ -963,4 +963,5 @@ class Groups(_Grouping):
 
 
 show_public_path(QuerySet)
+name_the_way(QuerySet)
 refuse_copies(QuerySet, _Grouping)

@@ -19,6 +19,7 @@ from pydantic._internal._model_construction import ModelMetaclass
 from pydantic.fields import FieldInfo
 
 from kvmodels._support.annotations import own_annotations
+from kvmodels._support.django_names import missing_of_class, missing_of_record
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
 from kvmodels.schema.compile import options
@@ -68,7 +69,13 @@ class KvModelMeta(ModelMetaclass):
             is_field = name in cls.__dict__.get("__pydantic_fields__", ())
             if (is_field or _tells_classes(cls, name)) and not _asked_by_pydantic(currentframe()):
                 return _reference(cls, name) if is_field else FieldRef(name, cls)
-            return super().__getattr__(name)
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                error = missing_of_class(cls, name)
+                if error is None:
+                    raise
+                raise error from None
 
 
 def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
@@ -227,7 +234,15 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
         def __getattr__(self, name: str) -> Any:
             fields = late_fields_set(self) if name == FIELDS_SET else None
-            return super().__getattr__(name) if fields is None else fields
+            if fields is not None:
+                return fields
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                error = missing_of_record(self, name)
+                if error is None:
+                    raise
+                raise error from None
 
     def __copy__(self) -> Self:
         return with_state_of(self, super().__copy__())

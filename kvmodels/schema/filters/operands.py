@@ -111,11 +111,21 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
     return lookups if element else lookups | {"isnull"}
 
 
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("date", "day", "hour", "month", "quarter", "time", "week", "week_day", "year"),
+        "There are no parts of dates: compare with a range, or declare a computed column. ",
+    ),
+    **dict.fromkeys(("iregex", "regex", "search"), "There are no patterns: test the records in Python. "),
+}
+"""What to do in place of lookups that Django has and this library does not."""
+
+
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
     """Return the error for a lookup that the field does not support."""
     names = sorted(known)
-    near = spelling.closest(lookup, names)
-    hint = f"It has: {', '.join(names)}."
+    near = None if lookup in _ELSEWHERE else spelling.closest(lookup, names)
+    hint = f"{_ELSEWHERE.get(lookup, '')}It has: {', '.join(names)}."
     key = schema.references.get(field)
     if key is not None and lookup in getattr(key.target, "model_fields", ()):
         near = None
@@ -157,17 +167,25 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
 
 def _refuse_other_side(schema: ModelSchema, words: Sequence[str]) -> None:
     """Refuse names of fields of the target of a foreign key, such as ``author__name``."""
+    found = field_of_target(schema, words)
+    if found is not None:
+        raise UnknownFieldError(
+            "neither filters nor orders follow a foreign key to its target",
+            model=schema.name,
+            field="__".join(words),
+            suggestion=None,
+            hint=_by_query(schema, *found),
+        )
+
+
+def field_of_target(schema: ModelSchema, words: Sequence[str]) -> tuple[str, str] | None:
+    """Return the foreign key and the field of its target that words such as ``author``, ``name`` mean, or None."""
     for size in range(1, len(words)):
         name, rest = "__".join(words[:size]), words[size:]
         for field in (name, f"{name}_id"):
             if field in schema.references and rest[0] in getattr(schema.references[field].target, "model_fields", ()):
-                raise UnknownFieldError(
-                    "neither filters nor orders follow a foreign key to its target",
-                    model=schema.name,
-                    field="__".join(words),
-                    suggestion=None,
-                    hint=_by_query(schema, field, "__".join(rest)),
-                )
+                return field, "__".join(rest)
+    return None
 
 
 def _by_query(schema: ModelSchema, field: str, lookup: str) -> str:
