@@ -108,6 +108,21 @@ def versionstamp_of(argument: str, value: object, *, expected: str, hint: str) -
         ) from None
 
 
+class OtherVersions(tuple[str, ...]):
+    """An ``if_version`` argument for every version but these; without any, for no version (If-None-Match of HTTP)."""
+
+    __slots__ = ()
+
+
+class AllBut(tuple[bytes, ...]):
+    """All versions but some; without any, no version."""
+
+    __slots__ = ()
+
+    def __contains__(self, version: object) -> bool:
+        return bool(self) and not super().__contains__(version)
+
+
 def versions_of(if_version: object) -> tuple[bytes, ...]:
     """Return the versions of an ``if_version`` argument that is not None. Raises InvalidArgumentError."""
     hint = "Give obj.versionstamp of an object that was loaded or stored, or a list; leave it out for any version."
@@ -115,6 +130,8 @@ def versions_of(if_version: object) -> tuple[bytes, ...]:
     given = cast("Iterable[object]", if_version) if several else (if_version,)
     expected = "20 hexadecimal digits"
     versions = tuple(versionstamp_of("if_version", one, expected=expected, hint=hint) for one in given)
+    if isinstance(if_version, OtherVersions):
+        return AllBut(versions)
     if not versions:
         raise refusal("a list without a version allows none", "if_version", if_version, hint)
     return versions

@@ -345,7 +345,8 @@ def test_a_change_needs_the_version_that_it_changes(client: TestClient):
     made = created(client, "ada@x.org")
     path, tag = f"/users/{made.json()['id']}", made.headers["ETag"]
     assert client.patch(path, json={"color": "blue"}).status_code == 428
-    changed = client.patch(path, json={"color": "blue"}, headers={"If-Match": tag, "If-None-Match": "*"})
+    assert client.patch(path, json={}, headers={"If-Match": tag, "If-None-Match": "*"}).status_code == 412
+    changed = client.patch(path, json={"color": "blue"}, headers={"If-Match": tag})
     assert (changed.status_code, changed.json()["color"]) == (200, "blue")
     for stale in (tag, '"nonsense"', f"W/{changed.headers['ETag']}"):
         assert client.patch(path, json={"color": "red"}, headers={"If-Match": stale}).status_code == 412

@@ -10,7 +10,7 @@ import httpx2
 from fastapi import Depends, FastAPI
 from fastapi.testclient import TestClient
 
-from kvmodels import AsyncDatabase, Indexed, KvModel, Page, PrimaryKey
+from kvmodels import AsyncDatabase, KvModel, Page, PrimaryKey
 from kvmodels.ext.fastapi import AsyncRepo, Paging, add_error_handlers, lifespan
 from tests.services.serving import ServedApplication
 
@@ -22,7 +22,7 @@ LINK = re.compile(r"<(https?://[!#-;=?-\[\]_a-z~%]+)>; rel=\"(next|prev)\"")
 class Chair(KvModel, collection="chairs"):
     hall: PrimaryKey[str]
     number: PrimaryKey[int]
-    note: Indexed[str] = ""
+    note: str = ""
 
 
 def service() -> FastAPI:

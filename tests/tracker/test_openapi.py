@@ -45,9 +45,9 @@ def test_every_error_is_described_as_a_problem(operations: Operations):
 
 
 def test_headers_are_described_where_they_have_an_effect(operations: Operations):
-    assert headers(operations["get", "/tickets/{key}"]) == {"if-none-match": False}
-    assert headers(operations["patch", "/tickets/{key}"]) == {"if-match": True}
-    assert headers(operations["delete", "/tickets/{key}"]) == {"if-match": False}
+    assert headers(operations["get", "/tickets/{key}"]) == {"if-match": False, "if-none-match": False}
+    assert headers(operations["patch", "/tickets/{key}"]) == {"if-match": True, "if-none-match": False}
+    assert headers(operations["delete", "/tickets/{key}"]) == {"if-match": False, "if-none-match": False}
     assert headers(operations["post", "/projects/{slug}/tickets"]) == {}
     assert operations["get", "/tickets/{key}"]["responses"]["304"] == {"description": "Not Modified"}
     described = {

@@ -7,10 +7,12 @@ Rules of this module: an ETag is the versionstamp in quotes. Whether it still ho
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from fastapi import Depends, Header, HTTPException, Request, Response
 
+from kvmodels.flows.arguments import OtherVersions
 from kvmodels.schema.compile.model import KvModel
 
 M = TypeVar("M", bound=KvModel)
@@ -18,14 +20,18 @@ M = TypeVar("M", bound=KvModel)
 _MARK: Final = "x-kvmodels-precondition"
 """The key of a JSON schema that marks a header of ``Precondition`` until ``describe_conditions`` removes it."""
 _IF_MATCH: Final = Header(
-    description="The ETags of the versions that the request may change or remove; * for any version.",
+    description="The ETags of the versions that the request may read, change or remove; * for any version. "
+    "Any other version is answered with 412.",
     json_schema_extra={_MARK: "If-Match"},
 )
 _IF_NONE_MATCH: Final = Header(
-    description="The ETags that the client has. A record in one of these versions is answered with 304.",
+    description="The ETags of versions that the client has or does not want to change; * for any version. "
+    "A record in one of these versions is answered with 304, a change of it with 412.",
     json_schema_extra={_MARK: "If-None-Match"},
 )
 _STRONG_TAG: Final = re.compile(r'"([0-9a-f]{20})"')
+_NO_VERSION: Final = ("0" * 20,)
+"""Refuses every stored version: no commit has this versionstamp."""
 _LISTED_TAG: Final = re.compile(r'(?:W/)?"[^"]*"')
 
 
@@ -33,7 +39,8 @@ class Precondition:
     """The conditions of a request; a dependency: ``condition: Annotated[Precondition, Depends()]``.
 
     Pass ``condition.if_version`` to ``patch`` and ``remove``: with ``add_error_handlers``, another version is answered
-    with 412. Return ``condition.tagged(user)``: the answer has the ETag, or is a 304 without a body.
+    with 412, and a missing record with 404. Return ``condition.tagged(user)``: the answer has the ETag; of a GET, it is
+    a 412 without one of the versions in If-Match, and a 304 for a version in If-None-Match (RFC 9110, section 13.2.2).
 
     Args:
         request: the request.
@@ -42,7 +49,7 @@ class Precondition:
         if_none_match: the header If-None-Match: ETags, separated by commas, or ``*``.
     """
 
-    __slots__ = ("_if_match", "_if_none_match", "_response")
+    __slots__ = ("_if_match", "_if_none_match", "_reads", "_response")
 
     def __init__(
         self,
@@ -54,23 +61,23 @@ class Precondition:
         self._response = response
         # A header may be sent in several lines, of which FastAPI shows one.
         self._if_match = None if if_match is None else _joined(request, "if-match")
-        reads = request.method in ("GET", "HEAD")
-        self._if_none_match = _joined(request, "if-none-match") if reads and if_none_match is not None else None
+        self._if_none_match = None if if_none_match is None else _joined(request, "if-none-match")
+        self._reads = request.method in ("GET", "HEAD")
 
     @property
-    def if_version(self) -> tuple[str, ...] | None:
-        """The versions in If-Match; None without the header, and for ``*``. With ``*`` a missing record is a 404.
+    def if_version(self) -> Collection[str] | None:
+        """The versions that the request may change: those in If-Match, but none in If-None-Match; None for any.
 
-        Raises:
-            HTTPException: 412: no ETag in the header can be that of a record. A weak one never matches (RFC 9110).
+        With a condition, a missing record is a 404, as without one (RFC 9110, section 13.2.1). A weak ETag in If-Match
+        never matches.
         """
+        if self._if_none_match == "*":
+            return OtherVersions()
+        refused = _versions(_weakly(self._if_none_match or ""))
         if self._if_match is None or self._if_match == "*":
-            return None
-        strong = _STRONG_TAG.fullmatch
-        versions = tuple(found[1] for tag in _LISTED_TAG.findall(self._if_match) if (found := strong(tag)) is not None)
-        if not versions:
-            raise HTTPException(412, "If-Match has no ETag of a record")
-        return versions
+            return OtherVersions(refused) if refused else None
+        allowed = _versions(_LISTED_TAG.findall(self._if_match))
+        return tuple(version for version in allowed if version not in refused) or _NO_VERSION
 
     @property
     def is_given(self) -> bool:
@@ -87,16 +94,23 @@ class Precondition:
             The same record.
 
         Raises:
-            HTTPException: 304: the client has this version already.
+            HTTPException: of a GET: 412: the record has no version of If-Match; 304: the client has this version.
         """
         if record.versionstamp is None:
             return record
         tag = f'"{record.versionstamp}"'
+        if self._reads:
+            self._require(tag)
+        self._response.headers["ETag"] = tag
+        return record
+
+    def _require(self, tag: str) -> None:
+        """Answer the conditions of a request that reads a record with this ETag."""
+        if self._if_match not in (None, "*") and tag not in _LISTED_TAG.findall(self._if_match or ""):
+            raise HTTPException(412, "the record has none of the versions in If-Match", headers={"ETag": tag})
         known = self._if_none_match
         if known is not None and (known == "*" or tag in _weakly(known)):
             raise HTTPException(304, headers={"ETag": tag})
-        self._response.headers["ETag"] = tag
-        return record
 
 
 def _joined(request: Request, name: str) -> str:
@@ -106,6 +120,11 @@ def _joined(request: Request, name: str) -> str:
 def _weakly(tags: str) -> set[str]:
     """Return the ETags of a header for a comparison that does not distinguish weak ones."""
     return {tag.removeprefix("W/") for tag in _LISTED_TAG.findall(tags)}
+
+
+def _versions(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the versionstamps of those ETags that a record can have."""
+    return tuple(found[1] for tag in tags if (found := _STRONG_TAG.fullmatch(tag)) is not None)
 
 
 async def _required(condition: Annotated[Precondition, Depends()]) -> Precondition:
@@ -134,13 +153,10 @@ def describe_conditions(method: str, operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", ()):
         header = parameter.get("schema", {}).pop(_MARK, None)
         is_conditional = is_conditional or header is not None
-        if header == "If-Match":
-            if method == "get" or (method == "post" and "412" not in responses):
-                continue
-            if "428" in responses:
-                parameter |= {"required": True, "schema": {"type": "string", "title": "If-Match"}}
-        elif header == "If-None-Match" and method != "get":
+        if header is not None and method == "post" and "412" not in responses:
             continue
+        if header == "If-Match" and "428" in responses:
+            parameter |= {"required": True, "schema": {"type": "string", "title": "If-Match"}}
         kept.append(parameter)
     if not is_conditional:
         return

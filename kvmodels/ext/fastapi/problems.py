@@ -43,6 +43,7 @@ from kvmodels.errors import (
 )
 from kvmodels.ext.fastapi.paging import describe_pages
 from kvmodels.ext.fastapi.preconditions import describe_conditions
+from kvmodels.flows.writing.record_write import VERSION_REMOVED
 from kvmodels.schema.definition.variants import is_body_error
 
 PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
@@ -64,8 +65,8 @@ PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     EngineTimeoutError: 503,
     SchemaMismatchError: 503,
 }
-"""The status of each error; of a class with several bases in the list, the first counts. A stale object is 412 if the
-request has an If-Match."""
+"""The status of each error; of a class with several bases in the list, the first counts. If the request has an If-Match
+or an If-None-Match, a stale object is 412, and a missing one 404. An existing one is 412 with ``If-None-Match: *``."""
 
 RETRY_AFTER_S: Final = 1
 MEDIA_TYPE: Final = "application/problem+json"
@@ -235,7 +236,11 @@ def _rewrite(document: dict[str, Any], *, invalid_requests: bool) -> None:
 
 
 def _status(error: KvModelsError, request: Request) -> int | None:
-    if isinstance(error, StaleObjectError) and "if-match" in request.headers:
+    conditions = {"if-match", "if-none-match"}.intersection(request.headers)
+    if isinstance(error, StaleObjectError) and conditions:
+        # Conditions do not count where the answer without them is an error (RFC 9110, section 13.2.1).
+        return 404 if error.message == VERSION_REMOVED else 412
+    if isinstance(error, AlreadyExistsError) and request.headers.get("if-none-match") == "*":
         return 412
     return next((status for cls, status in PROBLEM_STATUS.items() if isinstance(error, cls)), None)
 

@@ -6,10 +6,11 @@ Rules of this module: a decision to refuse is taken on what was read; nothing is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.errors import InvalidValueError, KvModelsError, StaleObjectError
+from kvmodels.flows.arguments import AllBut
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import own_row, shown_key
@@ -101,6 +102,10 @@ def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current:
     )
 
 
+VERSION_REMOVED: Final = "the record of this version was removed, or has expired"
+"""The message for an expected version of a record that does not exist."""
+
+
 def require_version(
     schema: ModelSchema, key: tuple[Any, ...], expected: tuple[bytes, ...] | None, current: Row | None
 ) -> None:
@@ -110,8 +115,14 @@ def require_version(
     versions = ", ".join(map(format_versionstamp, expected))
     names = {"model": schema.name, "key": shown_key(key), "expected": versions}
     if current is None:
+        raise StaleObjectError(VERSION_REMOVED, **names, hint="There is nothing left to change.")
+    if isinstance(expected, AllBut):
         raise StaleObjectError(
-            "the record of this version was removed, or has expired", **names, hint="There is nothing left to change."
+            "the record has a version that the caller excludes",
+            model=schema.name,
+            key=shown_key(key),
+            actual=format_versionstamp(current.versionstamp) if isinstance(current.versionstamp, bytes) else None,
+            hint="Read the record, and decide again whether it is to be changed.",
         )
     if isinstance(current.versionstamp, PendingStamp):
         raise StaleObjectError(
