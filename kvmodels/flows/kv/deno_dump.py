@@ -22,7 +22,7 @@ from kvmodels.core.operations import Row, Set, format_versionstamp
 from kvmodels.errors import InvalidValueError, ReservedKeyError
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv.dump import DAMAGED, Dumping, Loading
-from kvmodels.flows.kv.dump_frame import DumpFrame, dump_line
+from kvmodels.flows.kv.dump_frame import DumpFrame, dump_line, without_computed
 from kvmodels.flows.kv.queue import Message, NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
@@ -56,9 +56,13 @@ class DenoDumping(Dumping):
 
 def deno_line(form: StoreFormat, row: Row, key: Key, *, is_record: bool) -> str:
     """Return the line of a row. Raises DecodeError, InvalidValueError."""
-    decode = form.codec.decode_document if is_record else form.codec.decode
+    codec = form.codec
     try:
-        value = deno_form(decode(row.value, row.encoding, row.key), as_document=is_record)
+        if is_record:
+            document = without_computed(codec.decode_document(row.value, row.encoding, row.key))
+            value = deno_form(document, as_document=True)
+        else:
+            value = deno_form(codec.decode(row.value, row.encoding, row.key), as_document=False)
     except InvalidValueError as error:
         error.key = key
         raise

@@ -22,7 +22,7 @@ written in its commit, so that both have one versionstamp.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
 from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, RecordLayout, belongs_to_a_change, counted_by
@@ -44,7 +44,14 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import DecodeError, EngineError
 from kvmodels.flows.effects import Flow, commit, read
-from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, DumpFrame, dump_line
+from kvmodels.flows.kv.dump_frame import (
+    DUMP_FORMAT,
+    DUMP_MARK,
+    DumpFrame,
+    document_content,
+    document_in,
+    dump_line,
+)
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references import ReferenceScan, dangling_dump
 from kvmodels.indexing.budget import check_budget
@@ -132,12 +139,12 @@ class Dumping:
         codec = self._form.codec
         if type(key[0]) is str and key[0] in self._owners:
             try:
-                document = value_to_json(codec.decode_document(row.value, row.encoding, row.key))
+                content = document_content(codec.decode_document(row.value, row.encoding, row.key))
             except DecodeError:
-                document = None  # foreign to the collection; if it is not a value either, the error is raised below
+                content = {}  # foreign to the collection; if it is not a value either, the error is raised below
             # A document with shared containers was not written by this library; it is dumped exactly as it is.
-            if document is not None and not is_graph_form(document):
-                return {"document": document}
+            if content and not any(map(is_graph_form, content.values())):
+                return content
         return {"value": value_to_json(codec.decode(row.value, row.encoding, row.key))}
 
 
@@ -328,13 +335,13 @@ class Loading:
         key = key_from_json(content["key"])
         deadline = content.get("expires_at")
         names = content.keys() - {"key", "expires_at"}
-        if len(names) != 1 or not names <= {"value", "document"} or not key or type(deadline) not in (int, type(None)):
+        is_document = "document" in content
+        known = names <= {"document", "library"} if is_document else names == {"value"}
+        if not known or not key or type(deadline) not in (int, type(None)):
             raise ValueError("not a key with one value")
         codec = self._form.codec
-        encode, form = (codec.encode, "value") if "value" in content else (codec.encode_document, "document")
-        value = value_from_json(content[form])
-        if form == "document" and type(cast("object", value)) is not dict:
-            raise ValueError("a document that is not an object")
+        encode = codec.encode_document if is_document else codec.encode
+        value = document_in(content) if is_document else value_from_json(content["value"])
         packed = self._form.root + encode_key(key)
         if packed == self._header_key:
             self._take_header(value, key)

@@ -1,6 +1,10 @@
 """The frame of a dump: how a line is written, and how the first line, the last line and the number of keys are judged.
 
-Rules of this module: pure. It knows nothing of keys and values, so a load into an empty store and a load into one that
+A document has one form in all dumps: its fields, and beside them what the library keeps in it, if there is something.
+
+    {"key": ["users", 1], "document": {"id": 1, "name": "Ada"}, "library": {"v": 2}}
+
+Rules of this module: pure. It knows nothing of keys, so a load into an empty store and a load into one that
 is in use judge a dump alike.
 """
 
@@ -11,8 +15,10 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from kvmodels._support.visible import visible_json
-from kvmodels.codecs.typed_json import parse_line
+from kvmodels.codecs.typed_json import parse_line, value_from_json, value_to_json
 from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.schema.definition.definition import Document
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD
 
 DUMP_FORMAT: Final = 1
 RECORDS_FORMAT: Final = 2
@@ -102,6 +108,35 @@ class DumpFrame:
 
     def _malformed(self, reason: str) -> DecodeError:
         return DecodeError("a line of the dump cannot be read", reason=f"line {self.number}: {reason}", hint=self._hint)
+
+
+def document_content(document: Document) -> dict[str, Any]:
+    """Return the items of a line that hold a document."""
+    own: object = document.get(RESERVED_FIELD)
+    if type(own) is not dict:  # there is none, or another program has written it
+        return {"document": value_to_json(document)}
+    fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
+    return {"document": value_to_json(fields), "library": value_to_json(own)}
+
+
+def without_computed(document: Document) -> Document:
+    """Return a document without the values of computed columns, which a load computes."""
+    own: object = document.get(RESERVED_FIELD)
+    if type(own) is not dict or COMPUTED not in own:
+        return document
+    kept = {name: value for name, value in cast("Document", own).items() if name != COMPUTED}
+    fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
+    return fields | ({RESERVED_FIELD: kept} if kept else {})
+
+
+def document_in(content: Mapping[str, Any]) -> Any:
+    """Return the document of a line, in this form or, as in older dumps, in one piece. Raises ValueError."""
+    document = value_from_json(content["document"])
+    if type(document) is not dict:
+        raise ValueError("a document that is not an object")
+    if "library" in content:
+        document[RESERVED_FIELD] = value_from_json(content["library"])
+    return document
 
 
 def content_of(line: Line) -> Mapping[str, Any]:

@@ -4,8 +4,9 @@
     {"key": ["users", 1], "document": {…}, "expires_at": 1767225600000}                         a record
     {"end": {"keys": 1}}                                                                        the last line
 
-Index entries and counters are left out, because a load makes them. The number differs from that of a dump of a whole
-store, so that no release loads these lines as one, which would store records without entries.
+Index entries, counters and the values of computed columns are left out, because a load makes them. The number differs
+from that of a dump of a whole store, so that no release loads these lines as one, which would store records without
+entries.
 
 Rules of this module: no I/O; the lines are an exact function of the snapshot of the caller. A collection comes after
 those that its foreign keys name.
@@ -16,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvmodels.catalog.keyspace import HEADER_KEY
-from kvmodels.codecs.typed_json import key_to_json, value_to_json
+from kvmodels.codecs.typed_json import key_to_json
 from kvmodels.core.operations import Row, after_prefix, format_versionstamp, point
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.deno_dump import deno_line
 from kvmodels.flows.kv.dump import Dumping
-from kvmodels.flows.kv.dump_frame import DUMP_MARK, RECORDS_FORMAT, dump_line
+from kvmodels.flows.kv.dump_frame import DUMP_MARK, RECORDS_FORMAT, document_content, dump_line, without_computed
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.schema.definition.definition import ModelSchema
@@ -59,7 +60,8 @@ class RecordDumping(Dumping):
                 yield deno_line(self._form, row, key, is_record=True)
                 continue
             document = self._form.codec.decode_document(row.value, row.encoding, row.key)
-            yield dump_line({"key": key_to_json(key), "document": value_to_json(document)}, row.expire_at)
+            content = document_content(without_computed(document))
+            yield dump_line({"key": key_to_json(key), **content}, row.expire_at)
 
     def end(self) -> Sequence[str]:
         """Return the last lines."""

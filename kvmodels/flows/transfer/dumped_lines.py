@@ -17,7 +17,15 @@ from kvmodels.core.keys import Key, encode_key
 from kvmodels.core.operations import Set
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.kv.deno_dump import deno_content
-from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, RECORDS_FORMAT, DumpFrame, Line, content_of
+from kvmodels.flows.kv.dump_frame import (
+    DUMP_FORMAT,
+    DUMP_MARK,
+    RECORDS_FORMAT,
+    DumpFrame,
+    Line,
+    content_of,
+    document_in,
+)
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
@@ -114,7 +122,7 @@ class DumpedLines:
         schema = self._schemas.get(part)
         if schema is not None:
             self._require_known(part)
-            return self._record(schema, key, value_from_json(content["document"]), deadline, line)
+            return self._record(schema, key, document_in(content), deadline, line)
         if self._only_records:
             return None
         raise SchemaMismatchError(
