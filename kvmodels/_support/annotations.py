@@ -1,4 +1,7 @@
-"""Annotations of classes, without a failure over names that do not exist yet."""
+"""Annotations of classes, without a failure over names that do not exist yet.
+
+Rules of this module: no state; nothing but a class body is read.
+"""
 
 from __future__ import annotations
 

@@ -131,13 +131,13 @@ class CircleSize(NamedTuple):
         for limit, size in sizes.items():
             if size > getattr(limits, limit):
                 raise OperationTooLargeError(
-                    f"{records} records of the dump refer to each other in a circle, which one commit cannot hold",
+                    "records of the dump refer to each other in a circle that one commit cannot hold",
                     limit=limit,
                     size=size,
                     maximum=getattr(limits, limit),
                     limits=limits.whose(limit),
                     index=None,
-                    hint=_TOO_LARGE,
+                    hint=f"The circle has {records} records. {_TOO_LARGE}",
                 )
 
 
