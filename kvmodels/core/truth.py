@@ -3,6 +3,8 @@
 A result is an object with counts and verdicts, where Django and other libraries return a number. Its truth, and its
 comparison with a number, would be the same whatever has happened. So both raise an error that names the attribute to
 use. Type checkers refuse the comparisons.
+
+Rules of this module: pure; a class keeps its comparison with objects of its own.
 """
 
 from __future__ import annotations

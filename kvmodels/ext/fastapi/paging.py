@@ -20,7 +20,7 @@ _MARK: Final = "x-kvmodels-paging"
 
 _IN_PATHS: Final = "/:@!$&'()*+,;="
 _IN_HOSTS: Final = ":@[]%"
-"""What an URL may have there besides letters, digits and ``-._~``."""
+"""Characters that a path and a query may hold besides letters, digits and ``-._~``."""
 
 
 class Paging:

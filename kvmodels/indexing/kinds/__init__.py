@@ -1,1 +1,1 @@
-"""What one record has in an index of each kind: one module for each kind, named by the table in ``registry``; pure."""
+"""The contents of one record in an index of each kind: one module for each kind, named by the table in ``registry``; pure."""

@@ -30,7 +30,7 @@ EntryValue = tuple[bytes, int]
 
 
 class Contents(NamedTuple):
-    """What one record has in one index.
+    """The entries and amounts of one record in one index.
 
     Attributes:
         entries: the values of its entries, by key.

@@ -118,7 +118,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("iregex", "regex", "search"), "There are no patterns: test the records in Python. "),
 }
-"""What to do in place of lookups that Django has and this library does not."""
+"""Hints for lookups that Django has and this library does not."""
 
 
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
