@@ -19,8 +19,10 @@ _MARK: Final = "x-kvmodels-paging"
 """The key of a JSON schema that marks a parameter of ``Paging`` until ``describe_pages`` removes it."""
 
 _IN_PATHS: Final = "/:@!$&'()*+,;="
+"""Characters that a path may hold besides letters, digits and ``-._~``."""
+
 _IN_HOSTS: Final = ":@[]%"
-"""Characters that a path and a query may hold besides letters, digits and ``-._~``."""
+"""Characters that a host may hold besides letters, digits and ``-._~``."""
 
 
 class Paging:

@@ -1,1 +1,1 @@
-"""The contents of one record in an index of each kind: one module for each kind, named by the table in ``registry``; pure."""
+"""Maintenance of an index of each kind: one module for each kind, named by the table in ``registry``; pure."""
