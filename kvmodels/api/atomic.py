@@ -80,7 +80,7 @@ class AtomicBuilder:
         if isinstance(key, Entry):
             if versionstamp is not _Unset.UNSET:
                 raise InvalidArgumentError(
-                    "an entry brings its own versionstamp", argument="versionstamp", hint="Pass the entry alone."
+                    "an entry has its own versionstamp", argument="versionstamp", hint="Pass the entry alone."
                 )
             key, versionstamp = key.key, key.versionstamp
         elif versionstamp is _Unset.UNSET:
@@ -313,7 +313,8 @@ class AtomicBuilder:
     def _require_unused(self) -> None:
         if self._used:
             raise InvalidArgumentError(
-                "the atomic operation was used", hint="Begin another one with kv.atomic(); to repeat it, read again."
+                "the atomic operation was committed already",
+                hint="Begin another one with kv.atomic(); to repeat it, read again.",
             )
 
     def _take(self) -> keyvalue.PendingWrite:

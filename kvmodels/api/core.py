@@ -61,7 +61,7 @@ _FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple
 def _require_sample(sample: object) -> None:
     if sample is not None and (type(sample) is not int or sample < 0):
         raise InvalidArgumentError(
-            "a sample is not a number of records",
+            "sample must be a number of records",
             argument="sample",
             value=sample,
             hint="Give the number of records of each collection to try the models on: 0 for none, None for all.",
@@ -366,7 +366,7 @@ class DatabaseCore:
         """Return a load of the records of some models, or of all records and keys. Raises InvalidArgumentError."""
         if on_conflict not in get_args(bulk_options.OnConflict):
             raise InvalidArgumentError(
-                "an unknown way to treat existing keys",
+                "on_conflict must be 'error', 'ignore' or 'update'",
                 argument="on_conflict",
                 value=on_conflict,
                 expected=get_args(bulk_options.OnConflict),

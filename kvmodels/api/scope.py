@@ -128,7 +128,7 @@ def require_function(function: Callable[..., object]) -> None:
         return
     if first in ("self", "cls"):
         raise InvalidArgumentError(
-            "a transaction is the first argument of its function, and here that is the object of a method",
+            "the decorated function is a method, whose first argument is not the transaction",
             argument="function",
             value=getattr(function, "__name__", repr(function)),
             hint="Decorate a function of (tx, ...) that the method calls, or the bound method: "

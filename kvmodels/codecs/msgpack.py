@@ -234,7 +234,10 @@ class Bounds:
             raise InvalidArgumentError("the minimum is above the maximum", argument="minimum", value=minimum)
         if clamp and minimum is None and maximum is None:
             raise InvalidArgumentError(
-                "there is nothing to clamp to", argument="clamp", value=clamp, hint="Give minimum, maximum or both."
+                "clamp=True needs a minimum or a maximum",
+                argument="clamp",
+                value=clamp,
+                hint="Give minimum, maximum or both.",
             )
         self.minimum = minimum
         self.maximum = maximum

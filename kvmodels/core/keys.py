@@ -164,7 +164,7 @@ def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
     given: object = parts
     if not isinstance(given, (tuple, list)):
         raise InvalidKeyError(
-            "a key is a tuple of parts",
+            "a key must be a tuple of parts",
             type=type(given).__name__,
             hint="Write ('users', 1) or ('users',).",
         )

@@ -359,10 +359,10 @@ def format_versionstamp(versionstamp: bytes) -> str:
 def parse_versionstamp(text: object) -> bytes:
     """Return the bytes of 20 hexadecimal digits. Raises ValueError for any other text, TypeError for other types."""
     if not isinstance(text, str):  # from Python 3.14 on, fromhex() takes bytes as well
-        raise TypeError("a versionstamp is a str")
+        raise TypeError("a versionstamp must be a str")
     data = bytes.fromhex(text)
     if len(data) != 10 or len(text) != 20:
-        raise ValueError("a versionstamp is 20 hexadecimal digits")
+        raise ValueError("a versionstamp must be 20 hexadecimal digits")
     return data
 
 

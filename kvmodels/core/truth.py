@@ -30,14 +30,14 @@ def without_truth(instead: str) -> Callable[[type[T]], type[T]]:
             raise refused("this result has no truth value")
 
         def no_parts(_: object, __: object) -> NoReturn:
-            raise refused("this result has no parts, so it is not unpacked")
+            raise refused("this result cannot be unpacked")
 
         def compared(name: str) -> Callable[[Any, object], Any]:
             compare: Callable[[Any, object], Any] = getattr(cls, name)
 
             def method(self: Any, other: object) -> Any:
                 if isinstance(other, int | float):
-                    raise refused("this result is not compared with a number")
+                    raise refused("this result cannot be compared with a number")
                 return compare(self, other)
 
             return method

@@ -41,7 +41,7 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
             raise TypeError
         iterator = iter(cast("Any", value))
     except TypeError:
-        raise refusal("several values are needed, in a list or another iterable", argument, value, hint) from None
+        raise refusal("this argument must be a list or another iterable", argument, value, hint) from None
     return list(iterator)
 
 
@@ -49,7 +49,9 @@ def fields_of(argument: str, value: object) -> dict[str, Any]:
     """Return the values of fields by name. Raises InvalidArgumentError if it is not a mapping."""
     fields = cast("Mapping[Any, Any]", value)
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in fields):
-        raise refusal("fields are given by name", argument, fields, f'Give a dict: {argument}={{"name": value}}.')
+        raise refusal(
+            "this method takes fields by name", argument, fields, f'Give a dict: {argument}={{"name": value}}.'
+        )
     return dict(fields)
 
 
@@ -133,7 +135,7 @@ def versions_of(if_version: object) -> tuple[bytes, ...]:
     if isinstance(if_version, OtherVersions):
         return AllBut(versions)
     if not versions:
-        raise refusal("a list without a version allows none", "if_version", if_version, hint)
+        raise refusal("an empty list of versions matches no version", "if_version", if_version, hint)
     return versions
 
 
@@ -158,7 +160,7 @@ def require_limit(limit: object, hint: str) -> None:
 def require_text(argument: str, value: object, hint: str) -> None:
     """Refuse a value that cannot be a str part of a key. Raises InvalidArgumentError."""
     if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise refusal("this is not a text that can be looked for", argument, value, hint)
+        raise refusal("this argument must be a str that is not empty and has no lone surrogates", argument, value, hint)
 
 
 def require_no_counters(schema: ModelSchema) -> None:

@@ -249,7 +249,7 @@ def _mismatch(referrer: IncomingReference, collections: Mapping[str, LiveCollect
     if declared is None or declared.reference is None or declared.on_delete == stored:
         return None
     return SchemaMismatchError(
-        "a removal would have another effect on records that refer to it than this process declares",
+        "the store declares another effect of this removal than this process",
         collection=referrer.collection,
         index=name,
         stored=stored,

@@ -496,7 +496,7 @@ def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
     names = [column.source.name for column in columns]
     if not columns or len(set(names)) < len(names) or sum(column.source.many for column in columns) > 1:
         raise InvalidArgumentError(
-            "records are grouped by one or more different fields, of which one may have several values",
+            "group_by() needs one or more different fields, of which one may have several values",
             argument="fields",
             value=tuple(names),
             hint='Name each field once: group_by("country", "kind"). Without groups, call aggregate() itself.',
@@ -510,7 +510,7 @@ def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(names):
         raise InvalidArgumentError(
-            "groups are ordered by their own fields",
+            "groups can be ordered only by the fields of the group",
             argument="order_by",
             value=tuple(ordered),
             expected=tuple(names),

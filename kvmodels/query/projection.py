@@ -168,7 +168,7 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
     if flat:
         if len(selected) != 1:
             raise InvalidArgumentError(
-                "values are flat only for one field",
+                "flat=True needs exactly one field",
                 argument="flat",
                 value=tuple(item.label for item in selected),
                 hint='Name one field: values_list("name", flat=True).',

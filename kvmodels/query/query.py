@@ -168,7 +168,7 @@ class Query:
         known = (PRIMARY_KEY, *self.schema.indexes)
         if not isinstance(index, str):
             raise InvalidValueError(
-                "the name of an index is a text",
+                "the name of an index must be a str",
                 model=self.schema.name,
                 field="index",
                 type=type(index).__name__,
@@ -189,7 +189,7 @@ class Query:
         start, stop = self._bound(part.start, "start"), self._bound(part.stop, "stop")
         if part.step is not None:
             raise InvalidArgumentError(
-                "a query is sliced without a step",
+                "a slice of a query takes no step",
                 argument="step",
                 value=part.step,
                 hint="Use to_list()[::step] on a bounded slice.",
@@ -225,14 +225,16 @@ class Query:
     def at(self, position: Any) -> Query:
         """Take the one result at a position; raises like ``within``, and InvalidValueError if it is not an int."""
         if position is None:
-            raise InvalidValueError("a position is an int", field="position", type="NoneType", hint="Write query[0].")
+            raise InvalidValueError(
+                "a position in a query must be an int", field="position", type="NoneType", hint="Write query[0]."
+            )
         return self.within(slice(position, None)).limited(1)
 
     def end(self, *, last: bool = False) -> Query:
         """Take the first of these results, or the last. Raises InvalidArgumentError for the last one of a slice."""
         if last and self.sliced:
             raise InvalidArgumentError(
-                "a slice is not read from its end",
+                "a slice of a query cannot be read from its end",
                 argument="last",
                 hint="Use reverse().first(), or to_list()[-1] on a bounded slice.",
             )
@@ -255,7 +257,7 @@ class Query:
     def no_sync_iteration(self) -> InvalidValueError:
         """Return the error for ``for user in users`` on an asynchronous query, which would never end."""
         return InvalidValueError(
-            "an asynchronous query is not iterated with 'for'",
+            "an asynchronous query cannot be iterated with 'for'",
             model=self.schema.name,
             type="AsyncQuerySet",
             hint="Write 'async for obj in query', or 'await query.to_list()'.",

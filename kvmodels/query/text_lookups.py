@@ -141,7 +141,7 @@ def _grouped(parameters: Any) -> dict[str, list[str]]:
             found.setdefault(name, []).extend(texts)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            "the parameters are not texts by name",
+            "the parameters are not a mapping of names to texts",
             argument="parameters",
             value=parameters,
             hint='Give a mapping such as {"age__gte": "18"}, or pairs of name and text.',

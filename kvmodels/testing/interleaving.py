@@ -479,7 +479,7 @@ def _each_seed(seeds: int | Iterable[int]) -> Sequence[int]:
     chosen = range(seeds) if isinstance(seeds, int) else tuple(seeds)
     if not chosen:
         raise InvalidArgumentError(
-            "an exploration without seeds tests nothing",
+            "an exploration needs at least one seed",
             argument="seeds",
             value=seeds,
             hint="Give the number of seeds, or the seeds in a list.",

@@ -83,7 +83,7 @@ def test_a_database_that_becomes_foreign_while_it_is_opened_is_refused(path: Pat
 def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(path: Path):
     path.mkdir()
     (path / "photos.zip").write_bytes(b"mine")
-    with pytest.raises(ForeignFileError, match="something else") as caught:
+    with pytest.raises(ForeignFileError, match="other files") as caught:
         LmdbEngine(path)
     assert caught.value.reason == "photos.zip"
     assert contents(path) == {"photos.zip": b"mine"}

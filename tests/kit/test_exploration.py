@@ -94,7 +94,7 @@ def test_errors_are_exception_classes(errors):
 
 @pytest.mark.parametrize("seeds", [0, -1, []])
 def test_an_exploration_needs_seeds(seeds):
-    with pytest.raises(InvalidArgumentError, match="without seeds"):
+    with pytest.raises(InvalidArgumentError, match="at least one seed"):
         explore_races(story(buy), seeds=seeds)
 
 

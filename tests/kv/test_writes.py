@@ -213,7 +213,7 @@ def test_an_operation_object_is_used_once(kv):
         lambda: operation.sum(("k",), 1),
         lambda: operation.check(("k",), None),
     ):
-        with pytest.raises(InvalidArgumentError, match="was used"):
+        with pytest.raises(InvalidArgumentError, match="was committed already"):
             use()
     assert kv.get(("k",)).value == 1
 
@@ -221,7 +221,7 @@ def test_an_operation_object_is_used_once(kv):
 def test_an_operation_that_failed_is_used_as_well(kv):
     operation = kv.atomic().check(("k",), "0" * 20).set(("k",), 1)
     assert not operation.commit()
-    with pytest.raises(InvalidArgumentError, match="was used"):
+    with pytest.raises(InvalidArgumentError, match="was committed already"):
         operation.commit()
 
 

@@ -205,7 +205,7 @@ def test_steady_inserters_end_the_removal_after_twenty_rounds():
             if not db[Album].filter(label=1).exists():
                 db[Album].bulk_create([Album(id=next(keys), label=1) for _ in range(12)], batch_size=3)
 
-        with pytest.raises(RetriesExhaustedError, match="in every round") as caught:
+        with pytest.raises(RetriesExhaustedError, match="in every attempt") as caught:
             db[Label].remove_cascade(1, resume_id="label", progress=insert)
         assert caught.value.attempts == 20
         assert db[Label].remove_cascade(1, resume_id="label").written == EVERYTHING + 20 * 12

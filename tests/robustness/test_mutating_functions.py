@@ -36,7 +36,7 @@ NAMES = ["async function", "async callable", "field", "mapping", "other model", 
 
 def refused(error: InvalidValueError, kind: str) -> None:
     assert (error.model, error.type) == ("Account", kind)
-    assert "function of mutate" in error.message
+    assert "the mutate() callback must return" in error.message
     for said in ("in place", "return", "None", "not async"):
         assert said in str(error.hint)
 

@@ -140,7 +140,7 @@ def test_a_block_is_used_once(db):
     block = db.transaction()
     with block:
         pass
-    with pytest.raises(InvalidArgumentError, match="used once"):
+    with pytest.raises(InvalidArgumentError, match="used only once"):
         block.__enter__()
 
 

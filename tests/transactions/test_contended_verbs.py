@@ -177,7 +177,7 @@ def test_an_upsert_that_gives_up_names_the_record_that_it_lost(engine: Busy):
     db = Database.from_engine(engine, DatabaseCore([Counter], retry=RetryPolicy(attempts=3, deadline_s=PATIENCE_S)))
     db[Counter].create(id=1)
     beaten(db, engine, times=9)
-    with pytest.raises(RetriesExhaustedError, match="in every round") as caught:
+    with pytest.raises(RetriesExhaustedError, match="in every attempt") as caught:
         db[Counter].update_or_create(id=1, defaults={"n": 5})
     assert (caught.value.attempts, caught.value.failed_checks) == (3, (("counters", 1),))
     assert db._core.context.turns.queues == {}

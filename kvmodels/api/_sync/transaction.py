@@ -313,7 +313,7 @@ class TransactionBlock:
     def __enter__(self) -> Transaction:
         if self._session is not None or self._outer is not None:
             raise InvalidArgumentError(
-                "a block of a transaction is used once", hint="Call db.transaction() for each with statement."
+                "a transaction block can be used only once", hint="Call db.transaction() for each with statement."
             )
         frame = calling_frame()
         joined = self._scope.current()

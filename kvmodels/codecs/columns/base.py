@@ -57,7 +57,7 @@ def wrong_type(value: object, expected: str) -> NoReturn:
 def not_of_column(reason: str) -> DecodeError:
     """Return the error for a key part or stored value that its column never writes."""
     return DecodeError(
-        "this is not a part that its column writes",
+        "these bytes are not a value of their column",
         reason=reason,
         hint="It was damaged, or written by another program: run db.check().",
     )

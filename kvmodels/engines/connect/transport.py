@@ -92,7 +92,7 @@ class _Body:
     def add(self, part: bytes) -> None:
         self._received += part
         if len(self._received) > MOST_BYTES:
-            raise LostAnswerError("the answer is larger than every answer of KV Connect")
+            raise LostAnswerError("the answer is larger than KV Connect allows")
         if time.monotonic() > self._deadline:
             raise LostAnswerError("the answer did not arrive completely in time")
 

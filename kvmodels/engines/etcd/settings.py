@@ -263,7 +263,7 @@ def require_sensible_options(options: EtcdOptions) -> None:
     number = cast("object", options.max_txn_ops)
     if isinstance(number, bool) or not isinstance(number, int) or not LEAST_TXN_OPS <= number <= MOST_TXN_OPS:
         raise InvalidArgumentError(
-            "the number of operations in a transaction makes no sense",
+            "the number of operations in a transaction is too small or not an integer",
             argument="max_txn_ops",
             value=number,
             hint=f"Give the value of --max-txn-ops of the servers, {LEAST_TXN_OPS} or more.",

@@ -167,7 +167,7 @@ class EtcdStore:
         number = format_of(data)
         if number is None:
             raise ForeignFileError(
-                "the prefix holds something else than a store", url=self.url, hint="Use another prefix."
+                "the prefix contains keys of another program", url=self.url, hint="Use another prefix."
             )
         if number > FORMAT:
             raise UnsupportedError(

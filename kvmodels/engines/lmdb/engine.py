@@ -111,7 +111,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
 
     Raises:
         EngineError: the path is a file, or the folder above it does not exist.
-        ForeignFileError: the folder holds something else; it is left as it was.
+        ForeignFileError: the folder contains other files; it is left as it was.
         InvalidArgumentError: an option makes no sense, or the folder is open in this process with other options.
         EngineTimeoutError, DecodeError, UnsupportedError.
     """
@@ -241,7 +241,7 @@ def _require_map_size(map_size: int) -> None:
     given = cast("object", map_size)
     if isinstance(given, bool) or not isinstance(given, int) or given < SMALLEST_MAP_SIZE:
         raise InvalidArgumentError(
-            "the size of the map is too small or no number",
+            "the size of the map is too small or not a number",
             argument="map_size",
             value=map_size,
             hint=f"Give bytes, {SMALLEST_MAP_SIZE:,} or more; it grows by itself.",

@@ -165,7 +165,7 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
     others = sorted(set(os.listdir(path)) - OURS) if os.path.isdir(path) else []
     if others:
         raise ForeignFileError(
-            "the folder holds something else",
+            "the folder contains other files",
             url=url,
             reason=", ".join(others[:3]),
             hint="Give the path of a folder that is empty or does not exist.",

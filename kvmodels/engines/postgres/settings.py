@@ -85,7 +85,7 @@ def require_sensible_options(options: PostgresOptions) -> None:
         sensible = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < 1e9
         if not sensible or (seconds == 0 and argument != "busy_timeout"):
             raise InvalidArgumentError(
-                "a number of seconds is negative, zero or no number",
+                "a number of seconds is negative, zero or not a number",
                 argument=argument,
                 value=seconds,
                 hint="Give seconds as a number, 0 or more (all but busy_timeout: above 0).",

@@ -90,7 +90,7 @@ def require_retention(change_log: float | timedelta | None) -> int | None:
     given = cast("object", change_log.total_seconds() if isinstance(change_log, timedelta) else change_log)
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < LONGEST_RETENTION_S:
         raise InvalidArgumentError(
-            "the retention of the change log is no number of seconds",
+            "the retention of the change log must be a number of seconds",
             argument="change_log",
             value=change_log,
             hint="Give seconds or a timedelta; 0 to have no log, None to leave it as the store has it.",

@@ -542,7 +542,7 @@ def require_sensible(options: Any, seconds: tuple[str, ...]) -> None:
         sensible = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
         if not sensible or (argument not in ZERO_ALLOWED and value == 0):
             raise InvalidArgumentError(
-                "a number of seconds is negative, zero or no number",
+                "a number of seconds is negative, zero or not a number",
                 argument=argument,
                 value=value,
                 hint="Give seconds as a number, 0 or more (all but busy_timeout: above 0).",

@@ -125,7 +125,7 @@ def _system_errors(path: str, url: str) -> Generator[None]:
 
 def _exists(path: str, url: str) -> EngineError:
     return EngineError(
-        "there is a file already where the backup is to be",
+        "the file of the backup exists already",
         url=url,
         reason=path,
         hint="Give a path that does not exist; nothing is ever overwritten.",

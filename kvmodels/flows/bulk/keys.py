@@ -128,7 +128,7 @@ class KeySource(Source[FoundRecord]):
         plan = yield from plan_of(self._context, self._query)
         if plan.combine != "scan" or plan.order != tuple(order):
             raise InvalidArgumentError(
-                "the place where a bulk write stopped cannot be found any more",
+                "the position at which a bulk write stopped no longer exists",
                 argument="resume_id",
                 hint="The index that it went by is gone: build it again and resume, or forget the id.",
             )

@@ -48,7 +48,7 @@ def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
         )
     if not all(isinstance(cast("object", name), str) for name in names):
         raise InvalidArgumentError(
-            "a field is named by a text", argument="fields", value=names, hint='Give names of fields: ["age"].'
+            "the name of a field must be a str", argument="fields", value=names, hint='Give names of fields: ["age"].'
         )
     require_changes(schema, dict.fromkeys(names))
 

@@ -172,7 +172,7 @@ class StoredProgress:
         self._conflicts += 1
         if self._conflicts > self._context.retry.attempts:
             raise RetriesExhaustedError(
-                "others went on with the bulk write in every attempt",
+                "another process continued the bulk write in every attempt",
                 attempts=self._conflicts,
                 failed_checks=(decode_key(self._key),),
             )
@@ -321,7 +321,7 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
         attempts += 1
         if attempts > context.retry.attempts:
             raise RetriesExhaustedError(
-                "others went on with the bulk write in every attempt",
+                "another process continued the bulk write in every attempt",
                 attempts=attempts,
                 failed_checks=(decode_key(key),),
             )

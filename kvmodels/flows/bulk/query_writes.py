@@ -91,7 +91,7 @@ def _writing(
 def refused_removal() -> InvalidArgumentError:
     """Return the error for ``users.delete()``, which is easily confused with ``users.remove(key)``."""
     return InvalidArgumentError(
-        "a collection is not emptied by delete()",
+        "delete() without a condition would remove every record",
         argument="delete",
         hint="Write all().delete() to remove every record, filter(...).delete() for some, remove(key) for one.",
     )
@@ -100,7 +100,7 @@ def refused_removal() -> InvalidArgumentError:
 def refused_update() -> InvalidArgumentError:
     """Return the error for ``users.update(...)``, which is easily confused with ``users.patch(key, ...)``."""
     return InvalidArgumentError(
-        "a collection is not changed as a whole by update()",
+        "update() without a condition would change every record",
         argument="update",
         hint="Write all().update(...) to change every record, filter(...).update(...) for some, patch(key, ...) for "
         "one.",

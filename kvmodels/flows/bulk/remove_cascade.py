@@ -261,7 +261,7 @@ class _RemoveCascade:
         self._failed_rounds += 1
         if self._failed_rounds >= MOST_ROUNDS:
             raise RetriesExhaustedError(
-                "other writers stored records that refer to the one to remove in every round",
+                "other writers stored new references to the record in every attempt",
                 attempts=self._failed_rounds,
             ) from error
 

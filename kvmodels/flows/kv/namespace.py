@@ -199,7 +199,7 @@ def _require_key(key: object) -> None:
     # A lone surrogate would be stored as U+FFFD, and two keys would become one.
     if not isinstance(key, str) or not key or any("\ud800" <= character <= "\udfff" for character in key):
         raise InvalidKeyError(
-            "a key of a namespace is a text that is not empty",
+            "a key of a namespace must be a str that is not empty",
             type=type(key).__name__,
             hint="Give a str without lone surrogates; keys of several parts are written through namespace.kv.",
         )
@@ -208,7 +208,7 @@ def _require_key(key: object) -> None:
 def _require_value(value: object) -> None:
     if value is None:
         raise InvalidValueError(
-            "a namespace stores no None, which means absent",
+            "a namespace cannot store None, which means that a key is absent",
             type="NoneType",
             hint="Use delete or compare_and_delete, or store an empty value.",
         )
@@ -217,7 +217,7 @@ def _require_value(value: object) -> None:
 def _require_count(argument: str, value: object, smallest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
         raise InvalidArgumentError(
-            "a page is counted in whole numbers",
+            "page and per_page must be whole numbers",
             argument=argument,
             value=value,
             hint="page is 0 or more, per_page 1 or more.",
@@ -226,7 +226,9 @@ def _require_count(argument: str, value: object, smallest: int) -> None:
 
 def _text_prefix(form: StoreFormat, prefix: object) -> bytes:
     if not isinstance(prefix, str) or any("\ud800" <= character <= "\udfff" for character in prefix):
-        raise InvalidArgumentError("a prefix of keys is a text", argument="prefix", value=prefix, hint="Give a str.")
+        raise InvalidArgumentError(
+            "a prefix of keys must be a str", argument="prefix", value=prefix, hint="Give a str."
+        )
     return form.root + encode_key(("",))[:-1] + escape(prefix.encode())
 
 

@@ -58,7 +58,7 @@ def watching(
     assert keys is not None  # exactly one is given
     if since is not None:
         raise InvalidArgumentError(
-            "a watch of keys begins with their present state",
+            "a watch of keys takes no since=, because it begins with their present state",
             argument="since",
             value=since,
             hint="Leave since= out: nothing can be missed. It is for a prefix.",

@@ -118,7 +118,7 @@ def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, 
     query = Query(schema).filtered(arguments, lookups)
     if query.where == Query(schema).where:
         raise InvalidArgumentError(
-            "a record is looked up without saying which",
+            "a lookup has neither a primary key nor a condition",
             argument="lookups",
             hint="Give the primary key, an expression, or field=value.",
         )

@@ -471,7 +471,7 @@ class TransactionFlows:
         """Return the error for keys that others have written."""
         self.contended = tuple(keys)
         return TransactionConflictError(
-            "what the transaction has read was written by others before its commit",
+            "records that the transaction read were changed by others before its commit",
             failed_checks=tuple(decode_key(key) for key in keys),
             attempts=self.attempt,
             hint=None if self.context.traits.snapshots else _WITHOUT_SNAPSHOTS,

@@ -520,7 +520,7 @@ class _Run(Generic[R]):
         if attempt is None:
             burned, self.lost, self.token = self.token, False, None
             raise CommitUnknownError(
-                "the token of an operation was burned while it ran",
+                "db.outcome(token) gave up the operation while it ran",
                 token=burned.text if burned else None,
                 hint="A call of db.outcome(token) has given the operation up; nothing was written.",
             )

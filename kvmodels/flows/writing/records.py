@@ -303,7 +303,7 @@ def _require_changed(schema: ModelSchema, returned: Any) -> None:
     if iscoroutine(returned):
         returned.close()  # it will never be awaited, and a warning of that would only lead away from the error
     raise InvalidValueError(
-        "the function of mutate returned something else than an object of the model",
+        "the mutate() callback must return None or an object of the model",
         model=schema.name,
         type=type(returned).__name__,
         hint="It changes the object in place and returns None, or returns an object of the model, and is not async: "
@@ -379,7 +379,7 @@ def remove(
         return remove_key(context, schema, target, expected)
     if expected is not None:
         raise InvalidArgumentError(
-            "an object is removed at its own version",
+            "if_version was given with an object, which has a version of its own",
             argument="if_version",
             value=if_version,
             hint="Leave if_version out, or give the primary key instead of the object.",

@@ -118,7 +118,7 @@ def update_or_create(
             lost.append(layout.key(layout.pack(before.key)))
         return None
 
-    return (yield from repeated(context, lost, one_round, "others were faster in every round"))
+    return (yield from repeated(context, lost, one_round, "other writers were faster in every attempt"))
 
 
 def _found_or_made(

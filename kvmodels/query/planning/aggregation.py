@@ -232,7 +232,7 @@ def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsabl
     """
     query = grouping.query
     return NoUsableIndexError(
-        "no index has the groups of this query side by side",
+        "no index keeps the records of each group next to each other",
         model=query.schema.name,
         filters=query.filter_fields,
         order=order_names(grouping.order),

@@ -52,7 +52,7 @@ def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(fields):
         raise InvalidArgumentError(
-            "distinct values are ordered by fields that are among them",
+            "distinct values can be ordered only by selected fields",
             argument="order_by",
             value=tuple(ordered),
             expected=fields,
@@ -79,7 +79,7 @@ def _side_by_side(source: ColumnSource | None) -> bool:
 def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
     """Return the error; the planner's error for the order, if there is one, contains the line to add."""
     return NoUsableIndexError(
-        "no index has equal values side by side",
+        "no index keeps equal values next to each other",
         model=query.schema.name,
         filters=query.filter_fields,
         order=order_names(query.order_over(query.fields or ())),

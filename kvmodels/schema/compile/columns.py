@@ -246,7 +246,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
     fold = fold_of(key)
     if fold is not None and not _is_text(stored.codec):
         raise refused(
-            "a function of texts folds a field of another type",
+            "a function for str folds a field of another type",
             hint="str.casefold, str.lower and str.upper fold fields of type str.",
         )
     stored_as = f"{field}~{fold or version}"
@@ -340,7 +340,7 @@ def _returned(model: str, fields: Mapping[str, Plain], index: Index, key: KeyFun
         source = stored_source(model, fields, index.fields[0].removeprefix("-"))
         if len(index.fields) > 1 or source is None or source.many or not _is_text(source.codec):
             raise refused(
-                "a function of texts folds a field of another type",
+                "a function for str folds a field of another type",
                 hint="str.casefold, str.lower and str.upper take one field of type str.",
             )
         return Leaf(source.codec, False, False)

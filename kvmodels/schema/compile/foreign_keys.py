@@ -80,7 +80,7 @@ def _unique(refused: Refusal, entries: Sequence[EntryMarker[Any]]) -> Unique[Any
     """Return the marker of the index of a foreign key, the only one that it may have."""
     mark = entries[0]
     if len(entries) > 1 or not isinstance(mark, Unique):
-        raise refused("a foreign key has an index beside its own", "Leave out the other marker.")
+        raise refused("a foreign key has a second index on its field", "Leave out the other marker.")
     if mark.where is not None or mark.key is not None or mark.store is not None or mark.include:
         raise refused(
             "the unique index of a foreign key has an option that it does not take",

@@ -125,7 +125,7 @@ class _Alternatives:
         column = None if source is None else column_of(source)
         if column is None or column.many or not has_spans(condition, column):
             raise ModelDefinitionError(
-                "an index cannot be kept by this condition",
+                "the condition of an index has a comparison that indexes do not support",
                 model=self._schema.name,
                 field=condition.field,
                 option=self._index,

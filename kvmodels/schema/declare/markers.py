@@ -303,7 +303,7 @@ class ForeignKey(FieldMarker[T], Generic[T, Target]):
     def __class_getitem__(cls, item: Any) -> Any:
         if item.__class__ is not tuple or len(item) != 2:
             raise ModelDefinitionError(
-                "a foreign key stands without its target",
+                "a foreign key has no target",
                 option=f"ForeignKey[{short_repr(item)}]",
                 hint="Write the type of the key and the model: ForeignKey[int, Author].",
             )

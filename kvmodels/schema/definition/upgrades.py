@@ -146,7 +146,7 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
     to: object = one.to
     if type(to) is not int or to < 2:
         raise refused(
-            "an upgrade leads to no schema version",
+            "the version of an upgrade must be a whole number from 2 on",
             option=f"to={short_repr(one.to)}",
             hint="Records begin with version 1, so the first upgrade is the one to 2.",
         )
