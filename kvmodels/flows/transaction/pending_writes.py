@@ -3,8 +3,8 @@
 A record has a layer in the overlay: the entries that it had as it was read, which are hidden; the rows that it has now,
 itself and its entries; and the amounts that it adds to counters. A save replaces the layer as a whole, and the commit
 compiles one change of each record, from the row of the snapshot to the document of the last save. So two records may
-claim one key for a while, as in a swap of two unique values: reads see the later claim. Whether the claims may stand is
-decided at the commit, by the write compiler.
+claim one unique value for a while, as in a swap: the overlay keeps every claim, and ``shared_values.py`` shows all of
+them. Whether the claims may stand is decided at the commit, by the write compiler.
 
 Every save has a ``PendingStamp``: that of the last one gets the versionstamp of the commit, the others are superseded.
 
@@ -21,7 +21,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 from sortedcontainers import SortedDict
 
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.collection import LiveIndex
 from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import (
     U64_ENCODING,
     U64_MODULUS,
@@ -37,6 +39,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.transaction.shared_values import IndexPlace, SharedIndex
 from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
 from kvmodels.indexing import entries
@@ -190,6 +193,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
     hidden: set[bytes] = set()
     rows: dict[bytes, Row] = {}
     sums: dict[bytes, int] = {}
+    claims: dict[bytes, Claim] = {}
     after = last.after
     if first.old is not None:
         hidden.add(record.key)
@@ -209,11 +213,13 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
             entries.fold(sums, present.amounts, +1)
             for key, (value, encoding) in present.entries.items():
                 rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
+                if present.contested:
+                    claims[key] = Claim(rows[key], index, last)
     except InvalidValueError as error:
         error.model = error.model or last.live.schema.name
         error.key = shown_key(last.live.layout.unpack(last.pk))
         raise
-    return Layer(frozenset(hidden), rows, sums)
+    return Layer(frozenset(hidden), rows, sums, claims)
 
 
 def _before(kind: KindMaintenance, change: RecordChange, codec: ValueCodec) -> Contents:
@@ -228,6 +234,19 @@ def _before(kind: KindMaintenance, change: RecordChange, codec: ValueCodec) -> C
         return NOTHING
 
 
+class Claim(NamedTuple):
+    """The claim of a record to a unique slot of an index: its row, and the change of the record."""
+
+    slot: Row
+    live_index: LiveIndex
+    change: RecordChange
+
+    @property
+    def place(self) -> IndexPlace:
+        """The collection and the name of the index."""
+        return IndexPlace(self.change.live.layout.collection, self.live_index.stored.name)
+
+
 class Layer(NamedTuple):
     """The changes of one record.
 
@@ -235,11 +254,13 @@ class Layer(NamedTuple):
         hidden: keys of its rows as it was read, also of those that are among ``rows``.
         rows: its present rows, by key.
         sums: signed numbers that are added to counters, by key.
+        claims: the claims to unique slots, which are among ``rows``, by key.
     """
 
     hidden: frozenset[bytes] = frozenset()
     rows: Mapping[bytes, Row] = {}
     sums: Mapping[bytes, int] = {}
+    claims: Mapping[bytes, Claim] = {}
 
 
 _EMPTY: Final = Layer()
@@ -252,6 +273,7 @@ class Overlay:
         self._versionstamp = versionstamp
         self._layers: dict[bytes, Layer] = {}
         self._touched: SortedDict[bytes, _KeyState] = SortedDict()
+        self._shared: list[SharedIndex] = []
 
     def __bool__(self) -> bool:
         return bool(self._touched)
@@ -266,6 +288,8 @@ class Overlay:
             self._at(key).hidden_by.add(owner)
         for key, row in layer.rows.items():
             self._at(key).rows[owner] = row
+        for key, claim in layer.claims.items():
+            self._at(key).claims[owner] = claim
         for key, amount in layer.sums.items():
             touched = self._at(key)
             touched.added_by.add(owner)
@@ -278,6 +302,7 @@ class Overlay:
             touched = self._touched[key]
             touched.hidden_by.discard(owner)
             touched.rows.pop(owner, None)
+            touched.claims.pop(owner, None)
             touched.added_by.discard(owner)
             if touched.is_idle:
                 del self._touched[key]
@@ -329,6 +354,9 @@ class Overlay:
 
     def widened(self, wanted: ReadRange) -> ReadRange:
         """Return the range to read of the snapshot, with a limit that makes up for rows hidden by the overlay."""
+        shared = self.shared(wanted.start)
+        if shared is not None:
+            wanted, _ = shared.slots(wanted)
         if wanted.end is None or wanted.limit is None:
             return wanted
         hidden = sum(not touched.rows and touched.decides for _, touched in self._between(wanted))
@@ -337,6 +365,9 @@ class Overlay:
 
     def merged(self, wanted: ReadRange, stored: list[Row], now_ms: int | None = None) -> list[Row]:
         """Return the present rows of a range, given those of ``widened(wanted)`` in the snapshot."""
+        shared = self.shared(wanted.start)
+        if shared is not None:
+            return self._merged_entries(shared, wanted, stored, now_ms)
         if wanted.end is None:
             row = self.row(wanted.start, stored[0] if stored else None, now_ms)
             return [] if row is None else [row]
@@ -352,18 +383,63 @@ class Overlay:
         return [rows[key] for key in sorted(rows, reverse=wanted.reverse)[: wanted.limit]]
 
     def _between(self, wanted: ReadRange) -> Iterator[tuple[bytes, _KeyState]]:
-        for key in self._touched.irange(wanted.start, wanted.end, inclusive=(True, False)):
+        end = key_successor(wanted.start) if wanted.end is None else wanted.end
+        for key in self._touched.irange(wanted.start, end, inclusive=(True, False)):
             yield key, self._touched[key]
+
+    # --- unique values that several records claim -------------------------------------------------------------
+
+    def share(self, index: SharedIndex) -> None:
+        """Show an index from here on as one that is not unique."""
+        self._shared.append(index)
+
+    def shared(self, key: bytes) -> SharedIndex | None:
+        """Return the index of a key, if it is shown as one that is not unique."""
+        return next((index for index in self._shared if key.startswith(index.prefix)), None)
+
+    def contested(self, wanted: ReadRange, stored: Sequence[Row], now_ms: int | None) -> IndexPlace | None:
+        """Return the index of the first slot of a range that more than one record claims."""
+        if not any(touched.claims for _, touched in self._between(wanted)) or self.shared(wanted.start) is not None:
+            return None
+        keys = {row.key for row in stored}
+        for key, touched in self._between(wanted):
+            claims = [one for one in touched.claims.values() if now_ms is None or not _expired(one.slot, now_ms)]
+            if touched.mutation is None and claims and len(claims) + (key in keys and not touched.hidden_by) > 1:
+                return claims[0].place
+        return None
+
+    def _merged_entries(
+        self, shared: SharedIndex, wanted: ReadRange, stored: Sequence[Row], now_ms: int | None
+    ) -> list[Row]:
+        slots, first = shared.slots(wanted)
+        rows = {row.key: row for row in stored}
+        present: list[Row] = []
+        for key, touched in self._between(slots):
+            before = rows.pop(key, None)
+            if touched.mutation is not None or not touched.claims:
+                row = self._present(key, touched, before)
+                present += [] if row is None else [row]
+                continue
+            present += [] if before is None or touched.hidden_by else [before]
+            present += [claim.slot for claim in touched.claims.values()]
+        # The slots of several records have one key; their entries end with their primary keys.
+        entries = {entry.key: entry for entry in map(shared.entry, (*rows.values(), *present))}
+        alive = (key for key, row in entries.items() if now_ms is None or not _expired(row, now_ms))
+        if wanted.end is None:
+            return [entries[key] for key in sorted(alive) if first == slots.start or key == first]
+        inside = sorted((key for key in alive if first <= key < wanted.end), reverse=wanted.reverse)
+        return [entries[key] for key in inside[: wanted.limit]]
 
 
 class _KeyState:
     """All changes of one key."""
 
-    __slots__ = ("added_by", "hidden_by", "mutation", "rows", "total", "versionstamp")
+    __slots__ = ("added_by", "claims", "hidden_by", "mutation", "rows", "total", "versionstamp")
 
     def __init__(self) -> None:
         self.hidden_by: set[bytes] = set()
         self.rows: dict[bytes, Row] = {}
+        self.claims: dict[bytes, Claim] = {}
         self.added_by: set[bytes] = set()
         self.total = 0
         self.mutation: Mutation | None = None
@@ -376,7 +452,9 @@ class _KeyState:
     @property
     def decides(self) -> bool:
         """Whether the present row does not depend on the snapshot."""
-        return bool(self.rows or self.hidden_by) or isinstance(self.mutation, Set | Delete)
+        # A slot that the transaction claims may also be that of a record of the snapshot.
+        own = self.hidden_by or (self.rows and not self.claims)
+        return bool(own) or isinstance(self.mutation, Set | Delete)
 
 
 def _rows(touched: _KeyState) -> Iterator[Row]:

@@ -61,6 +61,7 @@ from kvmodels.flows.transaction.checks import (
 )
 from kvmodels.flows.transaction.commit import Rerun
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
+from kvmodels.flows.transaction.shared_values import IndexPlace, SharedIndex
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -189,10 +190,13 @@ class TransactionFlows:
             result = yield from self._base(request.ranges, expired, follow)
             self._note_all((*request.ranges, *asked), (*result.ranges, *result.followed))
             return result
-        found, versionstamp = yield from self._merged(request.ranges, expired)
+        merged = yield from self._merged(request.ranges, expired, guarded=guard is not None)
+        if merged is None:
+            return GuardFailed(self.view.versionstamp)
+        found, versionstamp = merged
         further = [] if request.follow is None else [*request.follow(found)]
-        followed = (yield from self._merged(further, expired))[0] if further else []
-        return ReadResult(found, followed, versionstamp)
+        followed = (yield from self._merged(further, expired)) if further else None
+        return ReadResult(found, followed[0] if followed else [], versionstamp)
 
     def _reads_once(self, ranges: Sequence[ReadRange]) -> bool:
         """Return whether the engine takes these ranges in one read, with rows that the transaction hides."""
@@ -210,18 +214,41 @@ class TransactionFlows:
             found += result.ranges
         return ReadResult(found, [], b"")
 
-    def _merged(self, ranges: Sequence[ReadRange], expired: bool) -> Flow[tuple[list[list[Row]], bytes]]:
-        """The present rows of ranges: those of the snapshot with what was written since."""
+    def _merged(
+        self, ranges: Sequence[ReadRange], expired: bool, *, guarded: bool = False
+    ) -> Flow[tuple[list[list[Row]], bytes] | None]:
+        """Return the present rows of ranges: those of the snapshot with what was written since.
+
+        None, if it is a guarded read, when it has found a unique value that two records claim: a new plan reads the
+        index as one that is not unique.
+        """
         overlay, now_ms = self._overlay, None if expired else self.now_ms
         base = yield from self._base([overlay.widened(one) for one in ranges], expired, None)
+        contested = {overlay.contested(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)}
+        shared = [place for place in contested if place is not None and self._share(place)]
+        if shared:
+            return None if guarded else (yield from self._merged(ranges, expired))
         merged = [overlay.merged(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)]
         for one, stored, rows in zip(ranges, base.ranges, merged, strict=True):
+            if (index := overlay.shared(one.start)) is not None:
+                self._note_all((index.slots(one)[0],), (stored,))
+                continue
             last = rows[-1].key if one.end is not None and one.limit is not None and len(rows) == one.limit else None
             counted = [row for row in stored if not overlay.decides(row.key) and within(row.key, last, one.reverse)]
             if one.end is None and overlay.decides(one.start):
                 continue
             self._note_all((one,), (counted,))
         return merged, base.versionstamp
+
+    def _share(self, place: IndexPlace) -> bool:
+        """Read a unique index from here on as one that is not; return False if no query uses it."""
+        view, live = self.view, self.view.live[place.collection]
+        if place.name not in live.readable:
+            return False
+        shared = SharedIndex(self.context.codec, live, place.name)
+        self._overlay.share(shared)
+        self.context.view = replace(view, live={**view.live, place.collection: shared.view_of(live)})
+        return True
 
     def _base(self, ranges: Sequence[ReadRange], expired: bool, follow: Follow | None) -> Flow[ReadResult]:
         kept = self._kept

@@ -164,7 +164,7 @@ class _Slots:
                 if held and not index.readable and not rules.is_expired(row, self._fold.now_ms):
                     self._record_duplicate(key, claim, row)
                     return None
-                if not self._evict(change, row, owner):
+                if not self._evict(claim, row, owner):
                     return Violation(change, index, key, owner)
         self._fold.check(rules.slot_check(key, row))
         same = row is not None and (row.value, row.encoding, row.expire_at) == (value, encoding, change.expire_at)
@@ -183,14 +183,16 @@ class _Slots:
         violation = violation_key(claim.index.violations, key, claim.change.pk)
         self._fold.set(Set(violation, *self._fold.codec.encode(Misfit(DUPLICATE).to_value()), claim.change.expire_at))
 
-    def _evict(self, change: RecordChange, row: Row, owner: bytes) -> bool:
+    def _evict(self, claim: Claim, row: Row, owner: bytes) -> bool:
         """Take its slot from an owner that has expired, as far as is known, and return whether it has.
 
         Its record and entries then go in this commit. Leaving them to the sweep was rejected: the record would come
-        back with a clock that is behind.
+        back with a clock that is behind. A sweep may have removed the record before its slot, and the key may have been
+        used again: the new record keeps its key and loses nothing.
         """
         if not rules.is_expired(row, self._fold.now_ms):
             return False
+        change = claim.change
         key = change.live.layout.key(owner)
         if self._fold.is_changed(key):
             return True
@@ -198,9 +200,11 @@ class _Slots:
         if record is None:
             self._fold.check(Check(key, None, physical=True))
             return True
-        if not rules.is_expired(record, self._fold.now_ms):
-            return False
         document = self._fold.codec.decode_document(record.value, record.encoding, record.key)
+        if not rules.is_expired(record, self._fold.now_ms):
+            layout = claim.index.layout
+            assert isinstance(layout, EntryLayout), "counters have no slots"
+            return not layout.covers(document) or all(entry != row.key for entry, _ in layout.keys(document, owner))
         self._fold.evict(RecordChange(change.live, owner, record, document, None))
         return True
 

@@ -58,8 +58,15 @@ def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan,
 
 
 def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
-    """Return whether the indexes of a plan are unchanged and readable."""
-    return all(_has_generation(live, scan.index or "", scan.generation) for scan in plan.scans)
+    """Return whether the indexes of a plan are unchanged and readable.
+
+    A transaction may read a unique index as one that is not; see ``flows/transaction/shared_values.py``.
+    """
+    return all(
+        _has_generation(live, scan.index or "", scan.generation)
+        and (scan.index is None or live.readable[scan.index].definition.unique is scan.unique)
+        for scan in plan.scans
+    )
 
 
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
