@@ -36,14 +36,15 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("connect", "etcd", "lmdb", "memory", "postgres"),
         ("faults", "url"),
     ),
-    "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("describe",)),
+    "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("kinds",), ("describe",)),
     "indexing": (
         ("budget", "entries", "rules"),
         ("kinds",),
-        ("cascades", "compiler", "references", "simple"),
+        ("cascades", "compiler", "other_indexes", "references", "simple"),
     ),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),
+        ("kinds",),
         ("planning",),
     ),
     "flows": (

@@ -9,7 +9,7 @@ was interrupted is tried again at the next use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -100,13 +100,13 @@ class ModuleTable(Generic[T]):
         return name in self._known or name in self._modules
 
     def __getitem__(self, name: str) -> T:
-        known: T | None = self._known.get(name)
-        if known is None:
-            known = self._known[name] = getattr(_module_named(self._modules[name]), self._attribute)
+        if name not in self._known:
+            self._known[name] = getattr(_module_named(self._modules[name]), self._attribute)
+        known: T = self._known[name]
         return known
 
     @contextmanager
-    def registered(self, name: str, value: T) -> Iterator[None]:
+    def registered(self, name: str, value: T) -> Generator[None]:
         """Add an object under a new name for the duration of a with block."""
         if name in self:
             raise ValueError(f"{name!r} is taken")

@@ -338,7 +338,7 @@ class DatabaseCore:
     def recounts(self, model: type[Any] | None, pace: Pace = UNPACED) -> list[Flow[counters.Recount]]:
         """Return flows that count the records for aggregate indexes; run each flow in a snapshot."""
         chosen = self.schemas.values() if model is None else (self.schema_for(model),)
-        counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
+        counted = [schema for schema in chosen if any(index.has_counters for index in schema.indexes.values())]
         return [counters.recount(self.context, schema, pace) for schema in counted]
 
     def settle(

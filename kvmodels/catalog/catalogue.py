@@ -46,6 +46,7 @@ from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.errors import DecodeError, SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.kinds import KINDS, kind_in
 
 LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
@@ -116,9 +117,9 @@ class StoredIndex:
         return bool(self.unknown)
 
     @property
-    def is_aggregate(self) -> bool:
-        """Whether it has counters, which are keys of the library, instead of entries."""
-        return "sums" in self.signature
+    def has_entries(self) -> bool:
+        """Whether it has entries; an aggregate index has only counters, which are keys of the library."""
+        return "sums" not in self.signature
 
     @property
     def reference(self) -> str | None:
@@ -136,9 +137,14 @@ class StoredIndex:
         return self.signature.get("store") == "record" or bool(self.signature.get("include"))
 
     def described_columns(self) -> Iterator[list[Any]]:
-        """Yield the stored description of every column that it needs: its own, those of its condition, and sums."""
+        """Yield the stored description of every column that it needs: its own, those of its condition, and sums.
+
+        Of an unknown kind it has no more than its own and those of its condition.
+        """
         yield from self.signature["columns"]
-        yield from self.signature.get("sums", ())
+        kind = kind_in(self.signature)
+        if kind in KINDS:
+            yield from KINDS[kind].described_columns(self.signature)
         for tests in self.signature.get("where", ()):
             for column, _ in tests:
                 yield column
@@ -254,7 +260,7 @@ class Header:
         owners = {name: name for name in self.collections}
         for collection in self.collections.values():
             for index in collection.indexes:
-                if not index.is_aggregate or index.unknown:
+                if index.has_entries or index.unknown:
                     owners[index.prefix(collection.name)] = collection.name
         return owners
 
@@ -270,7 +276,7 @@ class Header:
             for index in collection.indexes:
                 if index.state not in (IndexState.READABLE, IndexState.DISABLED):
                     collection = collection.without_index(index.name, index.generation)
-                    if not index.is_aggregate:
+                    if index.has_entries:
                         dropped.add(index.prefix(collection.name))
             header = header.with_collection(collection)
         return header, frozenset(dropped)

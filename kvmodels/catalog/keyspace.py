@@ -310,6 +310,8 @@ class IndexLayout:
         self.prefix = self._prefix(collection, generation)
         self._first = len(decode_key(self.prefix))
         self._count = self._first + len(definition.columns)
+        if definition.options is not None:
+            self._count += definition.options.key_parts
         self._readers = tuple((column, reader_of(column), column.codec.pack_stored) for column in definition.columns)
         self._where = None if definition.where is None else _holds(definition.where)
         included = (reader((name,), many=False) for name in definition.include)

@@ -26,6 +26,7 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.kinds import kind_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def _has_every_record(index: StoredIndex) -> bool:
     signature = index.signature
     if index.unknown:
         return False
-    if index.is_aggregate or signature["unique"] or signature["nulls"] == "skip" or "where" in signature:
+    if kind_in(signature) != "entries" or signature["unique"] or signature["nulls"] == "skip" or "where" in signature:
         return False
     return all(len(column) == PLAIN_COLUMN for column in index.described_columns())
 

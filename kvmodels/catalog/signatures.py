@@ -14,13 +14,12 @@ from kvmodels.codecs.columns.base import descending, nullable
 from kvmodels.codecs.columns.registry import column_codec_named
 from kvmodels.schema.declare.declarations import Nulls, OnDeleteAction, Store
 from kvmodels.schema.definition.definition import (
-    SUMMED_TYPES,
-    Aggregates,
     Column,
     IndexDefinition,
     PartialCondition,
     SpanTest,
 )
+from kvmodels.schema.definition.kinds import KINDS, kind_in
 from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 
 UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError)
@@ -37,8 +36,16 @@ def definition_of(
 
     An item is unknown by its name, or by its value.
     """
-    unknown = {*(signature.keys() - _ITEMS.keys()), *(_REQUIRED - signature.keys())}
+    kind = kind_in(signature)
+    if kind not in KINDS:
+        return ("kind",)
+    own = KINDS[kind].items
+    unknown = {*(signature.keys() - _ITEMS.keys() - own), *(_REQUIRED - signature.keys())}
     found: dict[str, Any] = {}
+    try:
+        found["options"] = KINDS[kind].from_signature(signature, columns_of)
+    except UNREADABLE:
+        unknown.update(own & signature.keys() - {"kind"})
     for item, (argument, read) in _ITEMS.items():
         if item in signature:
             try:
@@ -89,13 +96,6 @@ def _names(given: Iterable[Any]) -> tuple[str, ...]:
     return names
 
 
-def _sums(described: Iterable[Any]) -> Aggregates:
-    columns = columns_of(described)
-    if any(column.codec.name not in SUMMED_TYPES for column in columns):
-        raise ValueError("a sum of values of another type")
-    return Aggregates(columns)
-
-
 def _one_of(known: tuple[Any, ...]) -> Callable[[Any], Any]:
     return lambda value: known[known.index(value)]
 
@@ -114,7 +114,6 @@ _ITEMS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "store": ("store", _one_of((None, *get_args(Store)))),
     "where": ("where", _where),
     "include": ("include", _names),
-    "sums": ("aggregates", _sums),
     "reference": ("reference", str),
 }
 """For each known item, the argument of ``IndexDefinition``, and a function that reads it or raises ``UNREADABLE``."""

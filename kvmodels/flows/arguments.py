@@ -169,7 +169,7 @@ def require_no_counters(schema: ModelSchema) -> None:
     Raises InvalidArgumentError with the name of the index.
     """
     for index in schema.indexes.values():
-        if index.aggregates is not None:
+        if index.has_counters:
             raise InvalidArgumentError(
                 "a record that an aggregate index counts cannot expire",
                 argument="expire_in",

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import unwrap
 from itertools import repeat
 from operator import add, itemgetter
-from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support import switches
@@ -29,8 +28,9 @@ from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Delete, Gua
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.indexing import rules
 from kvmodels.indexing.entries import NeedRows, RecordChange, StoredRecord, additions, fold
-from kvmodels.indexing.kinds.contract import NOTHING, Contents
+from kvmodels.indexing.kinds.contract import NOTHING
 from kvmodels.indexing.kinds.registry import maintenance_of
+from kvmodels.indexing.other_indexes import OtherIndex, add_difference
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Column, Document
 
@@ -146,47 +146,6 @@ def _same(columns: Iterable[Column]) -> Callable[[Document, Document], bool]:
     return same
 
 
-def _is_same_stored(one: Any, other: Any) -> bool:
-    """Return whether two stored values are certainly packed to the same bytes, and accepted by the same columns."""
-    kind: Any = type(one)
-    if kind is not type(other):
-        return False
-    if kind is list:
-        return len(one) == len(other) and all(map(_is_same_stored, one, other))
-    if kind is dict:
-        return one.keys() == other.keys() and all(_is_same_stored(one[name], other[name]) for name in one)
-    if kind is int:
-        return bool(one == other) and -_LARGEST < one < _LARGEST
-    return kind in _COMPARED and bool(one == other)
-
-
-_COMPARED: Final = frozenset({str, bool, bytes, NoneType})
-_ABSENT: Final = object()
-
-
-class _OtherIndex:
-    """An index that is not plain, as the writer maintains it: by the contents of the old and the new record."""
-
-    __slots__ = ("contents", "counts", "fields", "most", "writes_always")
-
-    def __init__(self, index: LiveIndex) -> None:
-        kind, definition = maintenance_of(index), index.definition
-        heads = (column.path[0] if column.path else column.field for column in definition.needed_columns)
-        self.fields = tuple(dict.fromkeys((*heads, *definition.include)))
-        self.contents = kind.contents
-        self.counts = kind.has_counters
-        self.writes_always = kind.writes_always
-        self.most = definition.max_fan_out
-
-    def is_same(self, before: Document, after: Document) -> bool:
-        """Return whether two documents certainly have the same contents."""
-        for name in self.fields:
-            old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
-            if old is not new and not _is_same_stored(old, new):
-                return False
-        return not self.writes_always
-
-
 class RecordWriter:
     """Compiles writes of records of one collection, as long as the header does not change.
 
@@ -214,7 +173,7 @@ class RecordWriter:
             for index in live.maintained
             if isinstance(index.layout, EntryLayout) and index.layout.is_plain
         ]
-        self._others = tuple(_OtherIndex(index) for index in live.maintained if not index.layout.is_plain)
+        self._others = tuple(OtherIndex(index) for index in live.maintained if not index.layout.is_plain)
         self._same_entries = _same(column for index, _ in plain for column in index.definition.columns)
         self._indexes: tuple[_Index, ...] = tuple(
             (layout.packed_columns(), index.definition.unique, layout) for index, layout in plain
@@ -269,7 +228,7 @@ class RecordWriter:
                     has = index.contents(new, self._codec)
                 if has.fan_out > index.most and has.fan_out > 1:
                     return False
-                _add_difference(had, has, mutations, always=index.writes_always)
+                add_difference(had, has, mutations, always=index.writes_always)
                 if index.counts:
                     fold(totals, had.amounts, -1)
                     fold(totals, has.amounts, +1)
@@ -463,7 +422,7 @@ class RecordWriter:
                     has = index.contents(record, self._codec)
                     if has.fan_out > index.most and has.fan_out > 1:
                         return False
-                    _add_difference(NOTHING, has, mutations, always=False)
+                    add_difference(NOTHING, has, mutations, always=False)
                     fold(totals, has.amounts, +1)
         except UNREADABLE:
             return False
@@ -476,14 +435,6 @@ class RecordWriter:
             columns = [list(map(itemgetter(field), documents)) for field in self._parts]
             return list(map(list[Any], zip(*columns, strict=True)))
         return [[*decode_key(pk)] for pk in pks]
-
-
-def _add_difference(had: Contents, has: Contents, mutations: list[Mutation], *, always: bool) -> None:
-    """Set the entries that a record has, if they differ or ``always``, and delete those that it has no more."""
-    for key, value in has.entries.items():
-        if always or had.entries.get(key) != value:
-            mutations.append(_new(Set, (key, *value, None, False)))
-    mutations += [_new(Delete, (key,)) for key in had.entries if key not in has.entries]
 
 
 def _in_order(entries: list[tuple[bytes, bool]]) -> list[bytes]:

@@ -188,7 +188,7 @@ class _StoredEntries(RecordEntries):
 
 def _comparable(stored: StoredCollection) -> Iterator[LiveIndex]:
     for index, layout in stored_entry_layouts(stored):
-        if index.state is IndexState.READABLE and not index.is_aggregate:
+        if index.state is IndexState.READABLE and index.has_entries:
             violations = violation_prefix(stored.name, index.name, index.generation)
             yield LiveIndex(index, layout.definition, layout, violations, None)
 

@@ -157,7 +157,7 @@ def _explained(context: Context, header: Header, packed: bytes, row: Row | None)
 
 
 def _has_entries(index: StoredIndex) -> bool:
-    return not index.is_aggregate or bool(index.unknown)
+    return index.has_entries or bool(index.unknown)
 
 
 def _of_record(collection: StoredCollection, key: Key, packed: bytes) -> KeyExplanation:
@@ -174,7 +174,7 @@ def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row
     if unknown is not None:
         return KeyExplanation(key, "entry", False, collection.name, unknown.name, unknown.generation)
     for index, layout in stored_entry_layouts(collection):
-        if key[:1] != (index.prefix(collection.name),) or index.is_aggregate:
+        if key[:1] != (index.prefix(collection.name),) or not index.has_entries:
             continue
         explained = KeyExplanation(key, "foreign", False, collection.name, index.name, index.generation)
         try:

@@ -232,7 +232,7 @@ def _of_models(header: Header) -> Iterator[_Range]:
             counters = counter_prefix(name, index.name, index.generation)
             entries = encode_key((index.prefix(name),))
             # One of a newer release may have both.
-            found = (counters, entries) if index.unknown else (counters if index.is_aggregate else entries,)
+            found = (counters, entries) if index.unknown else (entries if index.has_entries else counters,)
             for prefix in found:
                 yield prefix, after_prefix(prefix), _entries(name, index)
 

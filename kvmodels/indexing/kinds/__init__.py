@@ -1,1 +1,1 @@
-"""Maintenance of an index of each kind: one module for each kind, named by the table in ``registry``; pure."""
+"""Maintenance of the kinds of indexes: one module for each, listed in ``registry``; pure."""

@@ -30,7 +30,7 @@ EntryValue = tuple[bytes, int]
 
 
 class Contents(NamedTuple):
-    """The entries and amounts of one record in one index.
+    """The entries of one record in one index, and its additions to counters.
 
     Attributes:
         entries: the values of its entries, by key.

@@ -1,6 +1,8 @@
 """Counters of an aggregate index: the number of records of each group, and the sums of its fields.
 
 Counters are 64-bit integers in two's complement, little endian: the sum of an engine is exact for them.
+
+Rules of this module: pure. A record adds to a counter once, or not at all.
 """
 
 from __future__ import annotations

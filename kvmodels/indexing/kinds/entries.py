@@ -4,6 +4,8 @@ A unique slot is an entry with a single owner. A slot that one record of a commi
 all records are decided on together. A claim is checked: the slot is as it was seen, and taken for free if nothing was
 read.
 
+Rules of this module: pure. All entries of a record in one index hold the same.
+
 Source: FoundationDB Record Layer, StandardIndexMaintainer.update, adapted to point checks: it relies on range conflicts
 for uniqueness, here a unique value is one key with a single owner.
 """

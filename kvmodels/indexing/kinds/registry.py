@@ -1,4 +1,7 @@
-"""The table of the maintenance of each kind of index; a module is loaded where a stored index has its kind."""
+"""The table of the maintenance of each kind of index; a module is loaded where a stored index has its kind.
+
+Rules of this module: pure; only the name of a kind selects its module.
+"""
 
 from __future__ import annotations
 

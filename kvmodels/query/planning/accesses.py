@@ -23,6 +23,7 @@ from math import prod
 from typing import Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
+from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.branches import MAX_PRODUCT, BranchShape, Guarantee, QueryShape, TermShape
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -139,16 +140,18 @@ def paths_of(live: LiveCollection, shape: QueryShape) -> list[Path]:
     paths = [Path(None, live.schema.primary_key, live.layout.prefix, 0)] if shape.using in (None, PRIMARY_KEY) else []
     for name in live.schema.indexes:
         index = live.readable.get(name)
-        if index is None or index.definition.aggregates is not None or shape.using not in (None, name):
+        if index is None or shape.using not in (None, name):
             continue
-        paths.append(index_path(live, index.definition, index.layout.prefix, index.stored.generation))
+        path = index_path(live, index.definition, index.layout.prefix, index.stored.generation)
+        if path is not None:
+            paths.append(path)
     return [path for path in paths if shape.within is None or path.name in shape.within]
 
 
-def index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes, generation: int) -> Path:
-    """Return the path of an index; its keys end with its columns if it is unique, otherwise with the primary key."""
-    tail = () if definition.unique else live.schema.primary_key
-    return Path(definition, definition.columns + tail, prefix, generation)
+def index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes, generation: int) -> Path | None:
+    """Return the path of an index; None if its kind has no entries that conditions and orders use."""
+    columns = ACCESS[definition.kind].columns(definition, live.schema.primary_key)
+    return None if columns is None else Path(definition, columns, prefix, generation)
 
 
 def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
@@ -203,8 +206,9 @@ def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -
 
 def missing_entries(definition: IndexDefinition, branch: BranchShape) -> str | None:
     """Return why an index lacks entries for records of an alternative; None if it has all of them."""
-    if definition.aggregates is not None:
-        return "it holds totals and no records"
+    reason = ACCESS[definition.kind].why_not(definition)
+    if reason is not None:
+        return reason
     if definition.where is not None and all(partial.name != definition.name for partial in branch.partials):
         return f"the filter does not imply its condition, {definition.where.text or 'a condition'}"
     for column in definition.columns:

@@ -27,15 +27,16 @@ from kvmodels.core.keys import split_key
 from kvmodels.core.operations import after_prefix
 from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregates import Grouping, Measure, fields_of
+from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.branches import Branch, ColumnTerm, branches_of, shape_of
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import is_one, not_readable, unused_name
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
 from kvmodels.query.query import Query, order_names
-from kvmodels.schema.compile.indexes import is_summed
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.predicate import EVERYTHING, Condition, Spans, contains
+from kvmodels.schema.kinds.counters import is_summed
 
 COUNT: Final = "count"
 
@@ -98,16 +99,7 @@ class _AggregateMatch(NamedTuple):
 
 def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] | None:
     """Return the counters for a result, besides the number of records; None if the index does not keep them."""
-    if measure.function == "count" and (measure.field is None or not measure.nullable):
-        return ()
-    assert definition.aggregates is not None  # an aggregate index
-    column = next((column for column in definition.aggregates.sums if column.field == measure.field), None)
-    if column is None or measure.function in ("min", "max"):
-        return None
-    present = (f"present:{column.field}",) if column.nullable else ()
-    if measure.function == "count":
-        return present
-    return (f"sum:{column.field}", f"sum:{column.field}:high", *present)
+    return ACCESS[definition.kind].counters(definition, measure)
 
 
 def counter_plan(
@@ -127,7 +119,7 @@ def _fits(
     candidates = [
         definition
         for definition in definitions
-        if definition.aggregates is not None
+        if definition.has_counters
         and query.using in (None, definition.name)
         and all(kinds_of(definition, measure) is not None for measure in measures)
     ]

@@ -16,6 +16,7 @@ from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.unknown import unknown_declared
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError, SchemaMismatchError
+from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.accesses import AccessDemands, Directions, accesses, index_path, missing_entries, paths_of
 from kvmodels.query.planning.branches import (
     MAX_BRANCHES,
@@ -168,7 +169,7 @@ def _described(index: IndexDefinition) -> str:
             ("without None", index.nulls == "skip"),
             ("partial", index.where is not None),
             ("several values", index.fans_out),
-            ("totals", index.aggregates is not None),
+            (ACCESS[index.kind].shown or "", ACCESS[index.kind].shown is not None),
         )
         if holds
     ]
@@ -318,15 +319,17 @@ def refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives:
 def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> str | None:
     """Return the name of the first unreadable index that would serve the query."""
     waiting = [
-        definition
+        (definition, path)
         for name, definition in live.schema.indexes.items()
-        if name in live.states and definition.aggregates is None and query.using in (None, name)
+        if name in live.states
+        and query.using in (None, name)
+        and (path := index_path(live, definition, b"", 0)) is not None
     ]
     if not waiting:
         return None
-    partials = [*partials_of(live), *(definition for definition in waiting if definition.where is not None)]
+    partials = [*partials_of(live), *(definition for definition, _ in waiting if definition.where is not None)]
     shape = shape_of(query, *alternatives, partials, None)
-    paths = [*paths_of(live, shape), *(index_path(live, definition, b"", 0) for definition in waiting)]
+    paths = [*paths_of(live, shape), *(path for _, path in waiting)]
     decision = decide(query.schema, shape, paths)
     used = [step.access.path.name for step in decision.steps] if decision else []
     return next((name for name in used if name in live.states), None)

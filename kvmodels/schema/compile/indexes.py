@@ -18,23 +18,21 @@ from typing import Any, Final
 
 from kvmodels.codecs.columns.base import PACKED_NONE
 from kvmodels.errors import InvalidValueError, ModelDefinitionError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema.compile.columns import column_of, nearest, stored_source
+from kvmodels.schema.compile.columns import column_of, nearest
 from kvmodels.schema.compile.options import check_name
 from kvmodels.schema.declare.annotations import Plain, type_name
-from kvmodels.schema.declare.declarations import MAX_FAN_OUT, AggregateIndex, DeclaredIndex, Index
+from kvmodels.schema.declare.declarations import MAX_FAN_OUT, DeclaredIndex
 from kvmodels.schema.declare.expressions import Expression
-from kvmodels.schema.declare.markers import EntryMarker, Indexed, MultiIndexed, Unique
+from kvmodels.schema.declare.markers import EntryMarker, Indexed, MultiIndexed
 from kvmodels.schema.definition.definition import (
-    SUMMED_TYPES,
-    Aggregates,
     Column,
-    ColumnSource,
     IndexDefinition,
     ModelSchema,
     PartialCondition,
     SpanTest,
 )
-from kvmodels.schema.definition.properties import hint_to_query, hint_to_write
+from kvmodels.schema.definition.kinds import KINDS, kind_of
+from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.filters.parse import negate, parse
 from kvmodels.schema.filters.predicate import AllOf, Condition, Conjunction, Predicate, has_spans, joined, parts_of
 
@@ -200,9 +198,9 @@ class Declarations:
     """
 
     def __init__(self, schema: ModelSchema, fields: Mapping[str, Plain], discriminator: str | None = None) -> None:
-        self._schema = schema
+        self.schema = schema
         self._model = schema.name
-        self._fields = fields
+        self.fields = fields
         self._discriminator = discriminator
 
     def of_field(self, field: str, mark: EntryMarker[Any]) -> IndexDefinition:
@@ -210,9 +208,9 @@ class Declarations:
         text = f"{field}: {mark!r}"
         column = self._column(field, text, is_descending=isinstance(mark, Indexed) and mark.descending)
         if isinstance(mark, MultiIndexed) and not column.many:
-            raise self._error("a field marked MultiIndexed has one value", field, text, "Mark it Indexed.")
+            raise self.error("a field marked MultiIndexed has one value", field, text, "Mark it Indexed.")
         if column.many and not isinstance(mark, MultiIndexed):
-            raise self._error(
+            raise self.error(
                 "a field of this type cannot be in a key or index as one value",
                 field,
                 text,
@@ -221,38 +219,36 @@ class Declarations:
                 "on.",
             )
         name = field if mark.name is None else mark.name
-        kept = self._entries(mark, (column,), text, unique=isinstance(mark, Unique))
+        kept = KINDS["entries"].compile(mark, (column,), text, self)
         max_fan_out = mark.max_fan_out if isinstance(mark, MultiIndexed) else None
         return self._defined(name, (column,), mark.where, text, **kept, max_fan_out=max_fan_out)
 
     def of_meta(self, index: DeclaredIndex) -> IndexDefinition:
         """Return the index of a declaration in ``Meta``."""
-        text = repr(index)
+        text, kind = repr(index), kind_of(index)
         columns = tuple(
-            self._column(name.removeprefix("-"), text, is_descending=name.startswith("-")) for name in _asked(index)
+            self._column(name.removeprefix("-"), text, is_descending=name.startswith("-"))
+            for name in kind.column_names(index)
         )
         several = [column.field for column in columns if column.many]
         if len(several) > 1:
-            raise self._error(
+            raise self.error(
                 "an index has more than one column with several values",
                 several[1],
                 text,
                 f"An entry for each combination would be too many: index {several[0]} and {several[1]} separately.",
             )
-        if index.max_fan_out is not None and not several:
-            raise self._error(
+        if index.max_fan_out is not None and not several and not kind.fans_out:
+            raise self.error(
                 "an index option has no effect here",
                 None,
                 text,
                 "max_fan_out bounds the entries of a column with several values, and this index has none.",
             )
-        name = _default_name(index, columns) if index.name is None else index.name
-        if isinstance(index, AggregateIndex):
-            kept = self._counters(index, text)
-        else:
-            assert isinstance(index, Index)
-            kept = self._entries(index, columns, text, unique=index.unique)
-        return self._defined(name, columns, index.where, text, **kept, max_fan_out=index.max_fan_out)
+        name = kind.default_name(columns, index) if index.name is None else index.name
+        kept = kind.compile(index, columns, text, self)
+        max_fan_out = index.max_fan_out or kind.max_fan_out
+        return self._defined(name, columns, index.where, text, **kept, max_fan_out=max_fan_out)
 
     def _defined(
         self,
@@ -267,133 +263,49 @@ class Declarations:
         return IndexDefinition(
             check_name(self._model, "index", name),
             columns,
-            where=None if where is None else partial_of(self._schema, where, text),
+            where=None if where is None else partial_of(self.schema, where, text),
             max_fan_out=max_fan_out or MAX_FAN_OUT,
             **kept,
         )
 
-    def _entries(
-        self, index: Index | EntryMarker[Any], columns: Iterable[Column], text: str, *, unique: bool
-    ) -> dict[str, Any]:
-        """Return the options of an index with entries."""
-        included = self._included(index.include, columns, text)
-        return {"unique": unique, "nulls": index.nulls, "store": index.store, "include": included}
-
-    def _counters(self, index: AggregateIndex, text: str) -> dict[str, Any]:
-        """Return the options of an index with counters."""
-        if self._schema.ttl_ms is not None:
-            raise self._error(
-                "a model whose records expire has an aggregate index",
-                None,
-                text,
-                "A record that expires is taken out of no counter: remove Meta.ttl or the aggregate index.",
-            )
-        return {"aggregates": Aggregates(tuple(self._sum(name, text) for name in index.sums))}
-
     def _column(self, name: str, index: str, *, is_descending: bool) -> Column:
-        source = self._schema.source(name)
+        source = self.schema.source(name)
         if source is None:
             raise self._no_column(name, index)
         return column_of(source, is_descending=is_descending)
 
     def _no_column(self, name: str, index: str) -> ModelDefinitionError:
-        suggestion = nearest(self._fields, self._schema.computed, name)
-        if name == self._discriminator and name not in self._fields:
-            return self._error(
+        suggestion = nearest(self.fields, self.schema.computed, name)
+        if name == self._discriminator and name not in self.fields:
+            return self.error(
                 "an index names the discriminator, which the first class does not declare",
                 name,
                 index,
                 f"Declare {name}: str in it; each class that derives from it gives the field its own Literal.",
             )
         if suggestion != name:
-            return self._error(
+            return self.error(
                 "an index names a field that does not exist",
                 name,
                 index,
-                hint_to_query(self._schema.model, name)
+                hint_to_query(self.schema.model, name)
                 or "Use the names of fields, paths such as address.city and computed columns, with a leading - for "
                 "descending order.",
                 suggestion,
             )
-        return self._error(
+        return self.error(
             "a field of this type cannot be in a key or index",
             name,
-            type_name(self._fields[name].annotation) if name in self._fields else index,
+            type_name(self.fields[name].annotation) if name in self.fields else index,
             "Columns are bool, int, float, str, bytes, UUID, ULID, date, datetime, time, timedelta, Decimal, "
             "IP addresses, and Enum and Literal of one of them, or None; without Stored(). A list, set, frozenset or "
             "tuple[T, ...] of one of them is marked MultiIndexed.",
         )
 
-    def _included(self, names: tuple[str, ...], columns: Iterable[Column], index: str) -> tuple[str, ...]:
-        exact = [column for column in columns if column.codec.lossless and not column.many]
-        in_key = {column.field for column in (*exact, *self._schema.primary_key) if column.path == (column.field,)}
-        for name in names:
-            if name not in self._fields:
-                raise self._not_included(name, index)
-            if name in in_key:
-                raise self._error(
-                    "an index includes a field that its entries have already",
-                    name,
-                    index,
-                    "The primary key and the columns are in the key of every entry: leave it out of include=.",
-                )
-        return names
-
-    def _not_included(self, name: str, index: str) -> ModelDefinitionError:
-        head = name.replace("__", ".").partition(".")[0]
-        if head != name and head in self._fields:
-            hint = f'Whole fields are included, with all that is in them: write include=("{head}",).'
-            return self._error("an index includes a part of a field", name, index, hint, head)
-        return self._error(
-            "an index includes a field that does not exist",
-            name,
-            index,
-            hint_to_write(self._schema.model, name)
-            or "Use the names of fields; a nested field is included with the whole field that it is in.",
-            nearest(self._fields, (), head),
-        )
-
-    def _sum(self, name: str, index: str) -> Column:
-        computed = self._schema.computed.get(name)
-        source = self._schema.source(name)
-        if computed is not None and computed.folds:
-            source = stored_source(self._model, self._fields, name)  # sums use the unfolded values
-        if source is None:
-            suggestion = nearest(self._fields, self._schema.computed, name)
-            if suggestion != name:
-                hint = "Use the names of fields of type int or timedelta."
-                raise self._error("an index sums a field that does not exist", name, index, hint, suggestion)
-        if source is None or source.many or not is_summed(source):
-            raise self._error(
-                "an index sums a field that has no exact sum",
-                name,
-                index,
-                "Sums are kept of fields of type int or timedelta, with one value or None.",
-            )
-        return column_of(source)
-
-    def _error(
+    def error(
         self, message: str, field: str | None, option: str, hint: str, suggestion: str | None = None
     ) -> ModelDefinitionError:
+        """Return the error for a declaration; ``option`` is the declaration as text."""
         return ModelDefinitionError(
             message, model=self._model, field=field, option=option, suggestion=suggestion, hint=hint
         )
-
-
-def _asked(index: DeclaredIndex) -> tuple[str, ...]:
-    """Return the names of the columns of an index, with a leading - for descending order."""
-    if isinstance(index, Index) and index.key is not None:
-        return (f"-{index.name}" if index.fields[0].startswith("-") else str(index.name),)
-    return index.fields
-
-
-def is_summed(source: ColumnSource) -> bool:
-    """Return whether an aggregate index can keep sums of a column with one value."""
-    codec = source.codec
-    # An Enum of ints has the codec of ints, but its members cannot be added.
-    return codec.name in SUMMED_TYPES and (codec.to_stored is None or codec.name == "timedelta")
-
-
-def _default_name(index: DeclaredIndex, columns: Iterable[Column]) -> str:
-    names = [column.field.replace(".", "_") for column in columns]
-    return "_".join([*names, "totals"] if isinstance(index, AggregateIndex) else names)

@@ -155,7 +155,9 @@ class EntryDeclaration(Declaration):
 
 
 class DeclaredIndex(Declaration):
-    """Base class of the declarations in ``Meta.indexes``."""
+    """Base class of the declarations in ``Meta.indexes``; ``kind`` is the name of the kind in the tables of kinds."""
+
+    kind: ClassVar[str] = "entries"
 
     fields: tuple[str, ...]
     name: str | None
@@ -294,6 +296,7 @@ class AggregateIndex(DeclaredIndex):
         AggregateIndex('country', name=None, sums=('population',))
     """
 
+    kind = "counters"
     _shown = ("name", "sums")
 
     def __init__(

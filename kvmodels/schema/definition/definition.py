@@ -11,7 +11,7 @@ from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from json import dumps
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import ColumnCodec
@@ -152,11 +152,60 @@ SUMMED_TYPES: Final = frozenset({"int", "number", "timedelta"})
 """The names of the codecs of columns that an aggregate index can add up exactly."""
 
 
+class KindOptions:
+    """The options of one kind of index besides those of ``IndexDefinition``, as it declares and stores them.
+
+    Each kind but entries derives an immutable class from it, whose objects are compared by their values.
+    """
+
+    kind: ClassVar[str]
+    """The name of the kind in the tables of kinds and in signatures."""
+
+    has_counters: ClassVar[bool] = False
+    """Whether records add to counters: a build sets each record that it counts, and counters know no deadlines."""
+
+    has_entries: ClassVar[bool] = True
+    """Whether the index has entries, which lead to records."""
+
+    fans_out: ClassVar[bool] = False
+    """Whether a record may have several entries although no column has several values."""
+
+    key_parts: ClassVar[int] = 0
+    """The number of key parts of an entry between the columns and the primary key."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that a document must store besides those that keys begin with."""
+        return ()
+
+    def stored(self) -> dict[str, Any]:
+        """Return what else determines the bytes of the rows: plain maps, lists, strings and numbers."""
+        return {}
+
+    def signature(self) -> dict[str, Any]:
+        """Return the items that the kind adds to the signature of an index."""
+        options = {"columns": [column.signature() for column in self.columns], **self.stored()}
+        return {"kind": self.kind, "options": options}
+
+
 @dataclass(frozen=True, slots=True)
-class Aggregates:
+class Aggregates(KindOptions):
     """The sums of an aggregate index, besides the number of records: int or timedelta fields; None is not added."""
 
+    kind = "counters"
+    has_counters = True
+    has_entries = False
+
     sums: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the sums."""
+        return self.sums
+
+    def signature(self) -> dict[str, Any]:
+        """Return the sums; older than the home of kinds, so without the name of the kind."""
+        return {"sums": [column.signature() for column in self.sums]}
 
 
 UNRESOLVED: Final = ""
@@ -193,7 +242,7 @@ class IndexDefinition:
     Attributes:
         where: the condition for documents to have entries; None: all documents have.
         include: the fields whose values are copied into each entry.
-        aggregates: the counters that it keeps for each group, instead of entries.
+        options: what belongs to its kind; None for entries of columns, unique or not.
         max_fan_out: the maximum number of entries of one record, if a column has several values.
         reference: of the index of a foreign key, the collection of the target; ``UNRESOLVED`` until a database is
             opened, for a target that is given by its name.
@@ -208,7 +257,7 @@ class IndexDefinition:
     store: Store | None = None
     where: PartialCondition | None = None
     include: tuple[str, ...] = ()
-    aggregates: Aggregates | None = None
+    options: KindOptions | None = None
     max_fan_out: int = MAX_FAN_OUT
     reference: str | None = None
     on_delete: OnDeleteAction = "protect"
@@ -225,25 +274,35 @@ class IndexDefinition:
 
     @property
     def needed_columns(self) -> tuple[Column, ...]:
-        """The columns, those of the condition, and those of the sums."""
+        """The columns, those of the condition, and those of the kind, such as sums."""
         alternatives = () if self.where is None else self.where.alternatives
-        sums = () if self.aggregates is None else self.aggregates.sums
-        return (*self.columns, *(test.column for tests in alternatives for test in tests), *sums)
+        others = () if self.options is None else self.options.columns
+        return (*self.columns, *(test.column for tests in alternatives for test in tests), *others)
 
     @property
     def kind(self) -> str:
         """The name of its kind, as in the tables of kinds."""
-        return "entries" if self.aggregates is None else "counters"
+        return "entries" if self.options is None else self.options.kind
 
     @property
     def has_counters(self) -> bool:
         """Whether it has counters, so that its records have no deadlines and a build sets each of them."""
-        return self.aggregates is not None
+        return self.options is not None and self.options.has_counters
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether it has entries, which lead to records."""
+        return self.options is None or self.options.has_entries
+
+    @property
+    def aggregates(self) -> Aggregates | None:
+        """The options of an aggregate index; None for every other index."""
+        return self.options if isinstance(self.options, Aggregates) else None
 
     @property
     def fans_out(self) -> bool:
         """Whether one record may have several entries."""
-        return any(column.many for column in self.columns)
+        return any(column.many for column in self.columns) or (self.options is not None and self.options.fans_out)
 
     def signature(self) -> dict[str, Any]:
         """Return everything that determines the bytes of the entries; newer items only if they are used."""
@@ -257,8 +316,8 @@ class IndexDefinition:
             signature["where"] = self.where.signature()
         if self.include:
             signature["include"] = list(self.include)
-        if self.aggregates is not None:
-            signature["sums"] = [column.signature() for column in self.aggregates.sums]
+        if self.options is not None:
+            signature.update(self.options.signature())
         if self.reference is not None:
             signature["reference"] = self.reference
         return signature

@@ -7,7 +7,7 @@ that they can be compared and stored as JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -16,6 +16,7 @@ from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.declarations import FOLDS, Nulls, OnDeleteAction
 from kvmodels.schema.declare.on_write import Kind
 from kvmodels.schema.definition.definition import UNRESOLVED, Column, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 from kvmodels.schema.describe.conditions import condition_text
 
@@ -227,8 +228,8 @@ def _fold_of(column: Column) -> str | None:
 
 
 def _kind_of(index: IndexDefinition) -> IndexKind:
-    if index.aggregates is not None:
-        return "aggregate"
+    if index.options is not None:
+        return cast("IndexKind", KINDS[index.kind].shown)
     if index.reference is not None:
         return "foreign_key"
     return "unique" if index.unique else "index"

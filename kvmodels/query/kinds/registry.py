@@ -1,0 +1,20 @@
+"""The table of the access of each kind of index; a module is loaded where a readable index has its kind.
+
+Rules of this module: pure; only the name of a kind selects its module.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kvmodels._support.lazy_modules import ModuleTable
+from kvmodels.query.kinds.contract import KindAccess
+
+ACCESS: Final = ModuleTable[KindAccess](
+    "ACCESS",
+    {
+        "entries": "kvmodels.query.kinds.entries",
+        "counters": "kvmodels.query.kinds.counters",
+    },
+)
+"""The access to an index, by the name of its kind."""

@@ -1,0 +1,110 @@
+"""The definition of one kind of index: its declaration, its stored description, and the columns that it needs.
+
+A kind has up to three modules of one name: ``schema/kinds`` has its definition, ``indexing/kinds`` its maintenance,
+``query/kinds`` its access. A table in each layer names them by module path, so a kind is loaded only where a
+declaration or a stored index uses it.
+
+Rules of this module: pure. What a kind stores besides the options of ``IndexDefinition`` is a ``KindOptions`` of its
+own. A signature has ``kind`` and ``options``, except those of entries and counters, which are older than the home of
+kinds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Protocol
+
+from kvmodels._support.lazy_modules import ModuleTable
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.annotations import Plain
+from kvmodels.schema.declare.declarations import MAX_FAN_OUT, DeclaredIndex
+from kvmodels.schema.definition.definition import Column, KindOptions, ModelSchema
+
+ColumnsOf = Callable[[Iterable[Any]], tuple[Column, ...]]
+"""Returns columns from their stored descriptions; raises ValueError for an unknown one."""
+
+
+class DeclaringModel(Protocol):
+    """The model whose index is compiled, without its indexes."""
+
+    @property
+    def schema(self) -> ModelSchema:
+        """The schema of the model, which knows every column by name."""
+        ...
+
+    @property
+    def fields(self) -> Mapping[str, Plain]:
+        """Its fields, by name."""
+        ...
+
+    def error(
+        self, message: str, field: str | None, option: str, hint: str, suggestion: str | None = None
+    ) -> ModelDefinitionError:
+        """Return the error for a declaration; ``option`` is the declaration as text."""
+        ...
+
+
+class KindDefinition(ABC):
+    """The definition of one kind of index; one object for each kind."""
+
+    shown: ClassVar[str] = "index"
+    """The kind in descriptions, ``IndexDescription.kind``."""
+
+    max_fan_out: ClassVar[int] = MAX_FAN_OUT
+    """The maximum number of distinct values of a record, unless the declaration says another one."""
+
+    fans_out: ClassVar[bool] = False
+    """Whether a record may have several entries although no column has several values."""
+
+    items: ClassVar[frozenset[str]] = frozenset({"kind", "options"})
+    """The items of a signature that belong to the kind."""
+
+    def column_names(self, declared: Any) -> tuple[str, ...]:
+        """Return the columns that keys begin with, a leading ``-`` for descending order."""
+        names: tuple[str, ...] = declared.fields
+        return names
+
+    def default_name(self, columns: Sequence[Column], declared: Any) -> str:
+        """Return the name of an index that is declared without one."""
+        del declared
+        return "_".join(column.field.replace(".", "_") for column in columns)
+
+    @abstractmethod
+    def compile(
+        self, declared: Any, columns: tuple[Column, ...], text: str, model: DeclaringModel
+    ) -> Mapping[str, Any]:
+        """Return the arguments of ``IndexDefinition`` for a declaration: ``options``, and what else is its own.
+
+        Raises ModelDefinitionError that names model, field and index; ``text`` is the declaration.
+        """
+
+    @abstractmethod
+    def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> KindOptions | None:
+        """Return the options in a signature; raises KeyError, TypeError or ValueError for unknown ones."""
+
+    def described_columns(self, stored: Mapping[str, Any]) -> Iterable[list[Any]]:
+        """Return the stored descriptions of the columns of the options in a signature."""
+        described: Iterable[list[Any]] = stored["options"]["columns"]
+        return described
+
+
+KINDS: Final = ModuleTable[KindDefinition](
+    "KIND",
+    {
+        "entries": "kvmodels.schema.kinds.entries",
+        "counters": "kvmodels.schema.kinds.counters",
+    },
+)
+"""The definition of each kind, by its name."""
+
+
+def kind_in(signature: Mapping[str, Any]) -> str:
+    """Return the name of the kind of a signature, which this release may not know."""
+    named: str = signature.get("kind", "counters" if "sums" in signature else "entries")
+    return named
+
+
+def kind_of(declared: DeclaredIndex) -> KindDefinition:
+    """Return the kind of a declaration in ``Meta``."""
+    return KINDS[declared.kind]

@@ -1,0 +1,81 @@
+"""The definition of an aggregate index: counters of records and sums for each group.
+
+Rules of this module: pure; sums are kept only of types whose sum does not depend on the order of the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from kvmodels.schema.compile.columns import column_of, nearest, stored_source
+from kvmodels.schema.declare.declarations import AggregateIndex
+from kvmodels.schema.definition.definition import SUMMED_TYPES, Aggregates, Column, ColumnSource
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition
+
+
+class CounterKind(KindDefinition):
+    """An aggregate index."""
+
+    shown: ClassVar[str] = "aggregate"
+    items: ClassVar[frozenset[str]] = frozenset({"sums"})
+
+    def default_name(self, columns: Sequence[Column], declared: Any) -> str:
+        """Return the names of the columns joined by ``_``, and ``_totals``."""
+        return "_".join(filter(None, (super().default_name(columns, declared), "totals")))
+
+    def compile(
+        self, declared: AggregateIndex, columns: tuple[Column, ...], text: str, model: DeclaringModel
+    ) -> Mapping[str, Any]:
+        """Return the sums of a declaration."""
+        del columns
+        if model.schema.ttl_ms is not None:
+            raise model.error(
+                "a model whose records expire has an aggregate index",
+                None,
+                text,
+                "A record that expires is taken out of no counter: remove Meta.ttl or the aggregate index.",
+            )
+        return {"options": Aggregates(tuple(_sum(name, text, model) for name in declared.sums))}
+
+    def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> Aggregates:
+        """Return the sums in a signature."""
+        columns = columns_of(stored["sums"])
+        if any(column.codec.name not in SUMMED_TYPES for column in columns):
+            raise ValueError("a sum of values of another type")
+        return Aggregates(columns)
+
+    def described_columns(self, stored: Mapping[str, Any]) -> Iterable[list[Any]]:
+        """Return the stored descriptions of the sums."""
+        described: Iterable[list[Any]] = stored["sums"]
+        return described
+
+
+def _sum(name: str, text: str, model: DeclaringModel) -> Column:
+    schema = model.schema
+    computed, source = schema.computed.get(name), schema.source(name)
+    if computed is not None and computed.folds:
+        source = stored_source(schema.name, model.fields, name)  # sums use the unfolded values
+    if source is None:
+        suggestion = nearest(model.fields, schema.computed, name)
+        if suggestion != name:
+            hint = "Use the names of fields of type int or timedelta."
+            raise model.error("an index sums a field that does not exist", name, text, hint, suggestion)
+    if source is None or source.many or not is_summed(source):
+        raise model.error(
+            "an index sums a field that has no exact sum",
+            name,
+            text,
+            "Sums are kept of fields of type int or timedelta, with one value or None.",
+        )
+    return column_of(source)
+
+
+def is_summed(source: ColumnSource) -> bool:
+    """Return whether an aggregate index can keep sums of a column with one value."""
+    codec = source.codec
+    # An Enum of ints has the codec of ints, but its members cannot be added.
+    return codec.name in SUMMED_TYPES and (codec.to_stored is None or codec.name == "timedelta")
+
+
+KIND: Final = CounterKind()

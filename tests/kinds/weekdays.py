@@ -1,0 +1,117 @@
+"""A kind of index for the tests: one entry for each weekday that is set in an integer, Monday being bit 0.
+
+Its three parts are what a kind has in the package: definition, maintenance, access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.keys import encode_key
+from kvmodels.errors import InvalidValueError
+from kvmodels.indexing.entries import NOTHING_HELD, StoredRecord
+from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
+from kvmodels.indexing.kinds.registry import MAINTENANCE
+from kvmodels.query.kinds.contract import KindAccess
+from kvmodels.query.kinds.registry import ACCESS
+from kvmodels.schema.compile.columns import column_of
+from kvmodels.schema.declare.declarations import DeclaredIndex
+from kvmodels.schema.declare.expressions import Expression
+from kvmodels.schema.definition.definition import Column, KindOptions
+from kvmodels.schema.definition.kinds import KINDS, ColumnsOf, DeclaringModel, KindDefinition
+
+DAYS: Final = 7
+
+
+class WeekdayIndex(DeclaredIndex):
+    """``WeekdayIndex("open_on")``: the records by each weekday that is set in ``open_on``."""
+
+    kind = "weekdays"
+
+    def __init__(
+        self,
+        field: str,
+        *,
+        group: tuple[str, ...] = (),
+        name: str | None = None,
+        where: Expression | None = None,
+    ) -> None:
+        self._declare((field,), None)
+        self.group = group
+        self.name = name
+        self.where = where
+
+
+@dataclass(frozen=True, slots=True)
+class Weekdays(KindOptions):
+    """The column with the bits."""
+
+    kind = "weekdays"
+    fans_out = True
+    key_parts = 1
+
+    column: Column
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+
+class WeekdayKind(KindDefinition):
+    """The definition."""
+
+    shown = "weekdays"
+    fans_out = True
+    max_fan_out = DAYS
+
+    def column_names(self, declared: WeekdayIndex) -> tuple[str, ...]:
+        return declared.group
+
+    def default_name(self, columns: Iterable[Column], declared: WeekdayIndex) -> str:
+        return f"{declared.fields[0]}_days"
+
+    def compile(
+        self, declared: WeekdayIndex, columns: tuple[Column, ...], text: str, model: DeclaringModel
+    ) -> Mapping[str, Any]:
+        source = model.schema.source(declared.fields[0])
+        if source is None or source.codec.name != "int":
+            raise model.error("the weekdays are no integer", declared.fields[0], text, "Store one bit for each day.")
+        return {"options": Weekdays(column_of(source))}
+
+    def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> Weekdays:
+        (column,) = columns_of(stored["options"]["columns"])
+        return Weekdays(column)
+
+
+class WeekdayMaintenance(KindMaintenance):
+    """The maintenance: nothing but the contents."""
+
+    def contents(self, record: StoredRecord, codec: ValueCodec) -> Contents:
+        layout, document = self.layout, record.document
+        if not layout.covers(document) or not layout.holds(document):
+            return NOTHING
+        options = layout.definition.options
+        assert isinstance(options, Weekdays)
+        bits = document[options.column.field]
+        if bits is None:
+            return NOTHING
+        if not 0 <= bits < 1 << DAYS:
+            raise InvalidValueError("no set of weekdays", field=options.column.field, type="int")
+        days = [encode_key((day,)) for day in range(DAYS) if bits >> day & 1]
+        heads, _ = layout.heads(document)
+        keys = [head + day + record.pk for head in heads for day in days]
+        return Contents(dict.fromkeys(keys, NOTHING_HELD), fan_out=len(keys))
+
+
+@contextmanager
+def weekdays() -> Iterator[None]:
+    """Register the kind for the duration of a with block."""
+    with ExitStack() as stack:
+        stack.enter_context(KINDS.registered("weekdays", WeekdayKind()))
+        stack.enter_context(MAINTENANCE.registered("weekdays", WeekdayMaintenance))
+        stack.enter_context(ACCESS.registered("weekdays", KindAccess()))
+        yield
