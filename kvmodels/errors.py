@@ -355,7 +355,11 @@ class PrimaryKeyChangedError(KvModelsError, ValueError):
 
 
 class LimitExceededError(KvModelsError, ValueError):
-    """A limit of the engine would be exceeded; nothing was written."""
+    """A limit of the engine would be exceeded; nothing was written.
+
+    Attributes:
+        field: the field of the model whose value is too long or has too many parts, if one is the cause.
+    """
 
     code = "KV600"
     limit: str
@@ -364,6 +368,7 @@ class LimitExceededError(KvModelsError, ValueError):
     limits: str | None
     key: Any
     index: str | None
+    field: str | None
 
 
 class KeyTooLargeError(LimitExceededError):

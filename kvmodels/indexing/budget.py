@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from kvmodels.catalog.collection import LiveCollection
-from kvmodels.core.keys import decode_key
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.core.keys import decode_key, encode_part
 from kvmodels.core.operations import Apply, Arithmetic, AtomicWrite, Delete, Set
 from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLargeError
+from kvmodels.indexing.entries import many_valued
 from kvmodels.limits import Limits
 
 U64_BYTES = 8
@@ -75,7 +76,9 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
         raise _too_large(_KEYS_TOO_LARGE, "max_operation_key_bytes", key_bytes, limits, _most(write, collections))
 
 
-def _too_large(message: str, limit: str, size: int, limits: Limits, index: str | None) -> OperationTooLargeError:
+def _too_large(
+    message: str, limit: str, size: int, limits: Limits, index: tuple[LiveCollection, LiveIndex] | None
+) -> OperationTooLargeError:
     whose = limits.whose(limit)
     return OperationTooLargeError(
         message,
@@ -83,31 +86,39 @@ def _too_large(message: str, limit: str, size: int, limits: Limits, index: str |
         size=size,
         maximum=getattr(limits, limit),
         limits=whose,
-        index=index,
+        index=None if index is None else _name(*index),
+        field=None if index is None else many_valued(index[1]),
         hint=_HINTS.get((whose, limit)),
     )
 
 
-def _index_of(key: bytes, collections: Iterable[LiveCollection]) -> str | None:
-    """Return the index that a key is an entry or counter of."""
+def _index_of(key: bytes, collections: Iterable[LiveCollection]) -> tuple[LiveCollection, LiveIndex] | None:
+    """Return the index that a key is an entry or counter of, with its collection."""
     for live in collections:
         for index in live.maintained:
             if key.startswith(index.layout.prefix):
-                return f"{live.schema.collection}.{index.stored.name}"
+                return live, index
     return None
 
 
-def _most(write: AtomicWrite, collections: Iterable[LiveCollection]) -> str | None:
+def _name(live: LiveCollection, index: LiveIndex) -> str:
+    return f"{live.schema.collection}.{index.stored.name}"
+
+
+def _most(write: AtomicWrite, collections: Iterable[LiveCollection]) -> tuple[LiveCollection, LiveIndex] | None:
     """Return the index to which more than half of the keys belong that an operation writes; None if there is none."""
     known = list({id(live): live for live in collections}.values())
-    counts = Counter(_index_of(mutation.key, known) for mutation in write.mutations)
-    name, count = counts.most_common(1)[0] if counts else (None, 0)
-    return name if 2 * count > len(write.mutations) else None
+    found = [one for mutation in write.mutations if (one := _index_of(mutation.key, known)) is not None]
+    if not found:
+        return None
+    name, count = Counter(_name(*one) for one in found).most_common(1)[0]
+    return next(one for one in found if _name(*one) == name) if 2 * count > len(write.mutations) else None
 
 
 def _value_too_large(
     mutation: Set | Arithmetic | Apply, size: int, limits: Limits, collections: Iterable[LiveCollection]
 ) -> ValueTooLargeError:
+    found = _index_of(mutation.key, collections)
     return ValueTooLargeError(
         "a value is too large",
         limit="max_value_bytes",
@@ -115,18 +126,38 @@ def _value_too_large(
         maximum=limits.max_value_bytes,
         limits=limits.whose("max_value_bytes"),
         key=decode_key(mutation.key),
-        index=_index_of(mutation.key, collections),
+        index=None if found is None else _name(*found),
     )
 
 
 def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollection]) -> KeyTooLargeError:
-    index = _index_of(key, collections)
+    known = list(collections)
+    found = _index_of(key, known)
     return KeyTooLargeError(
-        "a key is too large" if index is None else "a value is too long for its index",
+        "a key is too large" if found is None else "a value is too long for its index",
         limit="max_key_bytes",
         size=len(key),
         maximum=limits.max_key_bytes,
         limits=limits.whose("max_key_bytes"),
         key=decode_key(key),
-        index=index,
+        index=None if found is None else _name(*found),
+        field=_longest_field(key, known, found),
     )
+
+
+def _longest_field(
+    key: bytes, collections: Iterable[LiveCollection], found: tuple[LiveCollection, LiveIndex] | None
+) -> str | None:
+    """Return the field whose value takes more than half of a key of a record or an index; None if there is none."""
+    if found is not None:
+        live, index = found
+        prefix, fields = index.layout.prefix, (*index.definition.columns, *live.schema.primary_key)
+    else:
+        owner = next((live for live in collections if key.startswith(live.layout.prefix)), None)
+        if owner is None:
+            return None
+        prefix, fields = owner.layout.prefix, owner.schema.primary_key
+    for column, part in zip(fields, decode_key(key[len(prefix) :]), strict=False):
+        if 2 * len(encode_part(part)) > len(key):
+            return column.field
+    return None

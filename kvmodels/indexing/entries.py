@@ -168,6 +168,11 @@ class StoredRecord(NamedTuple):
     expire_at: int | None = None
 
 
+def many_valued(index: LiveIndex) -> str | None:
+    """Return the field of which an index has an entry for each value; None if it has one entry for a record."""
+    return next((column.field for column in index.definition.columns if column.many), None)
+
+
 def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
     """Refuse a record with more entries, or groups of counters, than its index allows."""
     maximum = index.definition.max_fan_out
@@ -178,6 +183,7 @@ def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
             size=size,
             maximum=maximum,
             index=f"{live.schema.collection}.{index.stored.name}",
+            field=many_valued(index),
             hint="Store fewer values in the record, or declare the index with a higher max_fan_out.",
         )
 

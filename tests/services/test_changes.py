@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -11,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import fastapi.routing
 import httpx2
@@ -259,6 +262,25 @@ def test_a_client_that_is_gone_leaves_nothing_that_waits(world: str):
         until(lambda: not shutdown._open)
         until(lambda: served.tasks() == before)
         until(lambda: world == "async" or threading.active_count() <= threads + 1)
+
+
+@pytest.mark.parametrize("world", ["async", "sync"])
+def test_a_client_that_goes_without_reading_leaves_no_traceback(capsys: pytest.CaptureFixture[str], world: str):
+    db = (AsyncDatabase if world == "async" else Database)("memory://unread", models=[Lamp], change_log=60)
+    with Database("memory://unread", models=[Lamp], change_log=60) as lamps, ServedApplication(service(db)) as served:
+        lamps[Lamp].bulk_create([Lamp(id=number, Secret="x" * 1_000) for number in range(5_000)])
+        address = urlsplit(served.url)
+        before = served.tasks()
+        with socket.create_connection((address.hostname, address.port)) as client:
+            client.sendall(f"GET /{world} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert client.recv(100)
+            until(lambda: shutdown._open)
+            client.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # a reset, as of a lost host
+        until(lambda: not shutdown._open)
+        until(lambda: served.tasks() == before)
+    assert capsys.readouterr().err == ""
 
 
 PROGRAM = """

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from math import inf
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast, overload
 
-from anyio import CapacityLimiter, to_thread
-from fastapi import Header, Query
+from anyio import BrokenResourceError, CapacityLimiter, to_thread
+from fastapi import Depends, Header, Query
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict
 
@@ -47,6 +47,20 @@ class RecordEvent(BaseModel, Generic[T]):
     """The versionstamp of a changed record, for If-Match in quotes and for if_version."""
 
 
+async def _without_broken_streams() -> AsyncGenerator[None]:
+    """Let a stream end without an error when its client is gone.
+
+    FastAPI 0.165 closes the stream to the client before it cancels the task that writes to it. A task that waits there,
+    because the client did not read fast enough, then ends with this error, and servers log a traceback.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        _, others = errors.split(BrokenResourceError)
+        if others is not None:
+            raise others from None
+
+
 class RecordChanges:
     """The changes that a client has not seen yet, as server-sent events; a dependency, imported as ``Changes``.
 
@@ -66,6 +80,7 @@ class RecordChanges:
         self,
         last_event_id: Annotated[str | None, Header(pattern=_POSITION)] = None,
         since: Annotated[str | None, Query(pattern=_POSITION)] = None,
+        _stream: Annotated[None, Depends(_without_broken_streams)] = None,
     ) -> None:
         self._since = last_event_id or since
 

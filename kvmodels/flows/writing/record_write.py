@@ -121,7 +121,9 @@ def require_version(
             "the record has a version that the caller excludes",
             model=schema.name,
             key=shown_key(key),
-            actual=format_versionstamp(current.versionstamp) if isinstance(current.versionstamp, bytes) else None,
+            actual=None
+            if isinstance(current.versionstamp, PendingStamp)
+            else format_versionstamp(current.versionstamp),
             hint="Read the record, and decide again whether it is to be changed.",
         )
     if isinstance(current.versionstamp, PendingStamp):
