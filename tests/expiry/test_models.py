@@ -365,3 +365,37 @@ async def test_the_asynchronous_repository_says_and_changes_deadlines_too():
         assert await sessions.expires_at(session) == moment(clock, 60)
         await sessions.patch(1, expire_in=None)
         assert await sessions.expires_at(1) is None
+
+
+def test_get_or_create_gives_a_new_record_a_deadline_and_leaves_that_of_a_stored_one(at):
+    _, created = at.users.get_or_create(id=1, defaults={"email": "1@x.org"}, expire_in=10)
+    assert (created, at.users.expires_at(1)) == (True, moment(at.clock, 10))
+    _, created = at.users.get_or_create(email="1@x.org", defaults={"id": 1}, expire_in=99)
+    assert (created, at.users.expires_at(1)) == (False, moment(at.clock, 10))
+    session, _ = at.db[Session].get_or_create(id=1, defaults={"token": "t"}, expire_in=None)
+    assert at.db[Session].expires_at(session) is None
+    at.pass_by(10)
+    assert at.users.get_or_create(id=1, defaults={"email": "1@x.org"}, expire_in=timedelta(seconds=5))[1]
+    assert at.users.expires_at(1) == moment(at.clock, 5)
+    at.require_whole()
+
+
+def test_update_or_create_sets_keeps_and_clears_the_deadline(at):
+    steps: list[tuple[dict[str, Any], float | None]] = [({"expire_in": 10}, 10), ({}, 10), ({"expire_in": 30}, 30)]
+    for number, (options, seconds) in enumerate([*steps, ({"expire_in": None}, None)]):
+        user, created = at.users.update_or_create(id=1, defaults={"email": f"{number}@x.org"}, **options)
+        assert (user.email, created) == (f"{number}@x.org", number == 0)
+        assert at.users.expires_at(1) == (None if seconds is None else moment(at.clock, seconds))
+        at.require_whole()
+    for verb in (at.users.get_or_create, at.users.update_or_create):
+        with pytest.raises(InvalidArgumentError):
+            verb(id=2, defaults={"email": "2@x.org"}, expire_in=-1)
+    assert at.users.count() == 1
+
+
+async def test_the_asynchronous_api_creates_with_a_deadline():
+    async with AsyncDatabase("memory://", models=[User], clock=lambda: 1_000) as db:
+        await db[User].get_or_create(id=1, defaults={"email": "1@x.org"}, expire_in=1)
+        await db[User].update_or_create(id=2, defaults={"email": "2@x.org"}, expire_in=2)
+        found = [await db[User].expires_at(key) for key in (1, 2)]
+        assert [at and at.timestamp() for at in found] == [2, 3]

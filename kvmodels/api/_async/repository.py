@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
@@ -581,24 +582,34 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 
-    async def get_or_create(self, /, *, defaults: Mapping[str, Any] | None = None, **lookups: Any) -> tuple[M, bool]:
+    async def get_or_create(
+        self,
+        /,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        expire_in: float | timedelta | Keep | None = KEEP,
+        **lookups: Any,
+    ) -> tuple[M, bool]:
         """Return the record that matches the lookups, or create it from the lookups and defaults.
 
         Args:
             defaults: values of the other fields by name or alias, used only to create a record.
+            expire_in: lifetime of a new record as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``. A
+                record that exists keeps its deadline.
             lookups: ``field=value`` for all fields of the primary key or of a unique index, which resolves races.
 
         Returns:
             The object, and whether it was created. Cost: as for ``get``, plus ``insert`` if it is created.
 
         Raises:
-            InvalidArgumentError: the lookups are not ``field=value`` for a complete unique key, or the defaults are not
-                a mapping.
+            InvalidArgumentError: the lookups are not ``field=value`` for a complete unique key, the defaults are not a
+                mapping, or the lifetime is not positive.
             UnknownFieldError: the model has no such field.
             UniqueViolationError: the new record would violate another unique index.
             ReferenceViolationError: a foreign key refers to a missing record; nothing was written.
         """
-        return await self._run_flow("get_or_create", upsert.get_or_create, defaults, lookups)
+        find = partial(upsert.get_or_create, expire_in=deadline_of(expire_in))
+        return await self._run_flow("get_or_create", find, defaults, lookups)
 
     async def update_or_create(
         self,
@@ -606,6 +617,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         defaults: Mapping[str, Any] | None = None,
         create_defaults: Mapping[str, Any] | None = None,
+        expire_in: float | timedelta | Keep | None = KEEP,
         **lookups: Any,
     ) -> tuple[M, bool]:
         """Update the record that matches the lookups, or create it.
@@ -616,6 +628,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             defaults: new values by field name, including ``F("n") + 1``; also used for a new record, unless
                 ``create_defaults`` is given.
             create_defaults: values of the other fields of a new record, by name or alias.
+            expire_in: lifetime from now of the new or changed record, as seconds or a timedelta; None: no deadline; by
+                default that of a new record is ``Meta.ttl``, and a record that exists keeps its deadline.
             lookups: ``field=value`` for all fields of the primary key or of a unique index, which resolves races.
 
         Returns:
@@ -640,7 +654,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> [(word.text, word.seen) async for word in words]
             [('key', 2), ('value', 1)]
         """
-        return await self._run_flow("update_or_create", upsert.update_or_create, defaults, create_defaults, lookups)
+        update = partial(upsert.update_or_create, expire_in=deadline_of(expire_in))
+        return await self._run_flow("update_or_create", update, defaults, create_defaults, lookups)
 
     async def bulk_create(
         self,

@@ -112,8 +112,8 @@ class DumpFrame:
 
 def document_content(document: Document) -> dict[str, Any]:
     """Return the items of a line that hold a document."""
-    own: object = document.get(RESERVED_FIELD)
-    if type(own) is not dict:  # there is none, or another program has written it
+    own = _own_of(document)
+    if own is None:
         return {"document": value_to_json(document)}
     fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
     return {"document": value_to_json(fields), "library": value_to_json(own)}
@@ -121,19 +121,26 @@ def document_content(document: Document) -> dict[str, Any]:
 
 def without_computed(document: Document) -> Document:
     """Return a document without the values of computed columns, which a load computes."""
-    own: object = document.get(RESERVED_FIELD)
-    if type(own) is not dict or COMPUTED not in own:
+    own = _own_of(document)
+    if own is None or COMPUTED not in own:
         return document
-    kept = {name: value for name, value in cast("Document", own).items() if name != COMPUTED}
+    kept = {name: value for name, value in own.items() if name != COMPUTED}
     fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
     return fields | ({RESERVED_FIELD: kept} if kept else {})
 
 
-def document_in(content: Mapping[str, Any]) -> Any:
+def _own_of(document: Document) -> Document | None:
+    """Return what the library keeps in a document; None if there is nothing, or another program has written it."""
+    own: object = document.get(RESERVED_FIELD)
+    return cast("Document", own) if type(own) is dict else None
+
+
+def document_in(content: Mapping[str, Any]) -> Document:
     """Return the document of a line, in this form or, as in older dumps, in one piece. Raises ValueError."""
-    document = value_from_json(content["document"])
-    if type(document) is not dict:
+    value: object = value_from_json(content["document"])
+    if type(value) is not dict:
         raise ValueError("a document that is not an object")
+    document = cast("Document", value)
     if "library" in content:
         document[RESERVED_FIELD] = value_from_json(content["library"])
     return document

@@ -29,6 +29,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read, steps_of
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.flows.reading.lookup import find_one, get_or_none
+from kvmodels.flows.writing.changes import Deadline
 from kvmodels.flows.writing.contention import repeated
 from kvmodels.flows.writing.records import insert, save
 from kvmodels.query.query import Query
@@ -42,9 +43,16 @@ from kvmodels.schema.instances import state_of
 
 
 def get_or_create(
-    context: Context, schema: ModelSchema, defaults: Mapping[str, Any] | None, lookups: Mapping[str, Any]
+    context: Context,
+    schema: ModelSchema,
+    defaults: Mapping[str, Any] | None,
+    lookups: Mapping[str, Any],
+    *,
+    expire_in: Deadline,
 ) -> Flow[tuple[Any, bool]]:
     """Look up by a complete unique key, insert when there is none, look up again when another was faster.
+
+    ``expire_in``: of a new record; a record that exists keeps its deadline.
 
     Source: Django's QuerySet.get_or_create.
     """
@@ -59,7 +67,7 @@ def get_or_create(
         if found is not None:
             return found, False
         try:
-            return (yield from insert(context, schema, made)), True
+            return (yield from insert(context, schema, made, expire_in)), True
         except IntegrityError as error:
             if state_of(made) is not None:  # a hook that ran after the commit raised it
                 raise
@@ -76,8 +84,10 @@ def update_or_create(
     defaults: Mapping[str, Any] | None,
     create_defaults: Mapping[str, Any] | None,
     lookups: Mapping[str, Any],
+    *,
+    expire_in: Deadline,
 ) -> Flow[tuple[Any, bool]]:
-    """Change the record that a complete unique key names, or create it.
+    """Change the record that a complete unique key names, or create it; ``expire_in`` holds for both.
 
     Source: Django's QuerySet.update_or_create, whose lock is a version check here. Cost: a round is one read and one
     commit. Raises InvalidArgumentError, AlreadyExistsError, UniqueViolationError or RetriesExhaustedError.
@@ -99,7 +109,7 @@ def update_or_create(
         found, made = yield from _found_or_made(context, schema, lookups, others)
         if found is None:
             try:
-                return (yield from insert(context, schema, made)), True
+                return (yield from insert(context, schema, made, expire_in)), True
             except IntegrityError as error:
                 if state_of(made) is not None:  # a hook that ran after the commit raised it
                     raise
@@ -110,7 +120,7 @@ def update_or_create(
         before = state_of(found)
         try:
             apply_changes(schema.variant_of(found), found, changes)
-            return (yield from save(context, schema, found)), False
+            return (yield from save(context, schema, found, expire_in=expire_in)), False
         except StaleObjectError:
             if before is None or state_of(found) is not before:  # a hook that ran after the commit raised it
                 raise
