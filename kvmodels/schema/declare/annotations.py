@@ -98,13 +98,15 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 def _members(union: Any) -> Iterator[Any]:
     """Yield the members of a union; those of an alias of a union instead of the alias, as for type checkers."""
     for member in get_args(union):
-        inner, metadata = _unwrap(member) if is_alias(member) else (member, ())
-        if metadata:
+        inner, metadata = _unwrap(member)
+        if inner is None or inner is NoneType:
+            yield NoneType
+        elif metadata or not is_alias(member):
             yield member
         elif is_union(inner):
             yield from _members(inner)
         else:
-            yield NoneType if inner is None else inner
+            yield inner
 
 
 def are_same(first: Any, second: Any) -> bool:

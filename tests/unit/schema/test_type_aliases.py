@@ -59,6 +59,7 @@ Kennel = TypeAliasType("Kennel", "list[Kennel] | Cat")
     [
         (Email | None, str | None),
         (Maybe[int] | str, int | str | None),
+        (Union[int, Annotated[None, "mark"]], int | None),  # noqa: UP007 - the parts of JsonValue are marked
         (Swapped[int, str], tuple[str, int]),
         (Same[Maybe[int]], int | None),
         (Many[Many[int]], list[Many[int]]),
@@ -117,6 +118,14 @@ def test_a_recursive_alias_is_stored_at_every_depth(annotation: Any, value: Any,
     document = schema.prepare(Record(id=1, v=value)).document
     assert document["v"] == stored
     assert schema.decode(document, (1,))[0].v == value
+
+
+def test_a_json_value_may_be_none():
+    assert "data" in schema_of(Owner).nullable_fields
+    with Database("memory://", models=[Owner]) as db:
+        db[Owner].create(email="a@b", data=None)
+        db[Owner].create(email="c@d", data=[None])
+        assert [one.email for one in db[Owner].filter(data=None).allow_scan()] == ["a@b"]
 
 
 def test_a_recursive_alias_of_plain_values_costs_nothing_in_writes():
