@@ -43,7 +43,7 @@ ABOUT_FAST_KINDS = {
     "tests.query.test_removals_in_commits": 6,
     "tests.query.test_round_trips": 1,
     "tests.query.test_what_is_read": 3,
-    "tests.test_trace_calls": 2,
+    "tests.test_trace_calls": 3,
     "tests.transactions.test_contended_verbs": 1,
     "tests.unit.maintenance.test_plain_writes": 9,
 }

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels import Database
+from kvmodels import AggregateIndex, Database, Index, KvModel, PrimaryKey, Q, Unique
+from kvmodels.schema.declare.declarations import DeclaredIndex
 from tools.trace_calls import User, calls, instructions, traced
 
 # Files, and changes from one file to another; a change that needs more explains why in its design note.
@@ -70,6 +71,59 @@ def test_no_call_executes_more_instructions_than_its_bound(db: Database):
     assert found.keys() == MOST_INSTRUCTIONS.keys()
     above = {name: count for name, count in found.items() if count > MOST_INSTRUCTIONS[name]}
     assert not above
+
+
+# Instructions on memory of a create, and of a patch of a field that the index does not need, by those of a plain index.
+MOST_OF_KINDS = {
+    "partial": (1.3, 1.1),
+    "several values": (1.4, 1.1),
+    "covering": (1.3, 1.1),
+    "aggregate": (1.45, 1.1),
+}
+
+
+def counted_with(index: DeclaredIndex) -> tuple[int, int]:
+    """Return the instructions of a create, and of a patch of another field, with one index besides a unique field."""
+
+    class Item(KvModel, collection="items"):
+        id: PrimaryKey[int]
+        code: Unique[str]
+        color: str = "green"
+        tags: list[str] = ["a", "b"]
+        size: int = 5
+        note: str = ""
+
+        class Meta:
+            indexes = (index,)
+
+    with Database("memory://", models=[Item]) as opened:
+        items, numbers = opened[Item], iter(range(1_000))
+
+        def create() -> None:
+            number = next(numbers)
+            items.create(id=number, code=f"{number}")
+
+        def patch() -> None:
+            items.patch(3, note=f"{next(numbers)}")
+
+        for call in (create, patch):
+            for _ in range(8):
+                call()
+        return instructions(create), instructions(patch)
+
+
+@pytest.mark.fast_kinds
+def test_an_index_that_is_not_plain_costs_a_write_little_and_a_patch_of_other_fields_nothing():
+    plain = counted_with(Index("color"))
+    kinds = {
+        "partial": Index("color", where=Q(size__gt=1)),
+        "several values": Index("tags"),
+        "covering": Index("color", include=("size",)),
+        "aggregate": AggregateIndex("color", sums=("size",)),
+    }
+    for name, index in kinds.items():
+        for found, before, most in zip(counted_with(index), plain, MOST_OF_KINDS[name], strict=True):
+            assert found <= before * most, name
 
 
 def test_the_count_of_instructions_grows_with_the_work_and_repeats_exactly():
