@@ -39,6 +39,15 @@ class Choice(KvModel, collection="choices"):
     shade: Indexed[Literal["red", "blue"] | None] = Field(default=None)
 
 
+class Untitled(KvModel, collection="untitled"):
+    id: PrimaryKey[int]
+    status: Indexed[str]
+    title: str = ""
+    pages: int = 0
+
+
+ByStatus = Annotated[ParsedLookups, Depends(Lookups[Untitled]("status"))]
+ByTitle = Annotated[ParsedLookups, Depends(Lookups[Untitled]("status", "title", order=("title", "-title")))]
 NAMES = ("status", "priority__gte", "priority__in", "tags__contains", "owner__isnull")
 
 
@@ -128,7 +137,9 @@ def test_parameters_are_described_with_their_types(client: TestClient):
 
 def test_choices_are_described_and_offered_for_each_lookup_of_whole_values():
     lookups = Lookups[Choice]("size", "size__in", "shade", "shade__ne", "shade__startswith")
-    schemas = {name: described(one.annotation) for name, one in inspect.signature(lookups).parameters.items()}
+    parameters = {**inspect.signature(lookups).parameters}
+    del parameters["kvmodels_request"]  # of FastAPI, and no query parameter
+    schemas = {name: described(one.annotation) for name, one in parameters.items()}
     sizes, shades = {"enum": ["s", "m"], "type": "string"}, {"enum": ["red", "blue"], "type": "string"}
     assert schemas == {
         "size": sizes,
@@ -151,3 +162,49 @@ def test_a_wrong_declaration_is_refused_at_once():
     for names, order in (*((names, ()) for names in wrong), (("status",), ("-colour",))):
         with pytest.raises(InvalidLookupError):
             Lookups[Ticket](*names, order=order)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/own", 500),
+        ("/own?status=open", 500),
+        ("/own-order", 500),
+        ("/chosen", 500),
+        ("/chosen?title=x", 400),
+        ("/chosen-order", 500),
+        ("/chosen-order?order_by=-title", 400),
+    ],
+)
+def test_a_missing_index_is_a_400_only_if_the_client_chose_what_needs_it(
+    caplog: pytest.LogCaptureFixture, path: str, status: int
+):
+    app = FastAPI(lifespan=lifespan(AsyncDatabase("memory://", models=[Untitled])))
+    add_error_handlers(app)
+
+    @app.get("/own")
+    async def own(records: AsyncRepo[Untitled], lookups: ByStatus) -> list[Untitled]:
+        return await records.filter(title="x").to_list()
+
+    @app.get("/own-order")
+    async def own_order(records: AsyncRepo[Untitled], lookups: ByStatus) -> list[Untitled]:
+        return await records.filter(lookups.where).order_by("title").to_list()
+
+    @app.get("/chosen")
+    async def chosen(records: AsyncRepo[Untitled], lookups: ByTitle) -> list[Untitled]:
+        return await records.filter(lookups.where, pages=1).to_list()
+
+    @app.get("/chosen-order")
+    async def chosen_order(records: AsyncRepo[Untitled], lookups: ByTitle) -> list[Untitled]:
+        return await records.order_by(*lookups.order_by).to_list()
+
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.get(path)
+    assert answer.status_code == status
+    logged = [record.getMessage() for record in caplog.records if record.name == "kvmodels.ext.fastapi"]
+    if status == 400:
+        assert (answer.json()["code"], logged) == ("KV703", [])
+    else:
+        [message] = logged
+        assert message.startswith(f"GET {path.partition('?')[0]}: [KV703] no index serves this query")
+        assert "title" in message.partition("). ")[2], "the hint"

@@ -10,12 +10,23 @@ from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import TypeAdapter, WithJsonSchema
 
-from kvmodels.errors import InvalidLookupError
+from kvmodels.errors import InvalidLookupError, NoUsableIndexError
 from kvmodels.query.text_lookups import ORDER, ParsedLookups, lookup_values, parse_lookups
 from kvmodels.schema.compile.model import KvModel
+
+_REQUEST: Final = "kvmodels_request"
+_CHOSEN: Final = "kvmodels.lookups"
+"""The key of a scope for the names of the lookups that the client has given."""
+
+
+def is_chosen_by_client(request: Request, error: NoUsableIndexError) -> bool:
+    """Return whether a condition or the order of a refused query comes from ``Lookups`` and was given by the client."""
+    chosen: set[str] = request.scope.get(_CHOSEN, set())
+    fields = {name.partition("__")[0] for name in chosen}
+    return (ORDER in chosen and bool(error.order)) or any(name.partition("__")[0] in fields for name in error.filters)
 
 
 class LookupParameters:
@@ -34,11 +45,14 @@ class LookupParameters:
         if orders:
             schema = {"type": "string", "enum": list(orders), "description": f"The order; {orders[0]} by default."}
             parameters.append(_parameter(ORDER, schema))
+        parameters.append(Parameter(_REQUEST, Parameter.KEYWORD_ONLY, annotation=Request))
         self.__signature__ = Signature(parameters, return_annotation=ParsedLookups)
 
-    async def __call__(self, **texts: list[str] | None) -> ParsedLookups:
+    async def __call__(self, **texts: Any) -> ParsedLookups:
         """Return the conditions and the order of a request. Raises InvalidLookupError, which is answered with 422."""
+        request: Request = texts.pop(_REQUEST)
         given = {name: found for name, found in texts.items() if found is not None}
+        request.scope.setdefault(_CHOSEN, set()).update(given)
         if self._orders and given.setdefault(ORDER, [self._orders[0]]) not in [[one] for one in self._orders]:
             raise InvalidLookupError(
                 "a parameter is not an order that this query offers",

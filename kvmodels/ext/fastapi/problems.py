@@ -6,6 +6,7 @@ another user. Errors that a client can neither cause nor mend stay a 500.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from inspect import isawaitable
@@ -41,6 +42,7 @@ from kvmodels.errors import (
     UniqueViolationError,
     UnknownFieldError,
 )
+from kvmodels.ext.fastapi.lookups import is_chosen_by_client
 from kvmodels.ext.fastapi.paging import describe_pages
 from kvmodels.ext.fastapi.preconditions import describe_conditions
 from kvmodels.flows.writing.record_write import VERSION_REMOVED
@@ -66,8 +68,11 @@ PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     SchemaMismatchError: 503,
 }
 """The status of each error; of a class with several bases in the list, the first counts. If the request has an If-Match
-or an If-None-Match, a stale object is 412, and a missing one 404. An existing one is 412 with ``If-None-Match: *``."""
+or an If-None-Match, a stale object is 412, and a missing one 404. An existing one is 412 with ``If-None-Match: *``. A
+query without an index is a 400 only if the client has given one of its conditions or its order by ``Lookups``."""
 
+_LOG: Final = logging.getLogger("kvmodels.ext.fastapi")
+_LOGGED: Final = "kvmodels.logged"
 RETRY_AFTER_S: Final = 1
 MEDIA_TYPE: Final = "application/problem+json"
 _REFERENCES: Final = "#/components/schemas/"
@@ -144,6 +149,10 @@ def add_error_handlers(app: FastAPI, *, pages: str = "urn:kvmodels:") -> None:
             raise error
         status = _status(error, request)
         if status is None:
+            # An error that is raised again comes here again, from the endpoint and from the application.
+            if isinstance(error, NoUsableIndexError) and not request.scope.get(_LOGGED):
+                request.scope[_LOGGED] = True
+                _LOG.error("%s %s: %s", request.method, _route(request), error)
             raise error
         headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
         return _response(
@@ -235,7 +244,14 @@ def _rewrite(document: dict[str, Any], *, invalid_requests: bool) -> None:
             schemas.setdefault(name, schema)
 
 
+def _route(request: Request) -> str:
+    """Return the path of the endpoint, without the values of its parameters."""
+    return getattr(request.scope.get("route"), "path", "")
+
+
 def _status(error: KvModelsError, request: Request) -> int | None:
+    if isinstance(error, NoUsableIndexError) and not is_chosen_by_client(request, error):
+        return None  # a mistake of the program
     conditions = {"if-match", "if-none-match"}.intersection(request.headers)
     if isinstance(error, StaleObjectError) and conditions:
         # Conditions do not count where the answer without them is an error (RFC 9110, section 13.2.1).
