@@ -315,6 +315,37 @@ def test_a_file_without_write_permission_can_be_read_and_says_so_on_commit(publi
     ]
 
 
+@pytest.mark.parametrize("others_may_write", [False, True])
+def test_a_folder_that_cannot_be_written_is_read_if_no_user_can_write_it(public_folder: Path, others_may_write: bool):
+    path = public_folder / "store.db"
+    engine = SqliteEngine(path)
+    commit(engine, put(b"a"))
+    engine.close()
+    path.chmod(0o444)
+    public_folder.chmod(0o755 if others_may_write else 0o555)
+    printed = run(
+        """
+        import os, sys
+        from kvmodels.engines.sqlite.engine import SqliteEngine
+        from kvmodels.errors import ReadOnlyError
+        from tests.contract.shorthand import EVERYTHING, keys
+        if os.getuid() == 0:
+            os.setuid(65534)
+        try:
+            engine = SqliteEngine(sys.argv[1], readonly=True)
+            print(keys(engine, EVERYTHING))
+            engine.close()
+        except ReadOnlyError as error:
+            print("refused:", "chmod a-w" in error.hint)
+        """,
+        path,
+    )
+    assert list(contents(public_folder)) == ["store.db"]
+    public_folder.chmod(0o755)
+    if os.getuid() == 0 or not others_may_write:
+        assert printed.splitlines() == ["refused: True" if others_may_write else "[b'a']"]
+
+
 def test_a_file_on_a_file_system_mounted_for_reading_only_is_taken_as_immutable(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Final
 
 from kvmodels.errors import InvalidArgumentError
 
@@ -17,6 +17,21 @@ from kvmodels.errors import InvalidArgumentError
 def system_clock_ms() -> int:
     """Milliseconds since the epoch by the clock of the operating system, which may go back."""
     return time.time_ns() // 1_000_000
+
+
+LATEST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999. In microseconds it is a versionstamp with a bit to spare."""
+
+
+def checked_reading(now: object) -> int:
+    """Return a reading of a clock that was passed in. Raises InvalidArgumentError."""
+    is_int = isinstance(now, int) and not isinstance(now, bool)
+    if is_int and 0 <= now <= LATEST_MS:
+        return now
+    what = "is outside of the years 1970 to 9999" if is_int else "does not return an int"
+    raise InvalidArgumentError(
+        f"the clock {what}", argument="clock", value=now, hint="Return milliseconds since the epoch."
+    )
 
 
 class EngineClock:
@@ -47,6 +62,8 @@ class EngineClock:
         # answer below one that was already given.
         with self._lock:
             now = self.source()
+            if self.source is not system_clock_ms:
+                checked_reading(now)
             if now > self.high_water:
                 self.high_water = now
             return self.high_water
@@ -54,7 +71,7 @@ class EngineClock:
     def not_before(self, high_water: int) -> int:
         """The present time, after a reading of another process was taken over."""
         with self._lock:
-            self.high_water = max(self.source(), high_water, self.high_water)
+            self.high_water = max(checked_reading(self.source()), high_water, self.high_water)
             return self.high_water
 
     def raise_to(self, high_water: int) -> None:
@@ -67,12 +84,4 @@ class EngineClock:
         """The wall clock in microseconds, where versionstamps start at least when a store is opened."""
         if self.source is system_clock_ms:
             return time.time_ns() // 1_000
-        now = self.source()
-        if not isinstance(cast("object", now), int):
-            raise InvalidArgumentError(
-                "the clock does not return an int",
-                argument="clock",
-                value=now,
-                hint="Return milliseconds since the epoch.",
-            )
-        return now * 1_000
+        return checked_reading(self.source()) * 1_000

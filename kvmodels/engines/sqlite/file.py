@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +34,12 @@ ResultT = TypeVar("ResultT")
 
 LARGEST_FRAME = 65_536 + 24
 """Bytes of the largest page with the header of its frame in the write-ahead log."""
+
+_FOLDER = (
+    "Readers and writers share two files next to it, so a reader must be able to write the folder as well. If nobody "
+    "writes the store, take the permission to write the file and the folder from all users (chmod a-w): then it is "
+    "read without these files. Or read a copy that kv.backup() has made in another folder."
+)
 
 SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
@@ -81,6 +88,8 @@ def translated(error: Exception, url: str, path: str) -> KvModelsError:
             reason=reason,
             hint="Restore a backup, or salvage the file with the .recover command of the sqlite3 program.",
         )
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_DIRECTORY":
+        return ReadOnlyError("the folder of the file cannot be written", url=url, reason=reason, hint=_FOLDER)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         hint = "Make the file and its folder writable for this user."
         return ReadOnlyError("the file cannot be written", url=url, reason=reason, hint=hint)
@@ -287,16 +296,21 @@ def connect_memory() -> Connection:
     return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
 
 
+_WRITABLE_BY_ANY = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+
+
 def reading_mode(path: str) -> str:
     """The mode for a store that is open for reading only.
 
-    A log needs a writable folder, or side files that exist already. On a file system that is mounted for reading
-    only there are none, and no process can write. So the file may be opened as immutable there, and only there:
-    an immutable connection takes no locks.
+    A log needs a writable folder, or side files that exist already. Where there are none and no process can write, the
+    file is opened as immutable, and only there: an immutable connection takes no locks. That is so on a file system
+    that is mounted for reading only, and if no user has the permission to write the file and its folder.
     """
     log_size = os.stat(path + "-wal").st_size if os.path.exists(path + "-wal") else 0
-    if log_size == 0 and hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
-        return "ro&immutable=1"
+    if log_size == 0 and hasattr(os, "statvfs"):
+        mounted = os.statvfs(path).f_flag & os.ST_RDONLY
+        if mounted or not (os.stat(path).st_mode | os.stat(os.path.dirname(path)).st_mode) & _WRITABLE_BY_ANY:
+            return "ro&immutable=1"
     return "ro"
 
 
