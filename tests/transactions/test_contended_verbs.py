@@ -258,6 +258,30 @@ def test_a_write_does_not_wait_for_a_thread_that_has_not_noticed_its_turn(
     assert db[Counter].get(1).n == 3
 
 
+class OnServer(Busy):
+    """A server that loses no answers, as PostgreSQL: what it has lost is resolved by its engine."""
+
+    @property
+    def traits(self):
+        return replace(super().traits, remote=True)
+
+
+def test_a_write_to_a_server_waits_for_a_thread_that_has_not_noticed_its_turn(monkeypatch: pytest.MonkeyPatch):
+    db = Database.from_engine(OnServer(), DatabaseCore([Counter], retry=PATIENT))
+    db[Counter].create(id=1)
+    waits: list[Ticket] = []
+    monkeypatch.setattr(Ticket, "wait", lambda self, _: waits.append(self))
+    turns = db._core.context.turns
+    sleeper = turns.ticket()
+    with sleeper.alive:
+        layout = db._core.context.layouts["counters"]
+        sleeper.join([layout.key(layout.pack((1,)))])
+        sleeper.asleep = True
+        db[Counter].patch(1, n=3)
+    assert len(waits) == 1
+    assert db[Counter].get(1).n == 3
+
+
 @pytest.mark.fast_kinds
 @pytest.mark.parametrize("loses", [False, True])
 def test_a_thread_that_is_passed_is_kept_waiting_for_one_attempt(

@@ -127,7 +127,7 @@ def _beside_others(context: Context, operation: LogicalWrite[R], view: HeaderVie
     """Run a write while others wait for turns: in its own turn if for its keys, but past those that still sleep."""
     keys = operation.keys(view) if operation.reads else ()
     # On a server no ticket is passed: a round trip in vain costs more than a switch of threads.
-    passed = context.turns.passed(keys, passes_sleepers=not context.traits.may_lose_answers)
+    passed = context.turns.passed(keys, passes_sleepers=not context.traits.remote)
     if passed is None:
         return (yield from _carried_out(_Run(context, operation, started), None, keys))
     try:
