@@ -28,6 +28,7 @@ from kvmodels.ext.fastapi.paging import Paging
 from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
 from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, FieldProblem, Problem, add_error_handlers, problems
 from kvmodels.ext.fastapi.transactions import AsyncRequestTransaction, RequestTransaction
+from kvmodels.ext.fastapi.versions import Versioned, versioned
 
 __all__ = [
     "PROBLEM_STATUS",
@@ -45,12 +46,14 @@ __all__ = [
     "Repo",
     "RequestTransaction",
     "RequiredPrecondition",
+    "Versioned",
     "add_error_handlers",
     "database",
     "health",
     "lifespan",
     "problems",
     "repository",
+    "versioned",
 ]
 
 del _fastapi
