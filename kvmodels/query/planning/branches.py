@@ -18,7 +18,14 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, ModelSchema, PartialCondition
+from kvmodels.schema.definition.definition import (
+    Column,
+    ColumnSource,
+    IndexDefinition,
+    ModelSchema,
+    PartialCondition,
+    SpanTest,
+)
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import (
     EVERYTHING,
@@ -37,6 +44,7 @@ from kvmodels.schema.filters.predicate import (
     implies,
     intersection,
     parts_of,
+    possible,
 )
 
 MAX_BRANCHES: Final = 64
@@ -458,23 +466,37 @@ def _guarantees(
 ) -> Iterable[Guarantee]:
     """Yield the parts that need no test on rows of an index, because all its records satisfy them."""
     for definition in partials:
-        if definition.where is not None and implies(schema, branch.parts, definition.where):
-            terms = [term for term in branch.terms if not term.many and _guaranteed(term, definition.where)]
-            places = tuple(at for term in terms for at in term.at)
-            yield Guarantee(definition.name, places, any(_narrows(term, implicit) for term in terms))
+        where = definition.where
+        if where is None or not implies(schema, branch.parts, where):
+            continue
+        places = tuple(at for at, part in enumerate(branch.parts) if _guaranteed(schema, part, where))
+        terms = [term for term in branch.terms if not term.many and all(at in places for at in term.at)]
+        of_terms = {at for term in terms for at in term.at}
+        narrowing = any(_narrows(term, implicit) for term in terms)
+        others = any(narrows(branch.parts[at]) for at in places if at not in of_terms)
+        yield Guarantee(definition.name, places, narrowing or others)
 
 
-def _guaranteed(term: ColumnTerm, partial: PartialCondition) -> bool:
-    """Return whether every alternative of the condition is within the spans of a term."""
-    column = ascending_column(term.source, is_nullable=True)
-    wanted = [(span.start, span.end) for span in term.spans(column)]
-    return all(
-        any(
-            test.column.field == term.field
-            and test.column.path == term.source.path
-            and test.column.codec.name == term.source.codec.name
-            and covers(wanted, (Span(start, end) for start, end in test.spans))
-            for test in tests
-        )
-        for tests in partial.alternatives
-    )
+def _guaranteed(schema: ModelSchema, part: Part, partial: PartialCondition) -> bool:
+    """Return whether every record that satisfies the condition satisfies a part of a filter."""
+    return all(_satisfied(schema, part, tests) for tests in partial.alternatives)
+
+
+def _satisfied(schema: ModelSchema, part: Part | AllOf, tests: Iterable[SpanTest]) -> bool:
+    """Return whether every record that passes the tests of one alternative satisfies a part."""
+    if isinstance(part, AllOf):
+        return all(_satisfied(schema, one, tests) for one in part.parts)
+    source = _source_of(schema, part)
+    if source is None or source.many:
+        # Of an "any of" on several columns, one alternative is enough.
+        return isinstance(part, AnyOf) and any(_satisfied(schema, option, tests) for option in part.parts)
+    own = ascending_column(source, is_nullable=source.nullable)
+    return any(_covered(part, source, test) for test in tests) or covers(_spans_of(part, own), possible(own))
+
+
+def _covered(part: Part, source: ColumnSource, test: SpanTest) -> bool:
+    theirs = test.column
+    if (theirs.field, theirs.path, theirs.codec.name) != (source.name, source.path, source.codec.name):
+        return False
+    wanted = _spans_of(part, ascending_column(source, is_nullable=theirs.nullable))
+    return covers(wanted, intersection(tuple(Span(*span) for span in test.spans), possible(theirs)))

@@ -23,7 +23,8 @@ from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.codecs.columns.base import nullable
+from kvmodels.codecs.columns.base import PACKED_NONE, nullable
+from kvmodels.codecs.columns.scalars import BOOL
 from kvmodels.schema.declare.expressions import Lookup, Subquery
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, PartialCondition, SpanTest
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -312,6 +313,17 @@ def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -
     return True
 
 
+def possible(column: Column) -> Spans:
+    """Return spans that contain all parts of an ascending column with one value.
+
+    Both values of a bool are known, so "not False" is "True"; and no part sorts before that of None.
+    """
+    if column.codec.name == BOOL.name:
+        values = (*((PACKED_NONE,) if column.nullable else ()), BOOL.pack(False), BOOL.pack(True))
+        return _points(values)
+    return (Span(PACKED_NONE, _END),) if column.nullable else EVERYTHING
+
+
 def joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return sorted spans, joined if they touch."""
     found: list[tuple[bytes, bytes]] = []
@@ -425,9 +437,7 @@ class _Proof:
         # The column of the model, not that of the index, because a catalogue knows no Enum; their parts are the same.
         column = ascending_column(source, is_nullable=theirs.nullable)
         spans = matching_parts([condition for condition in conditions if condition.field == theirs.field], column)
-        if column.nullable:
-            spans = intersection(spans, (Span(column.codec.pack(None), b"\xff"),))  # no part sorts before that of None
-        return covers(test.spans, spans)
+        return covers(test.spans, intersection(spans, possible(column)))
 
     def _contradict(self, conditions: Iterable[Condition]) -> bool:
         """Return whether the conditions on some column contradict each other."""
@@ -437,6 +447,6 @@ class _Proof:
         for field, group in by_field.items():
             source = None if field == PRIMARY_KEY else self._schema.source(field)
             column = None if source is None or source.many else ascending_column(source, is_nullable=source.nullable)
-            if column is not None and not matching_parts(group, column):
+            if column is not None and not intersection(matching_parts(group, column), possible(column)):
                 return True
         return False

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 from kvmodels import Field, KvModel, PrimaryKey
 from kvmodels.query.matching import Matcher
+from kvmodels.query.planning.branches import branch_of, shape_of
+from kvmodels.query.query import Query
 from kvmodels.schema.compile.indexes import partial_of
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.expressions import Expression, Q
 from kvmodels.schema.declare.markers import Indexed, MultiIndexed
+from kvmodels.schema.definition.definition import IndexDefinition
 from kvmodels.schema.filters.parse import parse
-from kvmodels.schema.filters.predicate import MOST_BRANCHES, implies
+from kvmodels.schema.filters.predicate import MOST_BRANCHES, NEVER, implies
+from tests.zoo_kinds import COUNTERS, ENTRIES, Resident
 
 Letter = Literal["a", "b", "c"]
 VALUES: Final[tuple[Letter, ...]] = get_args(Letter)
@@ -32,11 +36,16 @@ class Thing(KvModel):
     a: Letter = "a"
     b: Letter | None = None
     folded: Annotated[str, Indexed(key=str.casefold)] = "a"
+    flag: bool = False
+    maybe: bool | None = None
     tags: MultiIndexed[list[str]] = Field(default_factory=list)
 
 
 SCHEMA = schema_of(Thing)
-RECORDS = [Thing(id=0, a=a, b=b, folded=folded) for a, b, folded in product(VALUES, MAYBE, ("A", "b"))]
+RECORDS = [
+    Thing(id=0, a=a, b=b, folded=folded, flag=flag, maybe=maybe)
+    for a, b, folded, flag, maybe in product(VALUES, MAYBE, ("A", "b"), (False, True), (None, False, True))
+]
 DOCUMENTS = [SCHEMA.prepare(record).document for record in RECORDS]
 
 
@@ -50,7 +59,13 @@ def comparisons(field: str) -> st.SearchStrategy[Q]:
     ).map(lambda comparison: Q(**{f"{field}__{comparison[0]}": comparison[1]}))
 
 
-leaves = st.one_of(comparisons("a"), comparisons("b"), comparisons("folded"))
+flags = st.builds(
+    lambda field, lookup, value: Q(**{f"{field}__{lookup}": value}),
+    st.sampled_from(["flag", "maybe"]),
+    st.sampled_from(["exact", "ne", "isnull", "gte"]),
+    st.booleans(),
+)
+leaves = st.one_of(comparisons("a"), comparisons("b"), comparisons("folded"), flags)
 trees: st.SearchStrategy[Expression] = st.recursive(
     st.one_of(leaves, leaves.map(lambda part: ~part)),
     lambda inner: st.one_of(
@@ -133,11 +148,74 @@ def test_a_query_implies_the_same_condition_written_once_more(condition: Express
         (Q(tags=["a"]), Q(a="a"), False),
         ((Q(a="a") | Q(b="b")) & (Q(a="b") | Q(b="c")), Q(a="a", b="c") | Q(a="b", b="b"), True),
         (Q(a="a") | Q(Q(b="c"), b__lt="c"), Q(a="a"), True),
+        (Q(b=None), Q(b=None), True),
+        (~Q(flag=True), Q(flag=False), True),
+        (Q(flag__ne=True), ~Q(flag=True), True),
+        (~Q(maybe=True), Q(maybe=False), False),
+        (~Q(maybe=True) & ~Q(maybe=None), Q(maybe=False), True),
+        (~Q(maybe=True), Q(maybe=False) | Q(maybe=None), True),
     ],
 )
 def test_what_is_implied(query: Expression, condition: Expression, implied: bool):
     index = partial_of(SCHEMA, condition, "an index")
     assert implies(SCHEMA, parse(SCHEMA, (query,), {}), index) is implied
+
+
+def guaranteed(where: Any, index: Any, schema: Any = SCHEMA) -> list[Any]:
+    """Return the parts of a filter that need no test on the records of an index that serves it."""
+    branch = branch_of(schema, where)
+    definition = IndexDefinition("an_index", schema.primary_key, where=index)
+    (guarantee,) = shape_of(Query(schema, where), branch, [branch], [definition], None).stem.partials
+    return [where[at] for at in guarantee.parts]
+
+
+@settings(max_examples=200)
+@given(trees, trees)
+def test_what_needs_no_test_is_true_of_every_record_in_the_index(query: Expression, condition: Expression):
+    index = partial(condition)
+    where = parse(SCHEMA, (query,), {})
+    if index is not None and implies(SCHEMA, where, index):
+        held = matching(parse(SCHEMA, (condition,), {}))
+        assert all(held <= matching((part,)) for part in guaranteed(where, index))
+
+
+@settings(max_examples=150)
+@given(st.lists(leaves, min_size=1, max_size=3), st.lists(leaves, max_size=2))
+def test_the_conditions_of_the_index_need_no_test(mine: list[Q], more: list[Q]):
+    index = partial(reduce(and_, mine, Q()))
+    if index is not None:
+        where = parse(SCHEMA, [*mine, *more], {})
+        kept = guaranteed(where, index)
+        assert where == (NEVER,) or set(map(repr, parse(SCHEMA, mine, {}))) <= set(map(repr, kept))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [Q(b=None), ~Q(b=None), Q(b__isnull=False), Q(flag=False), Q(a="a") | Q(b=None), Q(b=None, flag=True)],
+    ids=str,
+)
+def test_a_filter_that_is_the_condition_needs_no_test_at_all(condition: Q):
+    where = parse(SCHEMA, (condition,), {})
+    assert guaranteed(where, partial(condition)) == list(where)
+
+
+@pytest.mark.parametrize("declared", [one for one in (*ENTRIES, *COUNTERS) if one.where is not None], ids=str)
+@pytest.mark.parametrize(
+    "condition", [Q(habitat__zone=None), Q(habitat__climate__isnull=False), ~Q(ward=None), Q(born=None), None]
+)
+def test_every_condition_of_the_zoo_and_of_its_types_is_recognised(declared: Any, condition: Q | None):
+    schema = schema_of(Resident)
+    if condition is None:
+        condition, index = declared.where, partial_of(schema, declared.where, "an index")
+        assert index == schema.indexes[declared.name].where
+    else:
+        condition = declared.where & condition
+        index = partial_of(schema, condition, "an index")
+    where = parse(schema, (condition,), {})
+    assert implies(schema, where, index)
+    assert guaranteed(where, index, schema) == list(where)
+    more = parse(schema, (condition, Q(note="x")), {})
+    assert guaranteed(more, index, schema) == list(where)
 
 
 def test_a_partial_that_another_release_declared_is_compared_by_what_it_stores():
