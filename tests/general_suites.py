@@ -11,6 +11,7 @@ SUITES = frozenset(
         "tests.query.test_brute_force",
         "tests.query.test_covering",
         "tests.query.test_distinct",
+        "tests.query.test_moving_records",
         "tests.query.test_query_sets",
         "tests.query.test_residuals",
         "tests.query.test_sorts",

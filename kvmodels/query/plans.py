@@ -524,3 +524,11 @@ def _without_operand(predicate: Predicate) -> Predicate:
 
 
 show_public_path(QueryPlan)
+
+
+def in_key_order(plan: QueryPlan) -> bool:
+    """Return whether the plan reads in the order of the primary key, or its reverse, without a sort."""
+    if plan.sort is not None:
+        return False
+    keys = tuple(column.field for column in plan.schema.primary_key)
+    return plan.combine == "nothing" or plan.order in (keys, tuple(f"-{name}" for name in keys))

@@ -161,6 +161,15 @@ def state_of(instance: object) -> ObjectState | None:
     return state if type(state.versionstamp) is bytes else _settled(instance, state)
 
 
+def loaded_key(instance: object) -> bytes | None:
+    """Return the key of the row of an object that was just read; None if its state was asked for since."""
+    state: Any = _get(instance, STATE_SLOT)
+    if type(state) not in _LOADED:
+        return None
+    row: Loaded = state if len(state) == 5 else state[2]
+    return row[0]
+
+
 def unknown_of(instance: object) -> Mapping[str, Any]:
     """Return the stored fields that the class of a model object does not declare; empty if it is not stored."""
     try:

@@ -175,11 +175,3 @@ class KeySource(Source[FoundRecord]):
         hits = yield from sorted_hits(self._context, self._query, plan, SortWindow(query.stop))
         self._found.extend(FoundRecord(one.hit.pk) for one in hits[query.start :])
         self._position = None
-
-
-def in_key_order(plan: QueryPlan) -> bool:
-    """Return whether the plan reads in the order of the primary key, or its reverse, without a sort."""
-    if plan.sort is not None:
-        return False
-    keys = tuple(column.field for column in plan.schema.primary_key)
-    return plan.combine == "nothing" or plan.order in (keys, tuple(f"-{name}" for name in keys))

@@ -31,7 +31,7 @@ from kvmodels.errors import (
     OperationTooLargeError,
 )
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, write_in_transaction
-from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, in_key_order
+from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
 from kvmodels.flows.bulk.progress import BulkState, StoredProgress
 from kvmodels.flows.context import Context
@@ -41,7 +41,7 @@ from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, key_changed, writing
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.query.matching import Matcher, matcher
-from kvmodels.query.plans import digest
+from kvmodels.query.plans import digest, in_key_order
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema

@@ -11,7 +11,8 @@ nothing yet is planned again; another one continues only if the generations of i
 A sort in memory compares records by the packed parts of their stored values, as index entries would be, and by parts of
 the same order where an index could not hold the value (NaN is above every value); objects are made only of the results.
 
-Promise: a record that is not written between the first and the last batch is returned exactly once, in order.
+Promise: a record that is not written between the first and the last batch is returned exactly once, in order. An
+iteration returns no record twice, whatever is written (``flows/reading/returned.py``).
 
 Rules of this module: bounded memory; the rows read depend on the query, never on the size of the collection. Marks come
 from outside: one that is no place of the plan is an InvalidCursorError, and none reaches a row outside its ranges.
@@ -410,12 +411,20 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWin
     assert sort is not None  # callers saw to it
     _, live = yield from live_collection(context, query.schema)
     key_of = _sort_key_of(context, live, sort)
+    moving = any(scan.index is not None for scan in plan.scans)
     held: list[SortedHit] = []
+    known: set[bytes] = set()
     position: Position | None = beginning(plan)
     while position is not None:
         batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
-        held += [SortedHit(key, hit) for hit in batch.hits if wanted.has(key := key_of(hit))]
-        held = _bounded(held, wanted, sort.limit)
+        # A record that another writer moves between two batches may be read twice.
+        new = [hit for hit in batch.hits if hit.pk not in known]
+        found = [SortedHit(key, hit) for hit in new if wanted.has(key := key_of(hit))]
+        held = _bounded([*held, *found], wanted, sort.limit)
+        if moving and batch.position is not None:
+            known.update(one.hit.pk for one in found)
+            if len(held) < len(known):
+                known = {one.hit.pk for one in held}
         position = batch.position
     held.sort(key=itemgetter(0), reverse=wanted.back)
     return held[: wanted.most]

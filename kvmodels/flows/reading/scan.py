@@ -48,9 +48,10 @@ from kvmodels.flows.execution.executor import (
 from kvmodels.flows.execution.fast_reads import RangeRows
 from kvmodels.flows.execution.join import Hit, ResultBatch, result_of
 from kvmodels.flows.execution.ranges import Candidate, Position, Walk, bound_at, further
+from kvmodels.flows.reading.returned import ReturnedRecords
 from kvmodels.query.planning import distinct as planning
 from kvmodels.query.planning.cursor import cursor_after
-from kvmodels.query.plans import QueryPlan
+from kvmodels.query.plans import QueryPlan, in_key_order
 from kvmodels.query.query import Query, require_int
 
 FEWEST_TESTED: Final = 20
@@ -97,6 +98,7 @@ class ResultScan:
         self._batch_size = batch_size
         self._prepared = prepared and batch_size is None and not query.start
         self._size = first
+        self._returned = ReturnedRecords(context.layouts[query.schema.collection])
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> AnyFlow[list[Any]]:
@@ -123,6 +125,8 @@ class ResultScan:
             if objects is not AGAIN:
                 self.done = self._left is not None or len(found.rows) < limit
                 self._position = None if self.done else found.position_behind(self._query, size)
+                if self._position is not None and not in_key_order(self._position.plan):
+                    self._returned.new_of(objects, last=False)
                 self._size = min(size * 2, MAX_BATCH)
             return objects
 
@@ -142,6 +146,8 @@ class ResultScan:
         else:
             batch = yield from self._read(position, plain=plain)
         hits = batch.hits
+        if not in_key_order(position.plan):
+            hits = self._returned.new_of(hits, last=batch.position is None)
         if self._skip:
             skipped = min(self._skip, len(hits))
             self._skip -= skipped
