@@ -12,7 +12,9 @@ import pytest
 from kvmodels import AsyncDatabase, Database, F, Field, Index, Indexed, KvModel, MultiIndexed, PrimaryKey, Q
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.api.core import DatabaseCore
+from kvmodels.catalog.collection import record_layout
 from kvmodels.flows.reading.returned import ReturnedRecords
+from kvmodels.schema.compile.schema import schema_of
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import opened
 from tests.worlds import MEMORY
@@ -130,21 +132,12 @@ def test_the_order_of_the_primary_key_keeps_no_keys(monkeypatch: pytest.MonkeyPa
         assert len(list(db[Job].filter(run_at__lt=50))) == 50  # one batch
 
 
-def test_a_record_takes_its_key_and_a_hundred_bytes():
-    with Database("memory://", models=[Job]) as db:
-        context = db[Job]._runner.context
-        layout = context.layouts["jobs"]
-        returned, count = ReturnedRecords(layout), 0
-        filled(db[Job], 500)
-        some = db[Job].to_list()
-        for start in range(0, 30_000, 500):
-            rows = [layout.pack((start + one.id + 1,)) for one in some]
-            monkey = ReturnedRecords._key_of
-            try:
-                ReturnedRecords._key_of = lambda _, row: row  # type: ignore[method-assign]
-                returned.new_of(rows, last=False)
-            finally:
-                ReturnedRecords._key_of = monkey  # type: ignore[method-assign]
-            count += 500
-            used = sys.getsizeof(returned._keys) + sum(map(sys.getsizeof, returned._keys))
-            assert used <= sum(map(len, returned._keys)) + 100 * count
+def test_a_record_takes_its_key_and_a_hundred_bytes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ReturnedRecords, "_key_of", lambda _, key: key)
+    layout = record_layout(schema_of(Job))
+    returned = ReturnedRecords(layout)
+    for start in range(1, 30_000, 500):
+        returned.new_of([layout.pack((start + at,)) for at in range(500)], last=False)
+        keys = returned._keys
+        used = sys.getsizeof(keys) + sum(map(sys.getsizeof, keys))
+        assert used <= sum(map(len, keys)) + 100 * len(keys)

@@ -209,7 +209,8 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         self.reads = on_conflict != "error" or progress is not None
         self.timed = needs_clock(writer.schema, writer.deadline)
         self._positions: dict[bytes, int] = {}
-        self._refusals: dict[bytes, IntegrityError] = {}
+        # By position: a refused object leaves its primary key to a later one.
+        self._refusals: dict[int, IntegrityError] = {}
         self._violations: dict[IntegrityError, Violation | MissingTarget] = {}
         self._changes: tuple[RecordChange, ...] = ()
 
@@ -283,7 +284,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         for position, item in enumerate(self._items):
             key = item.layout.key(item.pk)
             old = seen.live_row(key)
-            error = self._refusals.get(item.pk)
+            error = self._refusals.get(position)
             if error is None and not self._update and (old is not None or key in taken):
                 error = already_stored(self.schema, item.key_values)
             step = None if error is not None else self._step(position, seen, key, old)
@@ -366,12 +367,17 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
 
     def refused(self, refusal: WriteRefusal, /) -> IntegrityError:
         """Return the error of the first refused object; with ``"ignore"``, the next attempt leaves all of them out."""
-        first, *others = refusals_in(refusal)
-        error = self._violated(first)
+        found = refusals_in(refusal)
+        refused_keys = {one.change.pk for one in found}
+        # What only a refused object of this batch holds is free in the next attempt.
+        certain = [one for one in found if not (isinstance(one, Violation) and one.owner in refused_keys)]
+        if not self._ignore or not certain:
+            certain = [found[0]]
+        errors = {self._positions[one.change.pk]: self._violated(one) for one in certain}
         if self._ignore and self._context.transaction is None:
-            self._refusals[first.change.pk] = error
-            self._refusals.update((one.change.pk, self._violated(one)) for one in others)
-        return self._placed(error, self._positions[first.change.pk])
+            self._refusals.update(errors)
+        position, error = next(iter(errors.items()))
+        return self._placed(error, position)
 
     def _name_refused(self, error: KvModelsError) -> None:
         """Add the object to an error of the compiler, if the error is about one object."""
