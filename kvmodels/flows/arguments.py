@@ -6,7 +6,7 @@ milliseconds; deadlines are computed from them inside the operation, by the engi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 
@@ -27,22 +27,27 @@ KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 
 
 def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
-    """Return the items of an iterable argument.
-
-    Raises InvalidArgumentError if it is not iterable, or is a str or a model object, which would be split into its
-    characters or fields.
+    """Return the items of an iterable argument; raises like ``iterator_of``.
 
     Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
         [1, 2]
     """
+    return list(iterator_of(argument, value, hint))
+
+
+def iterator_of(argument: str, value: Iterable[T], hint: str) -> Iterator[T]:
+    """Return the iterator over an iterable argument.
+
+    Raises InvalidArgumentError if it is not iterable, or is a str or a model object, which would be split into its
+    characters or fields.
+    """
     try:
         if isinstance(value, (str, bytes, bytearray, BaseModel)):
             raise TypeError
-        iterator = iter(cast("Any", value))
+        return iter(cast("Any", value))
     except TypeError:
         raise refusal("this argument must be a list or another iterable", argument, value, hint) from None
-    return list(iterator)
 
 
 def fields_of(argument: str, value: object) -> dict[str, Any]:

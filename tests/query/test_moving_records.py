@@ -73,7 +73,10 @@ def test_a_loop_that_moves_records_returns_each_once(engine: str, name: str, tmp
         query = QUERIES[name](jobs)
         expected = {one.id for one in query}
         sign = -1 if name == "descending" else 1
-        for asked in (query, query.iterator(batch_size=20), query.values("id"), query[: COUNT // 2]):
+        forms: list[Any] = [query.iterator(batch_size=20)]
+        if name in ("one index", "concatenated"):
+            forms += [query, query.values("id"), query[: COUNT // 2]]
+        for asked in forms:
             found = moved(jobs, asked, sign)
             assert len(found) == len(set(found))
             assert set(found) <= expected
@@ -108,12 +111,12 @@ def test_a_list_beside_a_writer_has_no_record_twice():
     engine = WatchedEngine()
     core = DatabaseCore([Job])
     with Database.from_engine(engine, core) as db:
-        filled(db[Job], 1100)
+        filled(db[Job], 300)
         for query in (db[Job].order_by("run_at"), QUERIES["sorted"](db[Job])):
             query[:1].to_list()
 
             def move_all() -> None:
-                db[Job].filter(run_at__lt=600).update(run_at=F("run_at") + 10**6)
+                db[Job].filter(run_at__lt=200).update(run_at=F("run_at") + 10**6)
 
             scan = iter(query.iterator(batch_size=100))
             first = next(scan).id

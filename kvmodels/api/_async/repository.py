@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -657,6 +657,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         update = partial(upsert.update_or_create, expire_in=deadline_of(expire_in))
         return await self._run_flow("update_or_create", update, defaults, create_defaults, lookups)
 
+    @overload
     async def bulk_create(
         self,
         objs: Iterable[M],
@@ -666,11 +667,39 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> list[bulk_results.BulkItem[M]]:
+        results: Literal[True] = True,
+    ) -> list[bulk_results.BulkItem[M]]: ...
+
+    @overload
+    async def bulk_create(
+        self,
+        objs: Iterable[M],
+        *,
+        batch_size: int | None = None,
+        on_conflict: bulk_results.OnConflict = "error",
+        expire_in: float | timedelta | Keep | None = KEEP,
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        resume_id: str | None = None,
+        results: Literal[False],
+    ) -> bulk_results.BulkResult: ...
+
+    async def bulk_create(
+        self,
+        objs: Iterable[M],
+        *,
+        batch_size: int | None = None,
+        on_conflict: bulk_results.OnConflict = "error",
+        expire_in: float | timedelta | Keep | None = KEEP,
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        resume_id: str | None = None,
+        results: bool = True,
+    ) -> list[bulk_results.BulkItem[M]] | bulk_results.BulkResult:
         """Insert many objects in batches, each of which is one atomic operation.
 
         Args:
-            objs: the objects, in order.
+            objs: the objects, in order. With ``batch_size``, an iterator without a length, such as a generator, is read
+                batch by batch, so that one batch is in memory, and an invalid object is found when its batch is read.
+                With ``resume_id`` all objects are read first, because their keys identify the write.
             batch_size: records per operation; None for a single operation. Not allowed in a transaction, which is one
                 commit.
             on_conflict: ``"error"`` raises at the first object that cannot be inserted, ``"ignore"`` skips such
@@ -681,6 +710,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 killed, calling it again with objects of the same primary keys in the same order resumes after the
                 stored objects. After the end, calling it again returns the stored outcomes. Objects that an earlier run
                 stored are returned as given; load them before you change them. ``db.forget_bulk(id)`` frees the name.
+            results: False returns a ``BulkResult`` with numbers and the first 1,000 failures, and keeps no objects.
 
         Returns:
             One ``BulkItem(obj, created, error)`` per object; without ``created`` and ``error``, the record was
@@ -705,6 +735,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             expire_in=deadline_of(expire_in),
             progress=progress,
             resume_id=resume_id,
+            results=results,
         )
 
     async def bulk_update(

@@ -1,16 +1,17 @@
 """Create many objects (``bulk_create``): batches of one atomic operation each, with a result for every object.
 
 Rules of this module: objects are validated and encoded before the first batch is sent, so invalid input writes nothing.
+Only an iterator without a length, given with ``batch_size``, is read batch by batch, with one batch in memory.
 A batch is written completely or not at all, and is never split; an error names its object and the number of objects
 committed before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partial
-from itertools import repeat
-from typing import Any, Final
+from itertools import islice, repeat
+from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveIndex
 from kvmodels.core.operations import AtomicWrite, Row
@@ -23,13 +24,14 @@ from kvmodels.errors import (
     ReferenceViolationError,
     UniqueViolationError,
 )
-from kvmodels.flows.arguments import items_of
+from kvmodels.flows.arguments import iterator_of, require_flag
 from kvmodels.flows.bulk.batches import changed_record, key_of, name_record, naming, repeated_key
 from kvmodels.flows.bulk.insert import InsertColumns, insert_columns
 from kvmodels.flows.bulk.options_and_results import (
     BulkItem,
     BulkOptions,
     BulkProgress,
+    BulkResult,
     OnConflict,
     checked_options,
 )
@@ -41,6 +43,7 @@ from kvmodels.flows.bulk.progress import (
     outcome_rows,
     read_outcomes,
 )
+from kvmodels.flows.bulk.results import CreateResults
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import document_of, shown_key
@@ -85,39 +88,91 @@ def bulk_create(
     expire_in: Deadline = KEEP,
     progress: Callable[[BulkProgress], object] | None = None,
     resume_id: str | None = None,
-) -> Flow[list[BulkItem[Any]]]:
+    results: bool = True,
+) -> Flow[list[BulkItem[Any]] | BulkResult]:
     """Insert all objects, in their order; KEEP is also the deadline of a record that is overwritten."""
     options = checked_options(context, BulkOptions(batch_size, "raise", progress, resume_id, on_conflict))
-    objects = items_of("objs", instances, "Give objects of the model in a list.")
-    create = partial(_create, objects, options)
-    unset = without_key(schema, objects)
-    if not unset:
-        return writing(context, schema, expire_in, create)
-    if resume_id is not None:
-        raise InvalidArgumentError(
-            "a write that is resumed needs objects with the same primary keys in every run",
-            argument="resume_id",
-            value=resume_id,
-            hint="Give the objects keys of your own, or leave resume_id out.",
-        )
-    return after_keys(context, schema, unset, lambda: writing(context, schema, expire_in, create))
+    require_flag("results", results)
+    iterator = iterator_of("objs", instances, "Give objects of the model in a list.")
+    kept = CreateResults(schema, progress, keeps_items=results)
+    creation = _Creation(context, schema, options, expire_in, kept)
+    if batch_size is not None and resume_id is None and not isinstance(instances, Sized):
+        return creation.streamed(iterator, batch_size)
+    return creation.part([*iterator], 0)
 
 
-def _create(objects: Sequence[Any], options: BulkOptions, writer: ChangeBuilder) -> Flow[list[BulkItem[Any]]]:
-    if options.on_conflict == "error" and options.resume_id is None and writer.deadline is KEEP:
-        columns = insert_columns(writer, objects)
-        if columns is not None:
-            return (yield from _stored(writer, columns, options))
-    items = [_first(writer, instance, position) for position, instance in enumerate(objects)]
-    if options.on_conflict == "update":
-        _require_distinct(items)
-    if options.resume_id is None:
-        return (yield from _stored(writer, items, options))
-    layout = writer.context.layouts[writer.schema.collection]
-    what = ["bulk_create", writer.schema.collection, options.on_conflict]
-    described = list_digest(what, (layout.key(item.pk) for item in items))
-    progress = StoredProgress(writer.context, layout, options.resume_id, described)
-    return (yield from _resumed(writer, items, options, progress))
+class _Creation(NamedTuple):
+    """One call: its options, and the results so far."""
+
+    context: Context
+    schema: ModelSchema
+    options: BulkOptions
+    expire_in: Deadline
+    results: CreateResults
+
+    def streamed(self, iterator: Iterator[Any], size: int) -> Flow[list[BulkItem[Any]] | BulkResult]:
+        """Insert the objects of an iterator without a length, such as a generator, with one batch in memory."""
+        start = 0
+        try:
+            while True:
+                objects = list(islice(iterator, size))
+                result = yield from self.part(objects, start)
+                start += len(objects)
+                if len(objects) < size:
+                    return result
+        except Exception as error:
+            _note_committed(error, start)
+            raise
+
+    def part(self, objects: Sequence[Any], start: int) -> Flow[list[BulkItem[Any]] | BulkResult]:
+        """Insert some of the objects, the first of which has the position ``start``; return all results so far."""
+        context, schema, resume_id = self.context, self.schema, self.options.resume_id
+        create = partial(self._create, objects, start)
+        unset = without_key(schema, objects)
+        if not unset:
+            return writing(context, schema, self.expire_in, create)
+        if resume_id is not None:
+            raise InvalidArgumentError(
+                "a write that is resumed needs objects with the same primary keys in every run",
+                argument="resume_id",
+                value=resume_id,
+                hint="Give the objects keys of your own, or leave resume_id out.",
+            )
+        return after_keys(context, schema, unset, lambda: writing(context, schema, self.expire_in, create))
+
+    def _create(
+        self, objects: Sequence[Any], start: int, writer: ChangeBuilder
+    ) -> Flow[list[BulkItem[Any]] | BulkResult]:
+        options, results = self.options, self.results
+        if options.on_conflict == "error" and options.resume_id is None and writer.deadline is KEEP:
+            columns = insert_columns(writer, objects)
+            if columns is not None:
+                return (yield from self._stored(writer, columns, start))
+        items = [_first(writer, instance, start + position) for position, instance in enumerate(objects)]
+        if options.on_conflict == "update":
+            _require_distinct(items)
+        if options.resume_id is None:
+            return (yield from self._stored(writer, items, start))
+        layout = writer.context.layouts[writer.schema.collection]
+        what = ["bulk_create", writer.schema.collection, options.on_conflict]
+        described = list_digest(what, (layout.key(item.pk) for item in items))
+        progress = StoredProgress(writer.context, layout, options.resume_id, described)
+        results.count((yield from _resumed(writer, items, options, progress)))
+        results.batches = progress.so_far().batches
+        return results.result(resumed=progress.resumed)
+
+    def _stored(
+        self, writer: ChangeBuilder, items: Sequence[EncodedObject] | InsertColumns, first: int
+    ) -> Flow[list[BulkItem[Any]] | BulkResult]:
+        count = len(items.pks) if isinstance(items, InsertColumns) else len(items)
+        size = self.options.batch_size or max(count, 1)
+        for start in range(0, count, size):
+            end = start + size
+            part = items.part(start, end) if isinstance(items, InsertColumns) else items[start:end]
+            stored_now = yield from CreateBatch(writer, part, self.options.on_conflict, first + start).stored()
+            assert stored_now is not None, "only stored progress can be overtaken"
+            self.results.add(stored_now)
+        return self.results.result()
 
 
 def _first(writer: ChangeBuilder, instance: Any, position: int) -> EncodedObject:
@@ -128,23 +183,11 @@ def _first(writer: ChangeBuilder, instance: Any, position: int) -> EncodedObject
         raise
 
 
-def _stored(
-    writer: ChangeBuilder, items: Sequence[EncodedObject] | InsertColumns, options: BulkOptions
-) -> Flow[list[BulkItem[Any]]]:
-    count = len(items.pks) if isinstance(items, InsertColumns) else len(items)
-    size = options.batch_size or max(count, 1)
-    results: list[BulkItem[Any]] = []
-    written = 0
-    for batches, start in enumerate(range(0, count, size), 1):
-        end = start + size
-        part = items.part(start, end) if isinstance(items, InsertColumns) else items[start:end]
-        stored_now = yield from CreateBatch(writer, part, options.on_conflict, start).stored()
-        assert stored_now is not None, "only stored progress can be overtaken"
-        results += stored_now
-        written += sum(item.error is None for item in stored_now)
-        if options.progress is not None:
-            options.progress(BulkProgress(len(results), written, batches))
-    return results
+def _note_committed(error: Exception, count: int) -> None:
+    """Add a note to an error about the batches that were committed before it; an IntegrityError has an attribute."""
+    note = f"kvmodels: the batches before position {count} are committed"
+    if count and not isinstance(error, IntegrityError) and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
 
 
 def _resumed(
@@ -153,7 +196,7 @@ def _resumed(
     """Write the objects after those that earlier runs, or other processes, have handled."""
     size = options.batch_size or max(len(items), 1)
     own: dict[int, BulkItem[Any]] = {}
-    yield from progress.load()
+    progress.resumed = (yield from progress.load()) is not None
     while (state := progress.state) is None or state.phase != "done":
         if state is None:
             yield from progress.begin("list")
@@ -229,8 +272,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         try:
             return (yield from self._carried_out())
         except Exception as error:
-            if self._start and not isinstance(error, IntegrityError):  # which has an attribute for it
-                error.add_note(f"kvmodels: the batches before position {self._start} are committed")
+            _note_committed(error, self._start)
             raise
 
     def _carried_out(self) -> Flow[list[BulkItem[Any]] | None]:

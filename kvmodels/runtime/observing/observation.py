@@ -18,6 +18,7 @@ from kvmodels._support.naming import short_repr
 from kvmodels.catalog.keyspace import index_at
 from kvmodels.core.operations import Committed, Conflict, Counted, ReadResult
 from kvmodels.errors import IntegrityError, InvalidArgumentError, KvModelsError
+from kvmodels.flows.bulk.options_and_results import BulkResult
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import (
     AnyFlow,
@@ -141,7 +142,7 @@ class Observation:
                 except StopIteration as done:
                     result: T = done.value
                     if self._verb == "bulk_create":
-                        self._size = len(cast("Sized", result))
+                        self._size = result.matched if isinstance(result, BulkResult) else len(cast("Sized", result))
                     return result
                 step = steps.send
                 self._note_request(request)
