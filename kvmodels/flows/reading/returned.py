@@ -31,8 +31,6 @@ class ReturnedRecords:
     def new_of(self, results: Sequence[Hit | Any], *, last: bool) -> list[Any]:
         """Return the results of a batch that are returned for the first time; those of the last one are not kept."""
         known = self._keys
-        if last and not known:
-            return list(results)
         keys = [self._key_of(one) for one in results]
         new = [one for one, key in zip(results, keys, strict=True) if key not in known] if known else list(results)
         if not last:

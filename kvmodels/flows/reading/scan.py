@@ -98,7 +98,7 @@ class ResultScan:
         self._batch_size = batch_size
         self._prepared = prepared and batch_size is None and not query.start
         self._size = first
-        self._returned = ReturnedRecords(context.layouts[query.schema.collection])
+        self._returned: ReturnedRecords | None = None
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> AnyFlow[list[Any]]:
@@ -125,8 +125,8 @@ class ResultScan:
             if objects is not AGAIN:
                 self.done = self._left is not None or len(found.rows) < limit
                 self._position = None if self.done else found.position_behind(self._query, size)
-                if self._position is not None and not in_key_order(self._position.plan):
-                    self._returned.new_of(objects, last=False)
+                if self._position is not None:
+                    self._unreturned(self._position.plan, objects, last=False)
                 self._size = min(size * 2, MAX_BATCH)
             return objects
 
@@ -146,8 +146,8 @@ class ResultScan:
         else:
             batch = yield from self._read(position, plain=plain)
         hits = batch.hits
-        if not in_key_order(position.plan):
-            hits = self._returned.new_of(hits, last=batch.position is None)
+        if self._returned is not None or batch.position is not None:  # else this is the only batch
+            hits = self._unreturned(position.plan, hits, last=batch.position is None)
         if self._skip:
             skipped = min(self._skip, len(hits))
             self._skip -= skipped
@@ -158,6 +158,14 @@ class ResultScan:
         self._position = batch.position
         self.done = batch.position is None or self._left == 0
         return hits if batch.made else (yield from _results_of(self._context, self._query, hits))
+
+    def _unreturned(self, plan: QueryPlan, results: list[Any], *, last: bool) -> list[Any]:
+        """Return the results that this iteration has not returned before."""
+        if in_key_order(plan):
+            return results
+        if self._returned is None:
+            self._returned = ReturnedRecords(self._context.layouts[self._query.schema.collection])
+        return self._returned.new_of(results, last=last)
 
     def _pass_over(self, position: Position) -> Flow[ResultBatch]:
         """Skip rows before the slice, without their records."""
