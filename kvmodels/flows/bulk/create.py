@@ -216,7 +216,7 @@ def _resumed(
         return list(own.values())
     became = yield from read_outcomes(writer.context, writer.schema, progress.prefix("item"), items)
     return [
-        own.get(position) or BulkItem(item.instance, one.created, one.error)
+        own[position] if position in own else BulkItem(item.instance, one.created, one.error)
         for position, (item, one) in enumerate(zip(items, became, strict=True))
     ]
 

@@ -296,7 +296,8 @@ class StoredProgress:
         for row in rows:
             key = shown_key(self._layout.unpack(row.key[len(prefix) :]))
             value = self._context.codec.decode(row.value, row.encoding, row.key)
-            failed.append(self._met.get(key) or BulkFailure(key, value["kind"], value["message"]))
+            stored = BulkFailure(key, value["kind"], value["message"])
+            failed.append(self._met.get(key, stored))
         return BulkResult(state.matched, state.written, tuple(failed), state.batches, self.resumed)
 
 
