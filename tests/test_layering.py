@@ -72,6 +72,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
         ("application",),
         ("main",),
+        ("standard_streams",),
     ),
 }
 

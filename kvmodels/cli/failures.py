@@ -23,6 +23,7 @@ from kvmodels.cli.wording import in_commands
 from kvmodels.errors import (
     DoesNotExist,
     EngineError,
+    IndexNotReadyError,
     IntegrityError,
     InvalidArgumentError,
     InvalidKeyError,
@@ -47,6 +48,7 @@ _EXIT_CODES: Final[tuple[tuple[type[KvModelsError], int], ...]] = (
     (DoesNotExist, FOUND),
     (IntegrityError, FOUND),
     (NoUsableIndexError, FOUND),
+    (IndexNotReadyError, FOUND),
     (ReservedKeyError, FOUND),
     (SchemaChangeRefusedError, FOUND),
     (InvalidArgumentError, USAGE),

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
+
+from kvmodels.cli.standard_streams import complete_streams, run_with_streams
 
 
 def _explain(**_options: object) -> None:
@@ -20,10 +23,13 @@ try:
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
         raise
+except KeyboardInterrupt:
+    sys.exit(130)
 else:
     _run = application
 
 
 def main() -> None:
     """Run the command with the arguments of the process, and exit with its exit code."""
-    _run(prog_name="kvmodels")
+    complete_streams()
+    run_with_streams(partial(_run, prog_name="kvmodels"))

@@ -7,14 +7,15 @@ fault; stdin is copied to a temporary file for that. Only one record is in memor
 from __future__ import annotations
 
 import csv
+import io
 import json
-import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from shutil import copyfileobj
 from typing import IO, Final, TypeVar, cast
 
+import typer
 from pydantic import ValidationError
 
 from kvmodels._support.naming import short_repr
@@ -55,17 +56,24 @@ def checked_records(file: str, model: type[M], *, is_csv: bool) -> Generator[Ite
 @contextmanager
 def _opened(file: str) -> Generator[IO[str]]:
     if file == STDIN:
-        with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as copy:
-            copyfileobj(sys.stdin, copy)
-            copy.seek(0)
+        with _copied(typer.get_binary_stream("stdin")) as copy:
             yield copy
         return
     try:
-        opened = open(file, encoding="utf-8-sig", newline="")  # noqa: SIM115 - closed by the next statement
+        opened = open(file, "rb")  # noqa: SIM115 - closed by the next statement
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}") from error
-    with opened:
-        yield opened
+    with opened, io.TextIOWrapper(opened, "utf-8-sig", newline="") if opened.seekable() else _copied(opened) as text:
+        yield text
+
+
+@contextmanager
+def _copied(stream: IO[bytes]) -> Generator[IO[str]]:
+    """Yield a stream as a file that can be read twice."""
+    with tempfile.TemporaryFile() as copy, io.TextIOWrapper(copy, "utf-8-sig", newline="") as text:
+        copyfileobj(stream, copy)
+        copy.seek(0)
+        yield text
 
 
 def _of_json(text: IO[str], model: type[M]) -> Iterator[tuple[str, M]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
 _NEEDS_CLASSES: Final = "a URL has no model classes, which this command needs"
+_FORBIDDEN: Final = "this command writes, which --readonly forbids"
+_WITHOUT_READONLY: Final = "Leave --readonly out."
 NAME_A_STORE: Final = "Give the path of a store, or module:object."
 _NAME_THEM: Final = "Give the database of your program as module:object, such as -d myshop.database:db."
 
@@ -101,7 +104,7 @@ def open_store(
         CommandError: no database is named, it cannot be imported, or ``--readonly`` forbids the command.
     """
     if readonly and writes:
-        raise CommandError("this command writes, which --readonly forbids", hint="Leave --readonly out.")
+        raise CommandError(_FORBIDDEN, hint=_WITHOUT_READONLY)
     found = find_database(given, Path.cwd())
     if is_import_path(found.text):
         db = _opened(import_database(found), readonly=not writes, must_be_readonly=readonly)
@@ -112,6 +115,31 @@ def open_store(
         db = Database(found.text, codec=codec, readonly=not writes)
     with db:
         yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
+
+
+@contextmanager
+def open_unfinished(given: str | None, *, readonly: bool, codec: str | None) -> Generator[Kv]:
+    """Open the key-value API of a store in which a load may have been interrupted, which no database opens.
+
+    Args:
+        given: the value of ``--database``, or None.
+        readonly: the value of ``--readonly``.
+        codec: the codec of a store that is given as a URL; None for the one it was written with.
+
+    Raises:
+        CommandError: no database is named, or ``--readonly`` forbids the command.
+    """
+    if readonly:
+        raise CommandError(_FORBIDDEN, hint=_WITHOUT_READONLY)
+    found = find_database(given, Path.cwd())
+    settings = import_database(found).settings if is_import_path(found.text) else None
+    url: str | PathLike[str] = found.text
+    if settings is None:
+        codec = codec or _codec_of(found, may_be_absent=True, if_absent=NAME_A_STORE)
+    else:
+        url, codec = settings.url, settings.options["codec"]
+    with open_kv(url, codec=codec) as kv:
+        yield kv
 
 
 def _codec_of(found: NamedDatabase, *, may_be_absent: bool, if_absent: str) -> str | None:

@@ -6,11 +6,23 @@ data of the store.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _IN_A_PROGRAM: Final = "in a program, and name its database as module:object"
 
 COMMANDS: Final[tuple[tuple[str, str], ...]] = (
+    (
+        "print(db.plan()) shows what each step needs; allow= permits the steps that have a name for it.",
+        "kvmodels plan shows what each step needs; --allow NAME permits the steps that have a name for it.",
+    ),
+    (
+        'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.',
+        "Give --allow NAME, once for each. kvmodels plan shows which steps need one.",
+    ),
+    ("open_kv(url).load(file, restart=True)", "kvmodels load FILE --restart"),
+    ("load with restart=True", "give --restart"),
+    ("which db.load() reads", "which load --into-used reads"),
     ("call .allow_scan()", "give --scan"),
     ("allow_scan()", "--scan"),
     ("call .sort_in_memory(limit=…)", "give --sort-in-memory N"),
@@ -41,6 +53,9 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
 )
 """Phrases of hints, and what they are on the command line; a phrase comes before a shorter one that it contains."""
 
+_ALLOW: Final = re.compile(r"\[allow='(\w+)'\]")
+"""The name that permits a step of a plan."""
+
 
 def in_commands(text: str) -> str:
     """Return the text of an error or a finding, with commands and options in place of Python calls.
@@ -51,4 +66,4 @@ def in_commands(text: str) -> str:
     """
     for call, command in COMMANDS:
         text = text.replace(call, command)
-    return text
+    return _ALLOW.sub(r"[--allow \1]", text)

@@ -103,7 +103,7 @@ def test_records_that_violate_a_constraint_are_listed(shop, run):
         (3, "line 2: string_type", ("load", "invalid.ndjson", "--into-used", *APP)),
         (3, "not that of a dump", ("load", "theme.json", "--into-used", *APP)),
         (3, "not an entry of Deno", ("load", "cut.ndjson", "--into-used", "--format", "deno", *APP)),
-        (3, "empty store", ("load", "cut.ndjson", "-d", "shop.db")),
+        (3, "load --into-used reads", ("load", "cut.ndjson", "-d", "shop.db")),
         (3, "theme.json", ("restore", "theme.json", "-d", "new.db")),
         (3, "", ("backup", "theme.json", "-d", "shop.db")),
         (2, "--readonly forbids", ("load", "cut.ndjson", "--into-used", "--readonly", *APP)),

@@ -90,5 +90,6 @@ def as_data_of(report: CheckReport) -> dict[str, object]:
 
 
 def _shown(finding: Finding) -> str:
-    ending = "; repaired" if finding.repaired else f"; {in_commands(finding.hint)}" if finding.hint else ""
+    done = "; removed" if finding.removed else "; repaired"
+    ending = done if finding.repaired else f"; {in_commands(finding.hint)}" if finding.hint else ""
     return f"  {finding}{ending}"

@@ -9,24 +9,29 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, Annotated, Literal, cast
 
 import typer
 
 from kvmodels.api._sync.kv import Kv, open_kv
 from kvmodels.api.deno_file import SQLITE_MAGIC
+from kvmodels.api.dump_files import LONGEST_LINE
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import ReportProgress
-from kvmodels.cli.store import OpenStore, open_store
+from kvmodels.cli.store import OpenStore, open_store, open_unfinished
+from kvmodels.flows.kv.dump import DAMAGED
+from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, RECORDS_FORMAT, DumpFrame
 from kvmodels.flows.transfer.load import LoadResult
 from kvmodels.schema.describe.describe import describe
 
+DumpFormat = Literal["kvmodels", "deno"]
+ConflictRule = Literal["error", "ignore", "update"]
 Format = Annotated[
-    Literal["kvmodels", "deno"],
+    DumpFormat,
     typer.Option("--format", help="deno: the lines of Deno's package @deno/kv-utils."),
 ]
 CodecName = Annotated[
@@ -34,7 +39,7 @@ CodecName = Annotated[
     typer.Option("--codec", help="Codec of a new store; v8: that of Deno. Default: msgpack.", show_default=False),
 ]
 OnConflict = Annotated[
-    Literal["error", "ignore", "update"] | None,
+    ConflictRule | None,
     typer.Option("--on-conflict", help="With --into-used: refuse, keep or replace keys that exist. Default: error."),
 ]
 DumpedModels = Annotated[
@@ -98,25 +103,41 @@ def load(
         raise CommandError("MODEL and --on-conflict need --into-used")
     if into_used and restart:
         raise CommandError("--restart is for a load into an empty store", hint="Leave out one of the two options.")
-    with (
-        _opened(file) as source,
-        line.open(writes=True, creates=True, codec=codec) as store,
-        line.output.progress() as progress,
-    ):
+    formats = () if format == "deno" else (DUMP_FORMAT, RECORDS_FORMAT) if into_used else (DUMP_FORMAT,)
+    with _opened(file) as opened, _examined(opened, formats) as source:
+        if into_used:
+            result = _loaded_into_used(line, source, models or (), on_conflict or "error", format)
+        elif restart:
+            with open_unfinished(line.database, readonly=line.readonly, codec=codec) as kv:
+                result = _loaded(line, kv, file, source, format, restart=True)
+        else:
+            with line.open(writes=True, creates=True, codec=codec) as store:
+                result = _loaded(line, store.kv, file, source, format, restart=False)
+    _report(line, result)
+
+
+def _loaded_into_used(
+    line: CommandLine, source: IO[bytes], models: Sequence[str], on_conflict: ConflictRule, format: DumpFormat
+) -> LoadResult:
+    with line.open(writes=True, creates=True) as store, line.output.progress() as progress:
+        if format == "deno" and _is_sqlite(source):
+            raise CommandError(
+                "the file of a Deno program is loaded into an empty store only",
+                hint="Load it into a new store, dump that with --format deno, and load the dump.",
+            )
+        told = _told(progress, "load", _number_at_end(source))
+        chosen = store.chosen(models) if models else []
+        return store.db.load(source, *chosen, on_conflict=on_conflict, format=format, progress=told)
+
+
+def _loaded(
+    line: CommandLine, kv: Kv, file: str, source: IO[bytes], format: DumpFormat, *, restart: bool
+) -> LoadResult:
+    with line.output.progress() as progress:
         told = _told(progress, "load", _number_at_end(source))
         if format == "deno" and _is_sqlite(source):
-            if into_used:
-                raise CommandError(
-                    "the file of a Deno program is loaded into an empty store only",
-                    hint="Load it into a new store, dump that with --format deno, and load the dump.",
-                )
-            result = LoadResult(store.kv.load_deno(file, restart=restart, progress=told))
-        elif not into_used:
-            result = LoadResult(store.kv.load(source, format=format, restart=restart, progress=told))
-        else:
-            chosen = store.chosen(models) if models else []
-            result = store.db.load(source, *chosen, on_conflict=on_conflict or "error", format=format, progress=told)
-    _report(line, result)
+            return LoadResult(kv.load_deno(file, restart=restart, progress=told))
+        return LoadResult(kv.load(source, format=format, restart=restart, progress=told))
 
 
 def backup(line: CommandLine, path: Annotated[str, typer.Argument(metavar="PATH", help="The new file.")]) -> None:
@@ -183,6 +204,44 @@ def _opened(name: str) -> Generator[IO[bytes]]:
         raise CommandError(f"cannot open {name}: {error.strerror}") from error
     with file:
         yield file
+
+
+@contextmanager
+def _examined(source: IO[bytes], formats: tuple[int, ...]) -> Generator[IO[bytes]]:
+    """Yield a dump whose first line was read, so that a file of another kind creates no store. Raises DecodeError."""
+    if _is_sqlite(source):
+        yield source
+        return
+    start = source.tell() if source.seekable() else None
+    first = source.readline(LONGEST_LINE)
+    if first or formats:
+        DumpFrame(formats, DAMAGED).require_beginning(first)
+    if start is not None:
+        source.seek(start)
+        yield source
+    else:
+        yield cast("IO[bytes]", _Resumed(first, source))
+
+
+class _Resumed:
+    """A stream whose first line was read already."""
+
+    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
+        self._first = first
+        self._rest = rest
+
+    def seekable(self) -> bool:
+        return False
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._taken() or self._rest.readline(size)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._taken() or self._rest.read(size)
+
+    def _taken(self) -> bytes:
+        first, self._first = self._first, b""
+        return first
 
 
 def _report(line: CommandLine, result: LoadResult) -> None:

@@ -73,7 +73,7 @@ def set_(
 ) -> None:
     """Store a value under a key."""
     key = parse_key(parts)
-    stored = parse_value(sys.stdin.read().strip() if value == STDIN else value)
+    stored = parse_value(_standard_input().strip() if value == STDIN else value)
     with line.open(writes=True) as store:
         store.kv.set(key, stored, expire_in=expire_in)
 
@@ -137,6 +137,13 @@ def watch(
 
 
 _COLUMNS = ("key", "value", "versionstamp", "expires_at")
+
+
+def _standard_input() -> str:
+    try:
+        return typer.get_binary_stream("stdin").read().decode()
+    except UnicodeDecodeError as error:
+        raise CommandError("stdin is not text in UTF-8", hint='Bytes are written as {"$bytes": "…"}.') from error
 
 
 def _entries(found: KvListIterator) -> Iterator[dict[str, Any]]:

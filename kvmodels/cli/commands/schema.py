@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from kvmodels.cli.command_line import CommandLine, Yes
 from kvmodels.cli.failures import FOUND
 from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.wording import in_commands
 
 Models = Annotated[
     list[str] | None,
@@ -46,7 +47,7 @@ def plan(
     """Show how the store differs from the models."""
     with line.open() as store:
         found = store.db.plan(*store.chosen(models or ()), sample=sample)
-        line.output.report(str(found), as_data(found))
+        line.output.report(in_commands(str(found)), as_data(found))
         if check and not found.is_current:
             raise typer.Exit(FOUND)
 
@@ -70,7 +71,7 @@ def apply(
         chosen = store.chosen(models or ())
         losing = [step for step in store.db.plan(*chosen, sample=sample).allowing(names).steps if step.allowed]
         for step in losing:
-            line.output.message(str(step))
+            line.output.message(in_commands(str(step)))
         if losing:
             line.confirm(f"Carry out {_count(losing, 'change')} that may lose data?", yes=yes)
         with line.output.progress() as progress:

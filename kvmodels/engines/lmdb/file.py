@@ -154,6 +154,8 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
     if not os.path.isdir(above):
         raise EngineError("the folder does not exist", url=url, reason=above, hint="Create the folder first.")
     if file_identity(data_file(path)) is not None:
+        if not os.path.isfile(data_file(path)):  # a pipe or a device would be waited for
+            raise EngineError("the path is not a file", url=url, reason=data_file(path), hint="Give another folder.")
         return
     if must_exist:
         raise EngineError(

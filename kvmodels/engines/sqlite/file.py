@@ -217,6 +217,8 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
         if _holds_lmdb(path):
             hint = f"It holds an LMDB database. Give its URL: {_lmdb_url(path, url)}"
         raise EngineError("the path is a folder", url=url, reason=path, hint=hint)
+    if exists and not os.path.isfile(path):  # a pipe or a device would be waited for
+        raise EngineError("the path is not a file", url=url, reason=path, hint="Give the path of an ordinary file.")
     if must_exist and not exists:
         raise EngineError(
             "the file does not exist",

@@ -57,6 +57,11 @@ class Finding:
     found: int | None = None
     hint: str | None = None
 
+    @property
+    def removed(self) -> bool:
+        """Whether this run removed the row, because nothing could be made of it: a foreign key or unreadable record."""
+        return self.repaired and self.kind in ("foreign", "undecodable")
+
     def __str__(self) -> str:
         place = self.collection if self.index is None else f"{self.collection}.{self.index}"
         key = self.key if self.primary_key is None else self.primary_key
@@ -151,7 +156,9 @@ class CheckReport(NamedTuple):
         left = [finding for finding in self.findings if not finding.repaired]
         first = "".join(f"\n  {finding}" for finding in left[:FINDINGS_SHOWN])
         more = f"\n  and {len(left) - FINDINGS_SHOWN} more: see findings" if len(left) > FINDINGS_SHOWN else ""
-        summary = f"{verdict}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired{missed}"
+        removed = sum(finding.removed for finding in self.findings)
+        done = f"{len(self.repaired) - removed} repaired" + (f", {removed} removed" if removed else "")
+        summary = f"{verdict}: {self.scanned} rows scanned; {counts}; {done}{missed}"
         return summary + first + more
 
 

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from kvmodels._support.naming import short_repr
 from kvmodels._support.visible import visible_json
 from kvmodels.codecs.typed_json import parse_line, value_from_json, value_to_json
 from kvmodels.errors import DecodeError, KvModelsError
@@ -25,6 +26,8 @@ RECORDS_FORMAT: Final = 2
 """The number of a dump without index entries, which ``kvmodels.flows.transfer`` writes and loads."""
 
 DUMP_MARK: Final = "kvmodels_dump"
+
+_CODECS: Final = ("msgpack", "v8")
 
 Line = str | bytes
 
@@ -64,6 +67,14 @@ class DumpFrame:
         self.first: Mapping[str, Any] = {}
         self._ended = not self._formats
 
+    def require_beginning(self, line: Line) -> None:
+        """Refuse a first line that is not that of a dump, before a store is opened for it. Raises DecodeError."""
+        self.number = 1
+        with self:
+            content = content_of(line)
+            if self._formats:
+                self._begin_with(content)
+
     def content(self, line: Line) -> Mapping[str, Any] | None:
         """Return the content of the present line; None for the first and the last one. Raises ValueError."""
         content = content_of(line)
@@ -89,6 +100,9 @@ class DumpFrame:
                 raise ValueError("a dump of some records, which db.load() reads")
             known = f"{'is' if len(self._formats) == 1 else 'are'} {' and '.join(map(str, self._formats))}"
             raise ValueError(f"a dump of format {number}, known {known}")
+        codec = content.get("codec", _CODECS[0])
+        if codec not in _CODECS:
+            raise ValueError(f"a dump of codec {short_repr(codec)}, known are {' and '.join(_CODECS)}")
         self.first = content
 
     def end(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.requests import Request
 from kvmodels.errors import KvModelsError
 from kvmodels.ext.admin.backend import AdminAction, Backend
 from kvmodels.ext.admin.texts import value_text
+from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
 MOST_SHOWN: Final = 100
@@ -117,5 +118,6 @@ async def _referring(backend: Backend, rule: CascadeRule, key: Any, room: int) -
 
 
 def _key_of(record: Any) -> Any:
-    values = tuple(getattr(record, column.name) for column in describe(type(record)).primary_key)
+    columns = describe(cast("type[KvModel]", type(record))).primary_key
+    values = tuple(getattr(record, column.name) for column in columns)
     return values[0] if len(values) == 1 else values

@@ -15,7 +15,7 @@ from kvmodels._support.visible import visible
 from kvmodels.core.keys import Key, encode_part
 from kvmodels.errors import InvalidKeyError
 from kvmodels.ext.admin.backend import Backend
-from kvmodels.ext.admin.pages.store_page import StorePage, link, page
+from kvmodels.ext.admin.pages.store_page import StorePage, link, page, records_path
 from kvmodels.ext.admin.texts import key_line, key_of_line, stored_text, value_text
 from kvmodels.flows.describe.keys import KeyExplanation
 from kvmodels.schema.describe.describe import describe
@@ -100,7 +100,7 @@ class KeysPage(StorePage):
             return None
         names = [column.name for column in describe(model).primary_key]
         query = {name: value_text(value) for name, value in zip(names, values, strict=True)}
-        return link(f"{request.scope['root_path']}/records/{explanation.collection}/record", query)
+        return link(f"{request.scope['root_path']}{records_path(explanation.collection or '')}/record", query)
 
 
 def _behind(part: Any) -> str:

@@ -36,7 +36,7 @@ from kvmodels.ext.admin.jobs import Job
 from kvmodels.ext.admin.pages.cascades import cascade_rules, cascaded_records, require_rights
 from kvmodels.ext.admin.pages.offers import Offers, offers_of, search_names
 from kvmodels.ext.admin.pages.relations import referrers_of, target_choices
-from kvmodels.ext.admin.pages.store_page import StorePage, link, page
+from kvmodels.ext.admin.pages.store_page import StorePage, link, page, records_path
 from kvmodels.ext.admin.texts import value_text
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
@@ -61,7 +61,7 @@ class RecordsPage(StorePage):
 
     def __init__(self, backend: Backend, model: type[KvModel], collection: str) -> None:
         super().__init__(
-            backend, label=collection, icon="fa-solid fa-table-list", path=f"/records/{collection}", model=model
+            backend, label=collection, icon="fa-solid fa-table-list", path=records_path(collection), model=model
         )
         self.collection = collection
         self.description = describe(model)
@@ -365,9 +365,8 @@ class RecordsPage(StorePage):
         if model is None or not self.backend.allows(request, "view", model):
             return None
         [name, *others] = [column.name for column in describe(model).primary_key]
-        return (
-            None if others else link(f"{request.scope['root_path']}/records/{target}/record", {name: value_text(value)})
-        )
+        place = f"{request.scope['root_path']}{records_path(describe(model).collection)}/record"
+        return None if others else link(place, {name: value_text(value)})
 
     def job_redirect(self, request: Request, job: Job) -> Response:
         """Send the browser to the page of a job."""

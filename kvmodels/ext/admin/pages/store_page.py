@@ -7,6 +7,7 @@ other view.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlencode
@@ -38,6 +39,7 @@ _BAD_REQUESTS: Final = (InvalidArgumentError, InvalidKeyError, InvalidValueError
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Response]])
 
 TEMPLATES = "plugins/kvmodels"
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class StorePage(CustomView):
@@ -82,6 +84,7 @@ class StorePage(CustomView):
             "texts": texts,
             "visible": visible,
             "link": link,
+            "records_path": records_path,
             "collections": {model.__name__: name for name, model in self.backend.models.items()},
             "flashed_messages": get_flashed_messages(request),
         }
@@ -134,3 +137,20 @@ def link(path: str, query: Iterable[tuple[str, Any]] | Mapping[str, Any] = (), /
     pairs = cast("Mapping[str, Any]", query).items() if isinstance(query, Mapping) else query
     given = [(name, value) for name, value in (*pairs, *more.items()) if value is not None]
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def records_path(collection: str) -> str:
+    """Return the path of the pages of a collection, below that of the admin.
+
+    Characters with a meaning in paths and routes are ``~`` and their bytes. Percent signs would be decoded on the way,
+    and then ``..`` would lead elsewhere.
+
+    Examples:
+        >>> records_path("order_lines"), records_path("a b/c?d"), records_path("..")
+        ('/records/order_lines', '/records/a~20b~2Fc~3Fd', '/records/~2E~2E')
+    """
+    return f"/records/{_NOT_PLAIN.sub(_escaped, collection)}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"~{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
