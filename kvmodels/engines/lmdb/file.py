@@ -5,8 +5,9 @@
     writer.lock  taken before that lock, because one can wait for it with a deadline; made by this library
 
 Rules of this module: a folder that is not ours is recognised before anything is written into it. Nothing but LMDB opens
-``data.mdb`` and ``lock.mdb``, because closing any other handle of them drops every lock of this process (POSIX). An
-error that the library does not know keeps LMDB's text as its reason.
+``data.mdb`` and ``lock.mdb``, because closing any other handle of them drops every lock of this process (POSIX); only
+before LMDB opens the folder, ``pages.py`` looks whether ``data.mdb`` was cut short. An error that the library does not
+know keeps LMDB's text as its reason.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
+from kvmodels.engines.lmdb.pages import is_cut_short
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import file_identity, has_room_for_no_more
 from kvmodels.engines.shared.file_engine import FileOptions
@@ -180,12 +182,23 @@ def refuse_foreign_file(path: str, url: str) -> None:
     # A folder with our lock is ours, or becomes it while we look: then one looks with LMDB's locks.
     if os.path.exists(writer_lock_file(path)) or not os.path.exists(data) or os.stat(data).st_size == 0:
         return
+    _refuse_cut_file(path)
     environment = lmdb.Environment(path, readonly=True, lock=False, create=False, max_dbs=len(DATABASES))
     try:
         with environment.begin() as transaction:
             read_state(transaction, url)
     finally:
         environment.close()
+
+
+def _refuse_cut_file(path: str) -> None:
+    """Refuse a file that lacks pages, which would end the process when LMDB reads them. Raises DecodeError."""
+    if os.path.exists(data_file(path)) and is_cut_short(data_file(path)):
+        raise DecodeError(
+            "the LMDB file is damaged",
+            reason="it was cut short: pages that are in use lie behind its end",
+            hint="Restore a backup. A copy must be made by kv.backup(), or while no program has the store open.",
+        )
 
 
 def is_writable(path: str) -> bool:
@@ -198,6 +211,7 @@ def open_environment(path: str, url: str, options: FileOptions, map_size: int, *
     """Open the environment; the folder must exist. Raises ReadOnlyError, UnsupportedError or lmdb.Error."""
     if readonly and os.stat(data_file(path)).st_size == 0:
         raise _empty(url)
+    _refuse_cut_file(path)
     environment = lmdb.Environment(
         path,
         map_size=map_size,

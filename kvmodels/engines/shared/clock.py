@@ -25,10 +25,12 @@ LATEST_MS: Final = 253_402_300_799_999
 
 def checked_reading(now: object) -> int:
     """Return a reading of a clock that was passed in. Raises InvalidArgumentError."""
-    is_int = isinstance(now, int) and not isinstance(now, bool)
-    if is_int and 0 <= now <= LATEST_MS:
-        return now
-    what = "is outside of the years 1970 to 9999" if is_int else "does not return an int"
+    if isinstance(now, int) and not isinstance(now, bool):
+        if 0 <= now <= LATEST_MS:
+            return now
+        what = "is outside of the years 1970 to 9999"
+    else:
+        what = "does not return an int"
     raise InvalidArgumentError(
         f"the clock {what}", argument="clock", value=now, hint="Return milliseconds since the epoch."
     )
