@@ -63,7 +63,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("_async",),
     ),
     "cli": (
-        ("output", "wording"),
+        ("output", "standard_streams", "wording"),
         ("failures",),
         ("location", "model_source", "operands", "record_files"),
         ("store",),
@@ -72,7 +72,6 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
         ("application",),
         ("main",),
-        ("standard_streams",),
     ),
 }
 
