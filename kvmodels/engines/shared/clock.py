@@ -28,11 +28,12 @@ def checked_reading(now: object) -> int:
     if isinstance(now, int) and not isinstance(now, bool):
         if 0 <= now <= LATEST_MS:
             return now
-        what = "is outside of the years 1970 to 9999"
-    else:
-        what = "does not return an int"
     raise InvalidArgumentError(
-        f"the clock {what}", argument="clock", value=now, hint="Return milliseconds since the epoch."
+        "a clock returned no milliseconds of the years 1970 to 9999",
+        argument="clock",
+        value=now,
+        expected=f"an int from 0 to {LATEST_MS}",
+        hint="Return milliseconds since the epoch.",
     )
 
 
