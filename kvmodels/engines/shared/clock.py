@@ -25,9 +25,8 @@ LATEST_MS: Final = 253_402_300_799_999
 
 def checked_reading(now: object) -> int:
     """Return a reading of a clock that was passed in. Raises InvalidArgumentError."""
-    if isinstance(now, int) and not isinstance(now, bool):
-        if 0 <= now <= LATEST_MS:
-            return now
+    if isinstance(now, int) and not isinstance(now, bool) and 0 <= now <= LATEST_MS:
+        return now
     raise InvalidArgumentError(
         "a clock returned no milliseconds of the years 1970 to 9999",
         argument="clock",
