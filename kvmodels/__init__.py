@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kvmodels._support.moved_modules import find_moved_modules
 from kvmodels.errors import (
     AlreadyExistsError,
+    CatalogueFullError,
     ClosedError,
     CommitUnknownError,
     ConcurrencyError,
@@ -158,6 +159,7 @@ __all__ = [
     "BulkItem",
     "BulkProgress",
     "BulkResult",
+    "CatalogueFullError",
     "ChangedRecord",
     "CheckReport",
     "ClosedError",

@@ -26,6 +26,7 @@
     ├── LimitExceededError(ValueError)
     │   ├── KeyTooLargeError
     │   ├── ValueTooLargeError
+    │   ├── CatalogueFullError
     │   └── OperationTooLargeError
     ├── QueryError(ValueError)
     │   ├── UnknownFieldError
@@ -383,6 +384,21 @@ class ValueTooLargeError(LimitExceededError):
 
     code = "KV603"
     default_hint = "Store less in one record, or divide it into several."
+
+
+class CatalogueFullError(LimitExceededError):
+    """The catalogue of the store, one value with the descriptions of all collections, is as large as a value may be.
+
+    Nothing was written. ``collections`` is the number of collections that it would have had.
+    """
+
+    code = "KV605"
+    attributes = (*LimitExceededError.attributes, "collections")
+    default_hint = (
+        "Drop collections that no program uses: db.drop_collection(name), or kvmodels drop COLLECTION. Shorter names "
+        "of fields and fewer indexes help too. Or divide the collections among several stores."
+    )
+    collections: int
 
 
 class OperationTooLargeError(LimitExceededError):

@@ -45,6 +45,7 @@ CODES = {
     "KeyTooLargeError": "KV602",
     "ValueTooLargeError": "KV603",
     "OperationTooLargeError": "KV604",
+    "CatalogueFullError": "KV605",
     "QueryError": "KV700",
     "UnknownFieldError": "KV701",
     "UnknownLookupError": "KV702",

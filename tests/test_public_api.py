@@ -33,6 +33,7 @@ PUBLIC = [
     "BulkResult",
     "CASCADE",
     "COMMIT_VERSIONSTAMP",
+    "CatalogueFullError",
     "ChangedRecord",
     "CheckReport",
     "ClosedError",

@@ -56,6 +56,8 @@ export interface CollectionCatalogue {
   /** The version that has changed a field last. */
   readonly upgraded: ReadonlyMap<string, number>;
   readonly indexes: readonly Index[];
+  /** Whether it is being dropped. */
+  readonly dropping: boolean;
   /** The sections that this module does not know. */
   readonly unknown: readonly string[];
 }
@@ -119,6 +121,7 @@ function collectionOf(name: string, value: Raw): CollectionCatalogue {
       Object.entries(value.upgraded ?? {}).map(([field, version]) => [field, Number(version)]),
     ),
     indexes: value.indexes.map((index: Raw) => indexOf(name, index)),
+    dropping: value.dropping === true,
     unknown: unknownParts(value),
   };
 }
@@ -208,6 +211,10 @@ export function writeRefusal(catalogue: Catalogue, collection: CollectionCatalog
   if (collection.unknown.length) {
     const message = `the catalogue has parts that are not known: ${collection.unknown}`;
     return new ModelsError("newer_format", message, "Update this module.", { collection: collection.name });
+  }
+  if (collection.dropping) {
+    const hint = "Finish db.drop_collection() in Python.";
+    return new ModelsError("building", "the collection is being dropped", hint, { collection: collection.name });
   }
   for (const one of catalogue.collections.values()) {
     for (const index of one.indexes.filter(isMaintained)) {

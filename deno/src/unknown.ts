@@ -7,7 +7,7 @@ type Raw = any;
 
 const SECTIONS: ReadonlySet<string> = new Set(["format", "collections", "loading", "before"]);
 const COLLECTION_SECTIONS: ReadonlySet<string> = new Set(
-  "primary_key fields columns schema_version generations retired indexes upgraded oldest".split(" "),
+  "primary_key fields columns schema_version generations retired indexes upgraded oldest dropping".split(" "),
 );
 const STATES: ReadonlySet<unknown> = new Set(["disabled", "write_only", "pending", "readable", "dropping"]);
 const EFFECTS: ReadonlySet<unknown> = new Set([undefined, "protect", "cascade", "set_null"]);

@@ -52,8 +52,9 @@ LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
 
 _SECTIONS: Final = frozenset({"format", "collections", LOADING, "before"})
+_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping")
 _COLLECTION_SECTIONS: Final = frozenset(
-    ("primary_key", "fields", "columns", "schema_version", "generations", "retired", "indexes", "upgraded", "oldest")
+    ("primary_key", "fields", "columns", "schema_version", "generations", "retired", "indexes", *_OPTIONAL_SECTIONS)
 )
 _INDEX_ITEMS: Final = frozenset(("name", "generation", "state", "hash", "signature", "on_delete"))
 
@@ -158,7 +159,8 @@ class StoredCollection:
     generations that were replaced or dropped: a process that declares one of them runs an older release.
     ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
     lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
-    ``extra`` holds the sections that this release does not know.
+    ``dropping`` means that its rows are being removed, so that nobody may use it. ``extra`` holds the sections that
+    this release does not know.
     """
 
     name: str
@@ -171,6 +173,7 @@ class StoredCollection:
     retired: Mapping[str, tuple[str, ...]]
     oldest: int
     upgraded: Mapping[str, int]
+    dropping: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -255,6 +258,10 @@ class Header:
         """Return this header with a collection added or replaced."""
         return Header({**self.collections, collection.name: collection})
 
+    def without_collection(self, name: str) -> Header:
+        """Return this header without a collection."""
+        return Header({other: one for other, one in self.collections.items() if other != name})
+
     def prefixes(self) -> dict[str, str]:
         """Return the first key parts in use, each with the collection that owns it."""
         owners = {name: name for name in self.collections}
@@ -273,6 +280,11 @@ class Header:
         """
         header, dropped = self, set[str]()
         for collection in self.collections.values():
+            if collection.dropping:
+                header = header.without_collection(collection.name)
+                dropped.add(collection.name)
+                dropped.update(index.prefix(collection.name) for index in collection.indexes)
+                continue
             for index in collection.indexes:
                 if index.state not in (IndexState.READABLE, IndexState.DISABLED):
                     collection = collection.without_index(index.name, index.generation)
@@ -345,6 +357,8 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
     versions: dict[str, Any] = {"upgraded": dict(collection.upgraded)} if collection.upgraded else {}
     if collection.oldest < collection.schema_version:
         versions["oldest"] = collection.oldest
+    if collection.dropping:
+        versions["dropping"] = True
     return {
         **versions,
         "primary_key": [list(column) for column in collection.primary_key],
@@ -382,6 +396,7 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         retired={index: tuple(hashes) for index, hashes in value["retired"].items()},
         oldest=int(value.get("oldest", value["schema_version"])),
         upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
+        dropping=value.get("dropping") is True,
         extra={section: content for section, content in value.items() if section not in _COLLECTION_SECTIONS},
     )
 

@@ -343,6 +343,9 @@ def require_current_release(schema: ModelSchema, stored: StoredCollection) -> No
 
 
 def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
+    if stored.dropping:
+        hint = f'Finish it with db.drop_collection("{stored.name}") in a process without this model, and open again.'
+        return _mismatch("the collection is being dropped", schema, None, None, None, hint=hint)
     primary_key = tuple(tuple(column.signature()) for column in schema.primary_key)
     if primary_key != stored.primary_key:
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)

@@ -72,6 +72,9 @@ RULES: Final[dict[str, Rule]] = {
     "primary_key_changed": Rule(
         _REFUSED, "the primary key differs from the stored one", "write the records to a new collection"
     ),
+    "collection_dropping": Rule(
+        _REFUSED, "the collection is being dropped", "finish db.drop_collection(), and open the database again"
+    ),
     "description_unknown": Rule(
         _REFUSED,
         "the catalogue has a description that this release of kvmodels does not know: this process only reads",
@@ -353,7 +356,7 @@ def plan_collection(
     difference = _Difference(live, stored, empty)
     blocked = list(difference.of_collection())
     yield from blocked
-    if any(step.rule in _BLOCKING for step in blocked):
+    if any(step.kind is StepKind.REFUSED for step in blocked):
         return  # nothing else can be determined yet
     fields = list(difference.of_fields())
     yield from fields
@@ -367,9 +370,6 @@ def plan_collection(
         # A field of a nested model, or the result of a function, which the list of fields does not contain. Allowing
         # another step does not help: no process can maintain this index.
         yield PlanStep(schema.collection, live.refused.index, "column_retyped")
-
-
-_BLOCKING: Final = frozenset({"primary_key_changed", "description_unknown", "schema_version_lower", "upgrade_missing"})
 
 
 class _Difference:
@@ -394,6 +394,8 @@ class _Difference:
         if declared != stored.primary_key:
             keys = [", ".join(f"{name}: {codec}" for name, codec, *_ in key) for key in (stored.primary_key, declared)]
             yield self._step(None, "primary_key_changed", " -> ".join(keys))
+        if stored.dropping:
+            yield self._step(None, "collection_dropping")
         if self._live.unknown and self._live.read_only is not None:
             found = self._live.read_only
             yield self._step(found.index, "description_unknown", ", ".join(found.stored))

@@ -13,6 +13,7 @@ from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands import (
     admin,
     checking,
+    collections,
     copying,
     indexes,
     inside,
@@ -60,6 +61,7 @@ for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, s
     add_command(application, _command, section="Schema and indexes")
 add_command(application, checking.check, section="Schema and indexes", values={checking.REPAIR: checking.ENTRIES})
 
+add_command(application, collections.drop, section="Schema and indexes")
 _indexes = add_group(application, indexes.indexes, section="Schema and indexes")
 add_command(_indexes, indexes.build)
 add_command(_indexes, indexes.drop)

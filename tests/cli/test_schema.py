@@ -143,6 +143,17 @@ def test_one_index_is_dropped_and_built(shop, run):
     assert run("check", "-d", "old_app:db").exit_code == 0
 
 
+def test_a_collection_that_no_model_declares_is_dropped(shop, run):
+    assert run("drop", "books", "-d", "shop.db").exit_code == 1  # it was not confirmed
+    refused = run("drop", "books", "--yes", "-d", "old_app:db")
+    assert "Remove " in refused.stderr
+    done = run("drop", "books", "--yes", "-d", "shop.db")
+    assert (done.exit_code, "dropped books" in done.stdout + done.stderr) == (0, True)
+    assert run("drop", "books", "--yes", "-d", "shop.db").exit_code == 1
+    assert run("count", "books", "-d", "shop.db").exit_code != 0
+    assert "no collections" in run("info", "-d", "shop.db").stderr
+
+
 def test_damage_is_found_and_repaired(shop, run):
     with closing(sqlite3.connect("shop.db")) as file, file:
         [key, *_] = [key for (key,) in file.execute("SELECT k FROM kv") if b"books_by_year" in key]

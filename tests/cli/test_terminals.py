@@ -37,6 +37,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (3, ("watch", "settings", "--prefix", "--timeout", "0", "-d", "URL")),
     (0, ("delete", "settings", "--prefix", "--yes", "-d", "URL")),
     (0, ("indexes", "-d", "URL")),
+    (1, ("drop", "nothing", "--yes", "-d", "URL")),
     (0, ("indexes", "drop", "books.genre", "--yes", "-d", "URL")),
     (0, ("indexes", "build", "books.genre", *APP)),
     (0, ("migrate", "books", *APP)),

@@ -678,6 +678,43 @@ class Database(Repositories):
         """
         return self._run("drop_index", self._core.drop_index(model, name, pace.Pace(progress, throttle)))
 
+    def drop_collection(
+        self,
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> bool:
+        """Drop a collection: its records, indexes and other rows, and its part of the catalogue.
+
+        From the first commit on, no process can use the collection. An interrupted call can be repeated.
+
+        Args:
+            name: a collection of the store. No registered model may declare it.
+            progress: called after each batch of rows with a ``SchemaProgress``.
+            throttle: the maximum number of rows per second; None for no limit.
+
+        Returns:
+            Whether the store listed the collection. Cost: two commits, and one per 400 rows.
+
+        Raises:
+            InvalidArgumentError: a registered model declares it, the name is no text, or the throttle is not a positive
+                number.
+            SchemaMismatchError: a foreign key of another collection refers to it, or a newer release of kvmodels has
+                described it in a way that this one does not know.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Herb(KvModel, collection="herbs"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://herbs", models=[Herb]) as db:
+            ...     _ = db[Herb].create(id=1)
+            ...     with Database("memory://herbs") as other:
+            ...         other.drop_collection("herbs"), other.drop_collection("herbs")
+            (True, False)
+        """
+        return self._run("drop_collection", self._core.drop_collection(name, pace.Pace(progress, throttle)))
+
     # --- descriptions -----------------------------------------------------------------------------------------
 
     def collections(self) -> tuple[catalogue.CollectionDescription, ...]:

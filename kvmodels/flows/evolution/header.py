@@ -59,7 +59,7 @@ from kvmodels.core.operations import (
     point,
     vacant_range,
 )
-from kvmodels.errors import CommitUnknownError, ModelDefinitionError, SchemaMismatchError
+from kvmodels.errors import CatalogueFullError, CommitUnknownError, ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows.arguments import require_told_deadlines
 from kvmodels.flows.context import Context, HeaderView, header_view, pause_before, reload_header
 from kvmodels.flows.effects import Flow, commit, read, read_all, try_commit
@@ -67,6 +67,7 @@ from kvmodels.flows.evolution import build as build_flows
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.indexing.budget import check_budget
+from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
 
@@ -250,7 +251,7 @@ def commit_header(
     """Replace the header, with further checks and mutations in the same commit.
 
     Raises CommitUnknownError: the answer was lost in every attempt; the header is checked, so sending again is safe.
-    ValueTooLargeError: the engine cannot store a header of this size; nothing was sent.
+    CatalogueFullError: the engine cannot store a header of this size; nothing was sent.
 
     Returns:
         False if another process committed first, another check failed, or a change was applied whose answer was lost:
@@ -261,6 +262,7 @@ def commit_header(
     write = AtomicWrite(
         (Check(HEADER_KEY, view.versionstamp, physical=True), *checks), (Set(HEADER_KEY, value, encoding), *mutations)
     )
+    _require_room(header, len(value), context.limits)
     check_budget(write, context.limits)
     context.view = None
     while True:
@@ -272,6 +274,19 @@ def commit_header(
             if attempt > policy.attempts or left <= 0:
                 raise
         yield from pause_before(context, attempt, left)
+
+
+def _require_room(header: Header, size: int, limits: Limits) -> None:
+    """Refuse a header that is too large for a value, before anything else can be blamed."""
+    if size > limits.max_value_bytes:
+        raise CatalogueFullError(
+            "the catalogue of the store has no room for another description",
+            limit="max_value_bytes",
+            size=size,
+            maximum=limits.max_value_bytes,
+            limits=limits.whose("max_value_bytes"),
+            collections=len(header.collections),
+        )
 
 
 def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredCollection, list[StoredIndex]]:
@@ -392,6 +407,15 @@ def change_effects(context: Context, schema: ModelSchema) -> Flow[None]:
 ENTRIES_PER_COMMIT = 400
 """Well below the 1,000 mutations of Deno and the 81,920 bytes of keys, for keys of 100 bytes."""
 
+_BESIDE = 2
+"""The mutations of a batch besides removals, and more than its checks."""
+
+
+def rows_removed_at_once(limits: Limits, pace: Pace) -> int:
+    """Return how many rows a commit may remove, however long their keys are."""
+    longest = limits.max_operation_bytes // limits.max_key_bytes - _BESIDE
+    return max(1, min(pace.size(ENTRIES_PER_COMMIT), limits.max_mutations - _BESIDE, longest))
+
 
 def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
     """Drop every generation of an index; return how many there were.
@@ -449,7 +473,7 @@ def _remove_entries(
     removed = 0
     for prefix in prefixes:
         while True:
-            span = ReadRange(prefix, after_prefix(prefix), pace.size(ENTRIES_PER_COMMIT))
+            span = ReadRange(prefix, after_prefix(prefix), rows_removed_at_once(context.limits, pace))
             result = yield from read((point(progress_key), span), include_expired=True)
             progress, rows = result.ranges
             if not rows:

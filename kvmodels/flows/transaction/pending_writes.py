@@ -38,7 +38,9 @@ from kvmodels.core.operations import (
     combined_operands,
 )
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
+from kvmodels.flows.context import HeaderView
 from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.transaction.checks import within
 from kvmodels.flows.transaction.shared_values import IndexPlace, SharedIndex
 from kvmodels.flows.writing.changes import refused
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
@@ -193,7 +195,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
     hidden: set[bytes] = set()
     rows: dict[bytes, Row] = {}
     sums: dict[bytes, int] = {}
-    claims: dict[bytes, Claim] = {}
+    claims: dict[bytes, SlotClaim] = {}
     after = last.after
     if first.old is not None:
         hidden.add(record.key)
@@ -214,7 +216,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
             for key, (value, encoding) in present.entries.items():
                 rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
                 if present.contested:
-                    claims[key] = Claim(rows[key], index, last)
+                    claims[key] = SlotClaim(rows[key], index, last)
     except InvalidValueError as error:
         error.model = error.model or last.live.schema.name
         error.key = shown_key(last.live.layout.unpack(last.pk))
@@ -234,7 +236,7 @@ def _before(kind: KindMaintenance, change: RecordChange, codec: ValueCodec) -> C
         return NOTHING
 
 
-class Claim(NamedTuple):
+class SlotClaim(NamedTuple):
     """The claim of a record to a unique slot of an index: its row, and the change of the record."""
 
     slot: Row
@@ -260,7 +262,7 @@ class Layer(NamedTuple):
     hidden: frozenset[bytes] = frozenset()
     rows: Mapping[bytes, Row] = {}
     sums: Mapping[bytes, int] = {}
-    claims: Mapping[bytes, Claim] = {}
+    claims: Mapping[bytes, SlotClaim] = {}
 
 
 _EMPTY: Final = Layer()
@@ -389,15 +391,43 @@ class Overlay:
 
     # --- unique values that several records claim -------------------------------------------------------------
 
-    def share(self, index: SharedIndex) -> None:
-        """Show an index from here on as one that is not unique."""
-        self._shared.append(index)
+    def shared_view(
+        self, codec: ValueCodec, view: HeaderView, found: Iterable[tuple[ReadRange, Sequence[Row]]], now_ms: int | None
+    ) -> HeaderView:
+        """Return the header with every index as one that is not unique of which some read rows show two claims.
+
+        The overlay shows these indexes so from here on. The same header is returned if there is none.
+        """
+        places = {self._contested(wanted, stored, now_ms) for wanted, stored in found}
+        for place in places - {None}:
+            assert place is not None, "it was removed"
+            live = view.live[place.collection]
+            if place.name in live.readable:
+                index = SharedIndex(codec, live, place.name)
+                self._shared.append(index)
+                view = replace(view, live={**view.live, place.collection: index.view_of(live)})
+        return view
+
+    def counted(
+        self, wanted: ReadRange, stored: Sequence[Row], rows: Sequence[Row]
+    ) -> tuple[Sequence[ReadRange], Sequence[Sequence[Row]]]:
+        """Return the part of a read of the snapshot on which the present ``rows`` depend: its range, and its rows."""
+        index = self.shared(wanted.start)
+        if index is not None:
+            return (index.slots(wanted)[0],), (stored,)
+        if wanted.end is None and self.decides(wanted.start):
+            return (), ()
+        full = wanted.end is not None and wanted.limit is not None and len(rows) == wanted.limit
+        last = rows[-1].key if full else None
+        return (wanted,), (
+            [row for row in stored if not self.decides(row.key) and within(row.key, last, wanted.reverse)],
+        )
 
     def shared(self, key: bytes) -> SharedIndex | None:
         """Return the index of a key, if it is shown as one that is not unique."""
         return next((index for index in self._shared if key.startswith(index.prefix)), None)
 
-    def contested(self, wanted: ReadRange, stored: Sequence[Row], now_ms: int | None) -> IndexPlace | None:
+    def _contested(self, wanted: ReadRange, stored: Sequence[Row], now_ms: int | None) -> IndexPlace | None:
         """Return the index of the first slot of a range that more than one record claims."""
         if not any(touched.claims for _, touched in self._between(wanted)) or self.shared(wanted.start) is not None:
             return None
@@ -439,7 +469,7 @@ class _KeyState:
     def __init__(self) -> None:
         self.hidden_by: set[bytes] = set()
         self.rows: dict[bytes, Row] = {}
-        self.claims: dict[bytes, Claim] = {}
+        self.claims: dict[bytes, SlotClaim] = {}
         self.added_by: set[bytes] = set()
         self.total = 0
         self.mutation: Mutation | None = None

@@ -57,11 +57,9 @@ from kvmodels.flows.transaction.checks import (
     noting,
     unchecked,
     version_of,
-    within,
 )
 from kvmodels.flows.transaction.commit import Rerun
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
-from kvmodels.flows.transaction.shared_values import IndexPlace, SharedIndex
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -224,31 +222,14 @@ class TransactionFlows:
         """
         overlay, now_ms = self._overlay, None if expired else self.now_ms
         base = yield from self._base([overlay.widened(one) for one in ranges], expired, None)
-        contested = {overlay.contested(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)}
-        shared = [place for place in contested if place is not None and self._share(place)]
-        if shared:
+        view = overlay.shared_view(self.context.codec, self.view, zip(ranges, base.ranges, strict=True), now_ms)
+        if view is not self.view:
+            self.context.view = view
             return None if guarded else (yield from self._merged(ranges, expired))
         merged = [overlay.merged(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)]
         for one, stored, rows in zip(ranges, base.ranges, merged, strict=True):
-            if (index := overlay.shared(one.start)) is not None:
-                self._note_all((index.slots(one)[0],), (stored,))
-                continue
-            last = rows[-1].key if one.end is not None and one.limit is not None and len(rows) == one.limit else None
-            counted = [row for row in stored if not overlay.decides(row.key) and within(row.key, last, one.reverse)]
-            if one.end is None and overlay.decides(one.start):
-                continue
-            self._note_all((one,), (counted,))
+            self._note_all(*overlay.counted(one, stored, rows))
         return merged, base.versionstamp
-
-    def _share(self, place: IndexPlace) -> bool:
-        """Read a unique index from here on as one that is not; return False if no query uses it."""
-        view, live = self.view, self.view.live[place.collection]
-        if place.name not in live.readable:
-            return False
-        shared = SharedIndex(self.context.codec, live, place.name)
-        self._overlay.share(shared)
-        self.context.view = replace(view, live={**view.live, place.collection: shared.view_of(live)})
-        return True
 
     def _base(self, ranges: Sequence[ReadRange], expired: bool, follow: Follow | None) -> Flow[ReadResult]:
         kept = self._kept

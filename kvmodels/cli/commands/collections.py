@@ -1,0 +1,32 @@
+"""``drop``: remove a collection that no program uses any more.
+
+Rules of this module: no model classes are needed, and none may declare the collection.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvmodels.cli.command_line import CommandLine, Yes
+from kvmodels.cli.commands.schema import Throttle
+from kvmodels.cli.failures import FOUND, CommandError
+from kvmodels.cli.output import of_schema_change
+
+Collection = Annotated[str, typer.Argument(metavar="COLLECTION", help="The collection, such as books.")]
+
+
+def drop(line: CommandLine, *, name: Collection, throttle: Throttle = None, yes: Yes = False) -> None:
+    """Drop a collection with all its records and indexes.
+
+    No model may declare it, and no foreign key of another collection may refer to it. An interrupted run is resumed by
+    the next one. Exit code 1: there is no such collection.
+    """
+    with line.open(writes=True) as store:
+        line.confirm(f"Drop the collection {name} with all its records and indexes?", yes=yes)
+        with line.output.progress() as progress:
+            dropped = store.db.drop_collection(name, progress=of_schema_change(progress), throttle=throttle)
+        if not dropped:
+            raise CommandError(f"the store has no collection {name}", exit_code=FOUND)
+        line.output.message(f"dropped {name}")
