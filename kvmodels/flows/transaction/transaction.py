@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
-from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import (
-    ClosedError,
     InvalidArgumentError,
     KvModelsError,
     OperationTooLargeError,
@@ -60,6 +58,7 @@ from kvmodels.flows.transaction.checks import (
 )
 from kvmodels.flows.transaction.commit import Rerun
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
+from kvmodels.flows.transaction.refusals import has_ended, read_what_changed, wrote_itself
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -284,14 +283,14 @@ class TransactionFlows:
         before = self._records.versions(keys)
         proposal = operation.propose(AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
-            raise _wrote_itself()
+            raise wrote_itself()
         if not proposal.changes and proposal.beside is None:
             return proposal.done(b"")
         if not cascading_removals(proposal.changes, view.live):
             return self._records.take(operation, proposal)
         cascaded = yield from self._cascaded(operation, proposal, AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
-            raise _wrote_itself()
+            raise wrote_itself()
         return self._records.take(operation, proposal, cascaded.alone())
 
     def _cascaded(self, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState) -> Flow[Cascaded]:
@@ -470,36 +469,14 @@ class TransactionFlows:
     def require_open(self) -> None:
         """Refuse a use after the end. Raises ClosedError."""
         if self.ended:
-            raise ClosedError(
-                "the transaction has ended",
-                hint="Begin another one with db.transaction(); query sets of a transaction end with it.",
-            )
+            raise has_ended()
 
     def conflict(self, keys: Sequence[bytes]) -> TransactionConflictError:
         """Return the error for keys that others have written."""
         self.contended = tuple(keys)
-        return TransactionConflictError(
-            "records that the transaction read were changed by others before its commit",
-            failed_checks=tuple(decode_key(key) for key in keys),
-            attempts=self.attempt,
-            hint=None if self.context.traits.snapshots else _WITHOUT_SNAPSHOTS,
-        )
+        return read_what_changed(keys, self.attempt, snapshots=self.context.traits.snapshots)
 
     def _stop(self, keys: Sequence[bytes]) -> NoReturn:
         # Also when the caller goes on after the error: what he does then rests on two states.
         self.met = self.met or self.conflict(keys)
         raise self.met
-
-
-_WITHOUT_SNAPSHOTS: Final = (
-    "Run the transaction again from its beginning; @db.transactional() does that automatically. This engine has no "
-    "snapshots, so a transaction that only reads conflicts too when other writers change what it has read."
-)
-
-
-def _wrote_itself() -> InvalidArgumentError:
-    return InvalidArgumentError(
-        "a function that changes a record has written this record in its transaction",
-        argument="function",
-        hint="Change the object that the function is given.",
-    )
