@@ -214,7 +214,9 @@ export function writeRefusal(catalogue: Catalogue, collection: CollectionCatalog
   }
   if (collection.dropping) {
     const hint = "Finish db.drop_collection() in Python.";
-    return new ModelsError("building", "the collection is being dropped", hint, { collection: collection.name });
+    return new ModelsError("building", "the collection is being dropped", hint, {
+      collection: collection.name,
+    });
   }
   for (const one of catalogue.collections.values()) {
     for (const index of one.indexes.filter(isMaintained)) {
