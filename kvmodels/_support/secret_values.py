@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
@@ -58,13 +58,17 @@ def masked(document: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any
     return {**document, **{name: MASK for name in secrets if document.get(name)}}
 
 
+def _is_secret(value: object) -> TypeGuard[_AnySecret]:
+    return isinstance(value, _SECRETS)
+
+
 def _plain(secret: _AnySecret) -> Any:
     return secret.get_secret_value()
 
 
 def _secrets_in(value: object) -> Iterator[_AnySecret]:
     """Yield the secrets in a value of ``model_dump()``, which has dicts in place of objects."""
-    if isinstance(value, _SECRETS):
+    if _is_secret(value):
         yield value
     elif isinstance(value, Mapping):
         for pair in cast("Mapping[object, object]", value).items():
@@ -79,7 +83,7 @@ def _with_secrets(held: object, shown: object, form: Any) -> Any:
 
     Whatever a serializer of the class has written in place of a secret stays.
     """
-    if isinstance(held, _SECRETS):
+    if _is_secret(held):
         return to_jsonable_python(_plain(held), bytes_mode=form) if shown in (MASK, "") else shown
     if isinstance(held, Mapping):
         return _of_mapping(cast("Mapping[object, object]", held), shown, form)

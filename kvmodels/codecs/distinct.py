@@ -8,7 +8,7 @@ Rules of this module: nothing else changes its equality in the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, timezone
 from typing import Any, Final, cast
 
@@ -53,5 +53,5 @@ def _as_read(value: Any) -> Any:
         offset = value.utcoffset()
         return value if offset is None else value.replace(tzinfo=timezone(offset), fold=0)
     if kind is tuple or kind is frozenset:
-        return kind([_as_read(item) for item in value])
+        return cast("Callable[[list[Any]], object]", kind)([_as_read(item) for item in value])
     return value
