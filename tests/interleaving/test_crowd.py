@@ -10,7 +10,7 @@ from tests.interleaving.crowd_of_transactions import TransactionCrowd
 from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
 from tests.interleaving.soaking import in_shards
 
-RUNS = 20
+RUNS = 30
 MEMBER_RUNS = 40
 TRANSACTION_RUNS = 12
 MUTANT_RUNS = 2_000
