@@ -17,7 +17,7 @@ from kvmodels.core.operations import (
     ReadRange,
 )
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.errors import UnsupportedError, ValueTooLargeError
+from kvmodels.errors import CatalogueFullError, UnsupportedError
 from tests.limited_engine import LimitedEngine
 
 
@@ -143,6 +143,6 @@ def test_a_codec_whose_values_the_engine_does_not_store_is_refused_when_the_data
 def test_a_header_that_is_too_large_is_refused_before_anything_is_written():
     small = replace(Limits.EMBEDDED, name="SMALL", max_value_bytes=50)
     engine = Noting(MemoryEngine(), small)
-    with pytest.raises(ValueTooLargeError) as caught:
+    with pytest.raises(CatalogueFullError) as caught:
         Database.from_engine(engine, DatabaseCore([Note]))
     assert (caught.value.limits, engine.commits) == ("SMALL", 0)
