@@ -18,7 +18,7 @@ export const refused: Equal<Responses[422]["content"]["application/problem+json"
 export const required: Equal<Responses[428]["content"]["application/problem+json"], Problem> = true;
 
 type Condition = paths["/tickets/{key}"]["patch"]["parameters"]["header"];
-export const version: Equal<Condition, { "if-match": string }> = true;
+export const version: Equal<Condition, { "if-match": string; "if-none-match"?: string | null }> = true;
 
 type Made = paths["/projects/{slug}/tickets"]["post"]["requestBody"]["content"]["application/json"];
 export const body: Made = { title: "It fails", reporter_id: "01J00000000000000000000000" };
