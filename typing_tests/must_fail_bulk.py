@@ -18,5 +18,5 @@ def writes(db: Database) -> None:
     parts.all().update(stock=1, batch_size="10")  # mypy: arg-type / pyright: reportArgumentType
     parts.all().delete(5)  # mypy: call-arg / pyright: reportCallIssue
     parts.bulk_update([Other(id=1)])  # mypy: list-item / pyright: reportArgumentType
-    parts.bulk_create([], on_conflict="replace")  # mypy: arg-type / pyright: reportArgumentType
+    parts.bulk_create([], on_conflict="replace")  # mypy: call-overload / pyright: reportArgumentType
     F(5)  # mypy: arg-type / pyright: reportArgumentType

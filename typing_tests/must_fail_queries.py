@@ -208,7 +208,7 @@ def results(db: Database) -> None:
     cards: list[Place] = places.only(Card).to_list()  # mypy: assignment / pyright: reportAssignmentType
     print(numbers, cards, places.count() + "x")  # mypy: operator / pyright: reportOperatorIssue, reportUnknownArgumentType
     places.patch(1, 2)  # mypy: arg-type / pyright: reportArgumentType
-    places.bulk_create(3)  # mypy: arg-type / pyright: reportArgumentType
+    places.bulk_create(3)  # mypy: call-overload / pyright: reportArgumentType
     places.save("x")  # mypy: arg-type / pyright: reportArgumentType
     places.insert(Card(name="x"))  # mypy: arg-type / pyright: reportArgumentType
 

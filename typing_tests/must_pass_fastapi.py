@@ -1,5 +1,6 @@
 """The parts of a FastAPI service; every line must be accepted."""
 
+from collections.abc import Collection
 from typing import Annotated, Any, assert_type
 
 from fastapi import Depends, FastAPI
@@ -36,7 +37,7 @@ def read(users: Repo[User], key: int, condition: Annotated[Precondition, Depends
 async def change(
     users: Annotated[Users, Depends(repository(User, Users))], key: int, condition: RequiredPrecondition
 ) -> User:
-    assert_type(condition.if_version, tuple[str, ...] | None)
+    assert_type(condition.if_version, Collection[str] | None)
     assert_type(await users.newest(), User | None)
     changes: dict[str, Any] = {}
     return condition.tagged(await users.patch(key, if_version=condition.if_version, **changes))
