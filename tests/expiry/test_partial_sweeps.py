@@ -22,6 +22,7 @@ from kvmodels import (
     Index,
     Indexed,
     KvModel,
+    LockLostError,
     MultiIndexed,
     PrimaryKey,
     Q,
@@ -214,3 +215,20 @@ def test_counters_have_no_deadline(url_of):
         db[Visit].create(id=1, day=1)
         assert all(entry.expires_at is None for entry in read_engine(db._engine, include_expired=True))
         assert db[Visit].aggregate(Count()) == {"count": 1}
+
+
+@pytest.mark.parametrize("swept", [True, False], ids=["swept", "left"])
+def test_the_lease_of_a_lock_is_over_whether_a_sweep_took_its_row_or_not(at, swept):
+    first, second = at.db.kv.lock("job", ttl=600), at.db.kv.lock("job", wait=0)
+    first.acquire()
+    at.pass_by(601)
+    if swept:
+        while at.sweep():
+            pass
+    second.acquire()
+    assert second.fencing_token > first.fencing_token
+    with pytest.raises(LockLostError):
+        first.check()
+    second.release()
+    with pytest.raises(LockLostError):
+        first.release()
