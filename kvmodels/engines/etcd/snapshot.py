@@ -137,7 +137,7 @@ class SnapshotState:
             "the cluster was compacted beyond the state of this snapshot",
             url=self._store.url,
             reason="compacted",
-            hint="Start again. If that takes longer than the cluster keeps its history, raise "
+            hint="Start again with a new snapshot. If that takes longer than the cluster keeps its history, raise "
             "--auto-compaction-retention of the servers.",
         )
 
