@@ -153,7 +153,7 @@ def _values_in(made: Any, lookups: Mapping[str, Any]) -> dict[str, Any]:
 def _in_the_way(
     context: Context, schema: ModelSchema, error: IntegrityError, unique: str | None, values: Mapping[str, Any]
 ) -> Flow[Any | None]:
-    """Return the record that prevented an insert, if it is the one that was looked up; None if it has changed since.
+    """Return the record that prevented an insert, if the lookup names it; None if it has changed since.
 
     ``values``: those of the refused object for the lookups. Raises the error if the record stays in the way.
     """
