@@ -159,7 +159,7 @@ class StoredCollection:
     generations that were replaced or dropped: a process that declares one of them runs an older release.
     ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
     lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
-    ``dropping`` means that its rows are being removed, so that nobody may use it. ``extra`` holds the sections that
+    ``dropping`` means that its rows are being removed, so that no process may use it. ``extra`` holds the sections that
     this release does not know.
     """
 

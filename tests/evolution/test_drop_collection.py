@@ -1,4 +1,4 @@
-"""A dropped collection leaves nothing in the store, and nobody can use it while it is being dropped."""
+"""A dropped collection leaves nothing in the store, and cannot be used while it is being dropped."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The race of two callers is closed by the unique index (or the primary key) that 
 and looks again. A change is checked against the version that was looked up, so that a caller who was overtaken looks
 again too, and nothing of another one is lost.
 
-A validator or a hook of the class may give the new record another key than the one that was looked up. Then the record
+A validator or a hook of the class may give the new record another key than the lookup named. Then the record
 of that key is looked up too, so a round is repeated only if another writer was faster.
 
 Rules of this module: every round is a look and one write; rounds are bounded as attempts of a write are.

@@ -46,7 +46,7 @@ class Contents(NamedTuple):
 
 
 _FOR_KEYS: Final = MsgpackCodec()
-"""Encodes values that nobody reads, because keys do not depend on the codec of a store."""
+"""Encodes values that are never read, because keys do not depend on the codec of a store."""
 
 NOTHING: Final = Contents()
 """The contents of a record that an index does not have."""
