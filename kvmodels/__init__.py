@@ -12,7 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kvmodels._support.moved_modules import find_moved_modules
 from kvmodels.errors import (
     AlreadyExistsError,
     CatalogueFullError,
@@ -335,9 +334,6 @@ _NAMES_OF = {
     "schema.filters.changes": "F",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
-
-
-find_moved_modules()
 
 
 def __getattr__(name: str) -> object:

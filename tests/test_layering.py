@@ -231,7 +231,7 @@ def test_the_packages_at_the_top_form_no_circle():
 
 
 # The places that import by name: they say when, every other module says what, at its head.
-LOADERS = ("kvmodels/__init__.py", "kvmodels/_support/lazy_modules.py", "kvmodels/_support/moved_modules.py")
+LOADERS = ("kvmodels/__init__.py", "kvmodels/_support/lazy_modules.py")
 
 
 def test_no_import_is_deferred_but_by_the_places_that_do_it_for_all():

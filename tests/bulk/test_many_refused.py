@@ -41,13 +41,13 @@ def db(engine: RecordingEngine):
 
 
 def few_reads(engine: RecordingEngine) -> bool:
-    reads, engine.reads = engine.reads, 0
+    reads, engine.meter.reads = engine.meter.reads, 0
     return reads <= FEW_READS
 
 
 def test_objects_without_targets_are_ignored_in_one_more_attempt(db, engine):
     links = [Link(id=n, target=n) for n in range(COUNT)] + [Link(id=1000)]
-    engine.reads = 0
+    engine.meter.reads = 0
     result = list(db[Link].bulk_create(links, on_conflict="ignore"))
     assert few_reads(engine)
     assert [item.created for item in result] == [False] * COUNT + [True]
@@ -56,7 +56,7 @@ def test_objects_without_targets_are_ignored_in_one_more_attempt(db, engine):
 
 def test_a_chain_whose_end_is_refused_is_ignored_as_a_whole(db, engine):
     links = [Link(id=n, before=n - 1) for n in range(COUNT, 0, -1)]
-    engine.reads = 0
+    engine.meter.reads = 0
     result = list(db[Link].bulk_create([*links, Link(id=1000)], on_conflict="ignore"))
     assert few_reads(engine)
     errors = [item.error.data for item in result if item.error]
@@ -81,7 +81,7 @@ def test_taken_unique_values_are_collected_in_one_more_attempt(db, engine):
     links = list(db[Link].filter(id__gte=1000))
     for link in links:
         link.token = link.id - 1000
-    engine.reads = 0
+    engine.meter.reads = 0
     result = db[Link].bulk_update(links, on_error="collect")
     assert few_reads(engine)
     assert (result.written, len(result.failed)) == (1, COUNT)
@@ -113,8 +113,8 @@ def test_a_load_beside_a_writer_that_removes_targets_makes_few_attempts():
         db.dump(file, Link)
         db[Link].order_by("id").delete()
         file.seek(0)
-        engine.reads, engine.other = 0, two
+        engine.meter.reads, engine.other = 0, two
         result = db.load(file, on_conflict="ignore")
         assert (result.written, result.failures) == (COUNT, COUNT)
-        assert engine.reads <= 2 * FEW_READS
+        assert engine.meter.reads <= 2 * FEW_READS
         assert db.check().ok

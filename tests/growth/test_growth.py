@@ -14,7 +14,7 @@ from kvmodels.core.operations import AtomicWrite, ReadRange, ReadResult, Row, Se
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from tests.growth.counting import CountingEngine, Reads, virtual_machine_steps
+from tests.growth.counting import Reads, ReadsEngine, virtual_machine_steps
 
 pytestmark = pytest.mark.servers
 
@@ -114,7 +114,7 @@ def third_page(db: Database) -> Any:
     return people.page(size=25, after=second.next_cursor)
 
 
-def counted(engine: CountingEngine, db: Database) -> dict[str, Reads]:
+def counted(engine: ReadsEngine, db: Database) -> dict[str, Reads]:
     counts = {}
     for name, call in {**CALLS, **WRITES}.items():
         engine.reset()
@@ -131,7 +131,7 @@ def core() -> DatabaseCore:
 def in_memory() -> dict[int, dict[str, Reads]]:
     found = {}
     for size in (1_000, 10_000, 100_000):
-        engine = CountingEngine(MemoryEngine())
+        engine = ReadsEngine(MemoryEngine())
         with Database.from_engine(engine, core()) as db:
             fill(engine.inner, db, size)
             found[size] = counted(engine, db)
@@ -164,7 +164,7 @@ def test_what_is_read_is_what_is_asked_for_and_no_more(in_memory):
 
 def on_file(path: Path, size: int) -> tuple[dict[str, Reads], dict[str, int]]:
     inner = SqliteEngine(path, durability="relaxed")
-    engine = CountingEngine(inner)
+    engine = ReadsEngine(inner)
     steps: dict[str, int] = {}
     with Database.from_engine(engine, core()) as db:
         fill(inner, db, size)

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from kvmodels import Database, RetryPolicy, UnsupportedError
 from kvmodels.api.core import DatabaseCore
-from kvmodels.core.operations import Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, ReadResult
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.limits import Limits, Traits
-from tests.passing_engine import PassingEngine
+from tests.passing_engine import CountingEngine
 
 
-@dataclass
-class Meter:
-    """The reads since ``reset``."""
-
-    reads: int = 0
-    rows: int = 0
-    followed: int = 0
-    bytes: int = 0
-    guards_failed: int = 0
-    counted: int = 0
-
-    def reset(self) -> None:
-        self.reads = self.rows = self.followed = self.bytes = self.guards_failed = self.counted = 0
-
-
-class WatchedEngine(PassingEngine):
+class WatchedEngine(CountingEngine):
     """An engine that counts the rows it gives, may pretend to have no snapshots, and calls back before each read."""
 
     def __init__(self, engine: Engine | None = None, *, snapshots: bool = True, max_ranges: int | None = None) -> None:
         super().__init__(engine or MemoryEngine())
-        self.meter = Meter()
         self.before_read: Callable[[], object] | None = None
         self._snapshots = snapshots
         self._max_ranges = max_ranges
@@ -59,33 +43,14 @@ class WatchedEngine(PassingEngine):
     ) -> ReadResult | GuardFailed:
         if follow is not None and not self._snapshots:
             raise UnsupportedError("this engine has no snapshots", hint="Read twice.")
-        self._begin(ranges)
-        result = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
-        if isinstance(result, GuardFailed):
-            self.meter.guards_failed += 1
-            return result
-        self.meter.rows += sum(map(len, result.ranges))
-        self.meter.followed += sum(map(len, result.followed))
-        # Of entries with records behind them an engine gives nothing but the key.
-        for rows in cast("list[list[tuple[Any, ...]]]", [*result.ranges, *result.followed]):
-            self.meter.bytes += sum(len(row[0]) + (len(row[1]) if len(row) == 5 else 0) for row in rows)
-        return result
+        return super().read(ranges, guard, include_expired=include_expired, follow=follow)
 
-    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
-        self._begin(ranges)
-        result = self.inner.count(ranges, guard)
-        if isinstance(result, GuardFailed):
-            self.meter.guards_failed += 1
-        else:
-            self.meter.counted += sum(result.numbers)
-        return result
-
-    def _begin(self, ranges: Sequence[ReadRange]) -> None:
+    def begin(self, ranges: Sequence[ReadRange], guard: Guard | None) -> None:
         assert len(ranges) <= self.limits.max_ranges
         if self.before_read is not None:
             call, self.before_read = self.before_read, None
             call()
-        self.meter.reads += 1
+        super().begin(ranges, guard)
 
 
 def watched(models: Iterable[type[Any]], **options: Any) -> tuple[Database, WatchedEngine]:

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from kvmodels import Field, Index, Indexed, KvModel, MultiIndexed, PrimaryKey, Q, Unique, UniqueConstraint
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Set
-from tests.query.engines import Meter, WatchedEngine, watched
+from tests.passing_engine import Meter
+from tests.query.engines import WatchedEngine, watched
 
 
 class Seat(BaseModel):

@@ -31,7 +31,8 @@ from kvmodels.query.query import Query
 from kvmodels.runtime.event_loop import arun
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.expressions import Comparison
-from tests.query.engines import Meter, watched
+from tests.passing_engine import Meter
+from tests.query.engines import watched
 
 
 class Thing(KvModel, collection="things"):

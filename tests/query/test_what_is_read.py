@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, NoUsableIndexError, Q, UniqueConstraint  # noqa: F401
-from tests.query.engines import Meter, WatchedEngine, watched
+from tests.passing_engine import Meter
+from tests.query.engines import WatchedEngine, watched
 from tests.query.models import Mixed, Person, people
 
 SMALL, LARGE = 300, 3_000
