@@ -6,9 +6,12 @@ about counters never makes a count wrong.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from kvmodels.query.aggregates import Measure
+from kvmodels.query.kinds.ranking import KindRanking
 from kvmodels.schema.definition.definition import Column, IndexDefinition
 
 
@@ -17,6 +20,9 @@ class KindAccess:
 
     shown: ClassVar[str | None] = None
     """The word for the kind in a list of the indexes of a model; None for entries."""
+
+    rankings: ClassVar[Mapping[str, KindRanking]] = MappingProxyType({})
+    """The orders by distance that the index supplies, by the name of their method."""
 
     def columns(self, definition: IndexDefinition, primary_key: tuple[Column, ...]) -> tuple[Column, ...] | None:
         """Return the columns of the keys of entries, which conditions and orders use; None: they use none of its rows.

@@ -1,0 +1,121 @@
+"""The order of records by their distance from an origin, as one kind of index supplies it.
+
+A *ranking* is a generator that yields requests for entries of the index and is sent the answers. It reads outwards from
+the origin: each ``RankEntries`` ranks the entries of one *ring*, from the outer edge of the previous ring to its own
+outer edge. The reader sorts the entries of a ring by distance and primary key, reads their records and tests the
+rest of the filter. It resumes the ranking only if it needs further results, so a filter that few records satisfy makes
+the rings grow until enough records pass.
+
+=================  =========================================================================  ========================
+request            use                                                                        answer
+=================  =========================================================================  ========================
+``ReadEntries``    find out how far the next ring must reach                                  ``list[EntryParts]`` for
+                                                                                              each span, in its order
+``CountEntries``   find out whether a ring has too many entries                               a number for each span;
+                                                                                              None in a transaction
+``RankEntries``    rank the entries of a ring                                                 the number of entries of
+                                                                                              the ring
+=================  =========================================================================  ========================
+
+Rules of this module: pure. Spans are of the packed parts between the group and the primary key; the reader applies them
+under each value of the group, and joins the answers. Two answers may be of two states of the store. An entry that is
+not written in between must be in exactly one ring: its distance is a function of the entry and the origin alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+
+
+class EntrySpan(NamedTuple):
+    r"""Entries whose parts between group and primary key are ``start <= part < end``.
+
+    Attributes:
+        start, end: packed parts; the entries of one value ``part`` are those from ``part`` to ``part + b"\xff"``.
+        limit: the maximum number of entries; None: all. A ring has no limits.
+        reverse: whether the last entries are read first.
+    """
+
+    start: bytes
+    end: bytes
+    limit: int | None = None
+    reverse: bool = False
+
+
+class EntryParts(NamedTuple):
+    """The packed parts of an entry between group and primary key, and its stored value."""
+
+    part: bytes
+    value: bytes
+
+
+DistanceOf: TypeAlias = Callable[[bytes, bytes], float | None]
+"""From the packed parts and the value of an entry to its distance; None for an entry that is not in the ring."""
+
+
+class ReadEntries(NamedTuple):
+    """Read the entries of these spans, in one state of the store if the engine can."""
+
+    spans: Sequence[EntrySpan]
+
+
+class CountEntries(NamedTuple):
+    """Count the entries of these spans, at most ``limit`` of each."""
+
+    spans: Sequence[EntrySpan]
+
+
+class RankEntries(NamedTuple):
+    """Rank the entries of a ring: those of these disjoint spans that have a distance."""
+
+    spans: Sequence[EntrySpan]
+    distance: DistanceOf
+
+
+RankingStep: TypeAlias = ReadEntries | CountEntries | RankEntries
+"""A request of a ranking."""
+
+Ranking: TypeAlias = Generator[RankingStep, Any, None]
+"""Yields the rings from the origin outwards; it ends when every entry within reach was in one."""
+
+
+class Reach(NamedTuple):
+    """The part of the ranking that is needed.
+
+    Attributes:
+        wanted: the number of results that are needed, without a filter that is tested on records; None: all of them.
+        beyond: results of a smaller distance are not needed, because they were on earlier pages.
+        within: the greatest distance of a result, which counts; None: any distance.
+    """
+
+    wanted: int | None
+    beyond: float = 0.0
+    within: float | None = None
+
+
+class KindRanking(ABC):
+    """One order that a kind of index supplies, such as ``nearest``; an object of the access of the kind."""
+
+    @abstractmethod
+    def field(self, definition: IndexDefinition) -> str:
+        """Return the name that a ranked query gives: the indexed field."""
+
+    @abstractmethod
+    def origin(self, schema: ModelSchema, field: str, given: Any) -> Any:
+        """Return the origin that a caller has given, checked and converted. Raises InvalidValueError with a hint."""
+
+    @abstractmethod
+    def digest(self, origin: Any) -> Any:
+        """Return an origin as plain data that is the same in every process, for continuation tokens."""
+
+    @abstractmethod
+    def rings(self, definition: IndexDefinition, origin: Any, reach: Reach) -> Ranking:
+        """Return the ranking of the entries of an index."""
+
+    @abstractmethod
+    def declaration(self, schema: ModelSchema, field: str, group: Sequence[str]) -> str | None:
+        """Return the code of an index for a field, such as ``GeoIndex("location")``; None if it cannot have one."""
