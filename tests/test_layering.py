@@ -198,15 +198,14 @@ def deferred_imports(tree: ast.AST) -> list[str]:
     return sorted(found)
 
 
-def imports_for_checkers(tree: ast.AST) -> dict[str, list[str]]:
-    """Return the imports below ``if TYPE_CHECKING``: names by module."""
-    found: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
-            for inner in node.body:
-                if isinstance(inner, ast.ImportFrom):
-                    found.setdefault(inner.module or "", []).extend(alias.name for alias in inner.names)
-    return found
+def has_imports_for_checkers(tree: ast.AST) -> bool:
+    """Return whether there are imports below ``if TYPE_CHECKING``."""
+    return any(
+        isinstance(inner, ast.Import | ast.ImportFrom)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+        for inner in node.body
+    )
 
 
 def test_modules_import_only_from_lower_layers_or_their_own_folder():
@@ -230,21 +229,19 @@ def test_the_packages_at_the_top_form_no_circle():
     assert list(TopologicalSorter(graph).static_order())
 
 
-# The places that import by name: they say when, every other module says what, at its head.
-LOADERS = ("kvmodels/__init__.py", "kvmodels/_support/lazy_modules.py")
+# The place that imports by name: it says when, every other module says what, at its head.
+LOADER = "kvmodels/_support/lazy_modules.py"
 
 
-def test_no_import_is_deferred_but_by_the_places_that_do_it_for_all():
+def test_no_import_is_deferred_but_by_the_place_that_does_it_for_all():
     found = {shown(path): deferred_imports(parse(path)) for path in python_files()}
     loaders = {name: texts for name, texts in found.items() if texts}
-    assert sorted(loaders) == sorted(LOADERS), loaders
-    for texts in loaders.values():
-        assert [text.partition(": ")[2] for text in texts] == ["import_module()"]
+    assert list(loaders) == [LOADER], loaders
+    assert [text.partition(": ")[2] for text in loaders[LOADER]] == ["import_module()"]
 
 
-def test_no_import_is_for_type_checkers_alone_but_those_of_the_package():
-    found = {shown(path) for path in python_files() if imports_for_checkers(parse(path))}
-    assert found == {"kvmodels/__init__.py"}
+def test_no_import_is_for_type_checkers_alone():
+    assert not [shown(path) for path in python_files() if has_imports_for_checkers(parse(path))]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ methods that they belong to the module that defines them, so it finds neither he
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib
 import sys
@@ -15,23 +14,14 @@ from types import ModuleType
 import pytest
 
 import kvmodels
-from tests.source_tree import REPOSITORY
+from tools.public_names import homes
 
-
-def defining_modules() -> dict[str, str]:
-    """Each public name with the module that it is imported from."""
-    tree = ast.parse((REPOSITORY / "kvmodels" / "__init__.py").read_text("utf-8"))
-    return {
-        alias.name: str(node.module)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvmodels.")
-        for alias in node.names
-    }
+DEFINED_IN = {name: module for module, names in homes().items() for name in names}
 
 
 def examples_of(name: str) -> list[doctest.DocTest]:
     """The doctests of a public name and of everything in it."""
-    module = importlib.import_module(defining_modules()[name])
+    module = importlib.import_module(DEFINED_IN[name])
     found = doctest.DocTestFinder(exclude_empty=True).find(getattr(kvmodels, name), name, module=module)
     return [test for test in found if test.examples]
 

@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from kvmodels.core.ulid import ULID
+from kvmodels.core.values import KeyNumber
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.declare.markers import Field, Index, Indexed, KeyNumber, PrimaryKey, Unique, UniqueConstraint
+from kvmodels.schema.declare.declarations import Index, UniqueConstraint
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Unique
 
 
 class Animal(KvModel, collection="animals"):

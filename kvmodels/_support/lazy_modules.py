@@ -1,4 +1,4 @@
-"""Modules that are loaded when they are first used, so that a program pays only for the parts that it uses.
+"""Modules and names that are loaded when they are first used, so that a program pays only for the parts that it uses.
 
 Rules of this module: how an import is written says when it happens. ``from kvmodels.flows.check.scrub import Repair``
 loads ``scrub`` at once; ``from kvmodels.flows import scrub`` loads it at the first ``scrub.something``, if its package
@@ -9,6 +9,7 @@ was interrupted is tried again at the next use.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -72,6 +73,30 @@ def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
         if name in known:
             return _Deferred(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find
+
+
+def lazy_names(package: str, names_of: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for the ``__init__`` of a package: its names are loaded from their modules at first use.
+
+    ``names_of``: the names, separated by spaces, by the path of their module below the package.
+
+    Examples:
+        >>> find = lazy_names("xml", {"dom": "Node XMLNS_NAMESPACE"})
+        >>> find("Node").TEXT_NODE
+        3
+    """
+    home = {name: module for module, names in names_of.items() for name in names.split()}
+
+    def find(name: str) -> object:
+        module = home.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        loaded, namespace = _module_named(f"{package}.{module}"), vars(sys.modules[package])
+        for public in names_of[module].split():
+            namespace[public] = getattr(loaded, public)
+        return namespace[name]
 
     return find
 

@@ -10,7 +10,8 @@ from kvmodels.api._sync.database import Database
 from kvmodels.errors import DecodeError
 from kvmodels.flows.check.findings import CheckReport
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.declare.markers import AggregateIndex, Field, Indexed, PrimaryKey, Unique
+from kvmodels.schema.declare.declarations import AggregateIndex
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Unique
 from tests.damage.stores import FULL, KINDS_SPEC, OTHER, Zoo
 from tests.oracle import audit, read_engine
 from tests.worlds import MEMORY

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 
 from kvmodels import Field, KvModel, PrimaryKey, Q, Unique
-from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.markers import MultiIndexed
 from tests.oracle import CollectionSpec, spec_of
 
 

@@ -23,8 +23,9 @@ from kvmodels import (
     UniqueViolationError,
 )
 from kvmodels.query.aggregates import Count, Sum
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.declare.markers import AggregateIndex, Index, Indexed, MultiIndexed, UniqueConstraint
+from kvmodels.schema.declare.markers import Indexed, MultiIndexed
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
 from tests.evolution.test_online_build import (
     answer,

@@ -17,7 +17,8 @@ from kvmodels.flows.evolution.build import build_index
 from kvmodels.flows.writing.records import insert, mutate, remove_key
 from kvmodels.indexing import entries, rules
 from kvmodels.runtime.sync import perform
-from kvmodels.schema.declare.markers import AggregateIndex, Indexed
+from kvmodels.schema.declare.declarations import AggregateIndex
+from kvmodels.schema.declare.markers import Indexed
 
 
 class Bare(KvModel, collection="sales"):

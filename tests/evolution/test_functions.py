@@ -11,7 +11,7 @@ from kvmodels.catalog.catalogue import IndexState
 from kvmodels.flows.effects import Commit
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.runtime.sync import perform, run
-from kvmodels.schema.declare.markers import AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 
 
 def first_letter(name: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from kvmodels import Count, IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, Upgrade
 from kvmodels.errors import DecodeError
-from kvmodels.schema.declare.markers import AggregateIndex, Index, Indexed
+from kvmodels.schema.declare.declarations import AggregateIndex, Index
+from kvmodels.schema.declare.markers import Indexed
 
 
 class Person(KvModel, abstract=True):

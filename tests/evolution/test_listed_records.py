@@ -21,7 +21,8 @@ from kvmodels import (
 from kvmodels.flows.effects import Commit
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.runtime.sync import perform, run
-from kvmodels.schema.declare.markers import AggregateIndex, MultiIndexed, UniqueConstraint
+from kvmodels.schema.declare.declarations import AggregateIndex, UniqueConstraint
+from kvmodels.schema.declare.markers import MultiIndexed
 from tests.oracle import audit, read_store, spec_of
 
 

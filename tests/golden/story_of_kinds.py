@@ -17,17 +17,9 @@ from pydantic import BaseModel
 
 from kvmodels.catalog.keyspace import build_key
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.declare.markers import (
-    AggregateIndex,
-    Field,
-    Index,
-    Indexed,
-    MultiIndexed,
-    PrimaryKey,
-    Unique,
-    UniqueConstraint,
-)
+from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
 from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 
 

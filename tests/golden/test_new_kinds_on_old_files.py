@@ -17,7 +17,8 @@ from pydantic import BaseModel
 
 from kvmodels import Database, Field, Index, Q, Unique, UniqueConstraint
 from kvmodels.query.aggregates import Count, Sum
-from kvmodels.schema.declare.markers import AggregateIndex, MultiIndexed
+from kvmodels.schema.declare.declarations import AggregateIndex
+from kvmodels.schema.declare.markers import MultiIndexed
 from tests.golden.story import START_MS, Column, NewUser, User, database, stages, telling_engine
 from tests.oracle import audit, read_engine, spec_of
 

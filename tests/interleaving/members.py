@@ -10,17 +10,9 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.declare.markers import (
-    AggregateIndex,
-    Field,
-    Index,
-    Indexed,
-    MultiIndexed,
-    PrimaryKey,
-    Unique,
-    UniqueConstraint,
-)
+from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
 
 
 class Home(BaseModel):

@@ -11,7 +11,7 @@ from inspect import signature
 from typing import Any, ClassVar, Final, Literal, Never, cast, get_args
 
 from kvmodels._support import suggest as spelling
-from kvmodels._support.naming import short_repr
+from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.expressions import Expression
 
@@ -326,3 +326,6 @@ class AggregateIndex(DeclaredIndex):
 def fold_of(key: Any) -> str | None:
     """Return the text that replaces the version of a function that never changes; None for any other function."""
     return next((name for function, name in FOLDS.items() if function is key), None)
+
+
+show_public_path(AggregateIndex, Index, UniqueConstraint)

@@ -25,36 +25,15 @@ from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Stored
 from kvmodels.schema.declare.declarations import (
-    AggregateIndex,
     Declaration,
     DeclaredIndex,
     EntryDeclaration,
-    Index,
     KeyFunction,
     Nulls,
     OnDeleteAction,
     Store,
-    UniqueConstraint,
 )
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, MultiFieldRef
-
-__all__ = [
-    "AUTO",
-    "AggregateIndex",
-    "EntryMarker",
-    "Field",
-    "FieldMarker",
-    "ForeignKey",
-    "Index",
-    "Indexed",
-    "KeyNumber",
-    "MultiIndexed",
-    "PrimaryKey",
-    "Stored",
-    "Unique",
-    "UniqueConstraint",
-    "refuse_marker_default",
-]
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -457,4 +436,4 @@ def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)  # a stored record never has it
 
 
-show_public_path(AggregateIndex, Field, ForeignKey, Index, Indexed, MultiIndexed, PrimaryKey, Unique, UniqueConstraint)
+show_public_path(Field, ForeignKey, Indexed, MultiIndexed, PrimaryKey, Unique)

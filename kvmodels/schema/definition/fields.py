@@ -33,9 +33,10 @@ from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.codecs.columns.scalars import DATETIME
 from kvmodels.core.ulid import ULID
+from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Stored, container_kind, is_root, is_union, plain, type_name
-from kvmodels.schema.declare.markers import FieldMarker, KeyNumber, refuse_marker_default
+from kvmodels.schema.declare.markers import FieldMarker, refuse_marker_default
 from kvmodels.schema.declare.on_write import Automatic
 from kvmodels.schema.definition.collections import DICTS, deque_form, dict_like_form, secret_form, sequence_form
 from kvmodels.schema.definition.forms import (

@@ -17,8 +17,9 @@ from kvmodels.flows.writing.changes import KEEP, pending, record_change
 from kvmodels.flows.writing.operation import AttemptState, Proposal, always
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.runtime.sync import run
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from kvmodels.schema.declare.markers import MultiIndexed
 from tests.logical_writes import FunctionWrite
 from tests.passing_engine import RecordingEngine
 

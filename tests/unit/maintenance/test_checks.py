@@ -13,16 +13,8 @@ from kvmodels.flows.effects import Commit, Flow
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.runtime.sync import perform
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.declare.markers import (
-    AggregateIndex,
-    Field,
-    Index,
-    Indexed,
-    MultiIndexed,
-    PrimaryKey,
-    Unique,
-    UniqueConstraint,
-)
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
 
 
 class Item(KvModel, collection="items"):

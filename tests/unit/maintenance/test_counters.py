@@ -17,8 +17,9 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KeyTooLargeError
 from kvmodels.indexing.entries import from_u64, to_u64
 from kvmodels.query.aggregates import Max, Sum
+from kvmodels.schema.declare.declarations import AggregateIndex
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.declare.markers import AggregateIndex, Indexed
+from kvmodels.schema.declare.markers import Indexed
 from tests.oracle import audit, read_store, spec_of
 from tests.unit.maintenance.places import Place, commit_changes, counters, keys, watched
 

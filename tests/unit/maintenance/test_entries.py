@@ -20,7 +20,7 @@ from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import Set
 from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.registry import maintenance_of
-from kvmodels.schema.declare.markers import AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from tests.unit.maintenance.places import Place, commit_changes, counters, deleted, keys, watched
 
 

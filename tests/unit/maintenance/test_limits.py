@@ -17,7 +17,8 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import LimitExceededError
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.simple import fits
-from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.markers import MultiIndexed
 from tests.passing_engine import RecordingEngine
 
 checks = st.builds(Check, st.binary(max_size=6), st.none())

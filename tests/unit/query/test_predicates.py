@@ -15,8 +15,9 @@ from pydantic import BaseModel
 
 from kvmodels import Field, InvalidValueError, KvModel, PrimaryKey, UnknownFieldError, UnknownLookupError, col
 from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.expressions import Expression, MultiFieldRef, Q
-from kvmodels.schema.declare.markers import Index, Indexed, MultiIndexed
+from kvmodels.schema.declare.markers import Indexed, MultiIndexed
 from kvmodels.schema.filters.parse import negate, parse
 from kvmodels.schema.filters.predicate import (
     ALWAYS,

@@ -11,12 +11,14 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import pytest
 from pydantic import BaseModel, Field, RootModel
 
+from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.annotations import Stored
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, Q
-from kvmodels.schema.declare.markers import Indexed, KeyNumber, MultiIndexed, PrimaryKey, Stored, Unique
+from kvmodels.schema.declare.markers import Indexed, MultiIndexed, PrimaryKey, Unique
 
 
 class Address(BaseModel):

@@ -5,7 +5,9 @@ from typing import Annotated, Any
 import pytest
 
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.declare.markers import Field, Index, Indexed, PrimaryKey, Stored, Unique, UniqueConstraint
+from kvmodels.schema.declare.annotations import Stored
+from kvmodels.schema.declare.declarations import Index, UniqueConstraint
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Unique
 
 
 def test_the_bracket_form_is_the_annotated_form():

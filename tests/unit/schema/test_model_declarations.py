@@ -6,20 +6,14 @@ import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, create_model
 
+from kvmodels.core.values import KeyNumber
 from kvmodels.errors import KvModelsError, ModelDefinitionError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.options import META_OPTIONS
 from kvmodels.schema.compile.schema import schema_of
-from kvmodels.schema.declare.markers import (
-    Field,
-    Index,
-    Indexed,
-    KeyNumber,
-    PrimaryKey,
-    Stored,
-    Unique,
-    UniqueConstraint,
-)
+from kvmodels.schema.declare.annotations import Stored
+from kvmodels.schema.declare.declarations import Index, UniqueConstraint
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Unique
 
 
 def declare(name="Thing", bases=(KvModel,), keywords=None, meta=None, **fields):

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
-from kvmodels.schema.declare.markers import Index, Indexed, PrimaryKey
+from kvmodels.schema.declare.declarations import Index
+from kvmodels.schema.declare.markers import Indexed, PrimaryKey
 
 V = TypeVar("V")
 

@@ -31,7 +31,8 @@ from kvmodels.errors import (
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.compile.schema import schema_of
-from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Stored, Unique
+from kvmodels.schema.declare.annotations import Stored
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Unique
 from kvmodels.schema.instances import ObjectState, set_state
 
 

@@ -23,7 +23,8 @@ from kvmodels.core.ulid import ULID
 from kvmodels.errors import InvalidValueError, ModelDefinitionError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
-from kvmodels.schema.declare.markers import PrimaryKey, Stored
+from kvmodels.schema.declare.annotations import Stored
+from kvmodels.schema.declare.markers import PrimaryKey
 
 DAY = date(2020, 1, 2)
 CODEC = MsgpackCodec()

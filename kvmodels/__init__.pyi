@@ -1,0 +1,294 @@
+# Generated from kvmodels/__init__.py by tools/public_names.py. Do not edit.
+from kvmodels.api._async.database import AsyncDatabase as AsyncDatabase
+from kvmodels.api._async.kv import AsyncKv as AsyncKv
+from kvmodels.api._async.kv import open_async_kv as open_async_kv
+from kvmodels.api._async.queryset import AsyncQuerySet as AsyncQuerySet
+from kvmodels.api._async.repository import AsyncRepository as AsyncRepository
+from kvmodels.api._async.transaction import AsyncTransaction as AsyncTransaction
+from kvmodels.api._sync.database import Database as Database
+from kvmodels.api._sync.kv import Kv as Kv
+from kvmodels.api._sync.kv import open_kv as open_kv
+from kvmodels.api._sync.queryset import QuerySet as QuerySet
+from kvmodels.api._sync.repository import Repository as Repository
+from kvmodels.api._sync.transaction import Transaction as Transaction
+from kvmodels.api.settings import DatabaseSettings as DatabaseSettings
+from kvmodels.catalog.evolution import PlanStep as PlanStep
+from kvmodels.catalog.evolution import RefusedRecord as RefusedRecord
+from kvmodels.catalog.evolution import SchemaPlan as SchemaPlan
+from kvmodels.core.keys import COMMIT_VERSIONSTAMP as COMMIT_VERSIONSTAMP
+from kvmodels.core.ulid import ULID as ULID
+from kvmodels.core.values import UNDEFINED as UNDEFINED
+from kvmodels.core.values import KeyNumber as KeyNumber
+from kvmodels.core.values import KvMap as KvMap
+from kvmodels.core.values import KvU64 as KvU64
+from kvmodels.errors import AlreadyExistsError as AlreadyExistsError
+from kvmodels.errors import CatalogueFullError as CatalogueFullError
+from kvmodels.errors import ClosedError as ClosedError
+from kvmodels.errors import CommitUnknownError as CommitUnknownError
+from kvmodels.errors import ConcurrencyError as ConcurrencyError
+from kvmodels.errors import DanglingReferenceError as DanglingReferenceError
+from kvmodels.errors import DecodeError as DecodeError
+from kvmodels.errors import DoesNotExist as DoesNotExist
+from kvmodels.errors import EngineError as EngineError
+from kvmodels.errors import EngineTimeoutError as EngineTimeoutError
+from kvmodels.errors import ForeignFileError as ForeignFileError
+from kvmodels.errors import IndexChangedError as IndexChangedError
+from kvmodels.errors import IndexNotReadyError as IndexNotReadyError
+from kvmodels.errors import IntegrityError as IntegrityError
+from kvmodels.errors import InvalidArgumentError as InvalidArgumentError
+from kvmodels.errors import InvalidCursorError as InvalidCursorError
+from kvmodels.errors import InvalidKeyError as InvalidKeyError
+from kvmodels.errors import InvalidLookupError as InvalidLookupError
+from kvmodels.errors import InvalidValueError as InvalidValueError
+from kvmodels.errors import KeyTooLargeError as KeyTooLargeError
+from kvmodels.errors import KvModelsError as KvModelsError
+from kvmodels.errors import LimitExceededError as LimitExceededError
+from kvmodels.errors import LoadConflictError as LoadConflictError
+from kvmodels.errors import LockLostError as LockLostError
+from kvmodels.errors import ModelDefinitionError as ModelDefinitionError
+from kvmodels.errors import MultipleObjectsReturned as MultipleObjectsReturned
+from kvmodels.errors import NonIdempotentValidatorError as NonIdempotentValidatorError
+from kvmodels.errors import NoUsableIndexError as NoUsableIndexError
+from kvmodels.errors import OperationTooLargeError as OperationTooLargeError
+from kvmodels.errors import PrimaryKeyChangedError as PrimaryKeyChangedError
+from kvmodels.errors import ProtectedError as ProtectedError
+from kvmodels.errors import QueryError as QueryError
+from kvmodels.errors import ReadOnlyError as ReadOnlyError
+from kvmodels.errors import ReferenceViolationError as ReferenceViolationError
+from kvmodels.errors import ReservedKeyError as ReservedKeyError
+from kvmodels.errors import ResumeExpiredError as ResumeExpiredError
+from kvmodels.errors import RetriesExhaustedError as RetriesExhaustedError
+from kvmodels.errors import SchemaChangeRefusedError as SchemaChangeRefusedError
+from kvmodels.errors import SchemaError as SchemaError
+from kvmodels.errors import SchemaMismatchError as SchemaMismatchError
+from kvmodels.errors import SnapshotExpiredError as SnapshotExpiredError
+from kvmodels.errors import SnapshotLostError as SnapshotLostError
+from kvmodels.errors import StaleObjectError as StaleObjectError
+from kvmodels.errors import StorageFullError as StorageFullError
+from kvmodels.errors import TransactionAbortedError as TransactionAbortedError
+from kvmodels.errors import TransactionConflictError as TransactionConflictError
+from kvmodels.errors import TransactionSuspendedError as TransactionSuspendedError
+from kvmodels.errors import UniqueViolationError as UniqueViolationError
+from kvmodels.errors import UnknownFieldError as UnknownFieldError
+from kvmodels.errors import UnknownLookupError as UnknownLookupError
+from kvmodels.errors import UnsupportedError as UnsupportedError
+from kvmodels.errors import ValueTooLargeError as ValueTooLargeError
+from kvmodels.flows.bulk.options_and_results import BulkFailure as BulkFailure
+from kvmodels.flows.bulk.options_and_results import BulkItem as BulkItem
+from kvmodels.flows.bulk.options_and_results import BulkProgress as BulkProgress
+from kvmodels.flows.bulk.options_and_results import BulkResult as BulkResult
+from kvmodels.flows.check.findings import CheckReport as CheckReport
+from kvmodels.flows.describe.catalogue import CollectionDescription as CollectionDescription
+from kvmodels.flows.describe.catalogue import IndexStatus as IndexStatus
+from kvmodels.flows.describe.keys import KeyExplanation as KeyExplanation
+from kvmodels.flows.describe.stats import CollectionStats as CollectionStats
+from kvmodels.flows.describe.stats import IndexStats as IndexStats
+from kvmodels.flows.describe.stats import RowStats as RowStats
+from kvmodels.flows.describe.stats import StoreStats as StoreStats
+from kvmodels.flows.evolution.apply import SchemaReport as SchemaReport
+from kvmodels.flows.evolution.batches import IndexViolation as IndexViolation
+from kvmodels.flows.evolution.build import BuildReport as BuildReport
+from kvmodels.flows.evolution.migrate import MigrationReport as MigrationReport
+from kvmodels.flows.evolution.throttle import SchemaProgress as SchemaProgress
+from kvmodels.flows.evolution.violations import RecordViolation as RecordViolation
+from kvmodels.flows.kv.record_watch import ChangedRecord as ChangedRecord
+from kvmodels.flows.retry_policy import RetryPolicy as RetryPolicy
+from kvmodels.flows.transfer.load import LoadResult as LoadResult
+from kvmodels.limits import Limits as Limits
+from kvmodels.query.aggregates import Avg as Avg
+from kvmodels.query.aggregates import Count as Count
+from kvmodels.query.aggregates import Max as Max
+from kvmodels.query.aggregates import Min as Min
+from kvmodels.query.aggregates import Sum as Sum
+from kvmodels.query.plans import QueryPlan as QueryPlan
+from kvmodels.query.query import Page as Page
+from kvmodels.query.text_lookups import ParsedLookups as ParsedLookups
+from kvmodels.query.text_lookups import parse_lookups as parse_lookups
+from kvmodels.runtime.observing.counters import Metrics as Metrics
+from kvmodels.runtime.observing.counters import OperationCounters as OperationCounters
+from kvmodels.runtime.observing.logs import QueryLog as QueryLog
+from kvmodels.runtime.observing.logs import SlowLog as SlowLog
+from kvmodels.runtime.observing.operation import FinishedOperation as FinishedOperation
+from kvmodels.runtime.observing.operation import Observer as Observer
+from kvmodels.schema.compile.model import KvModel as KvModel
+from kvmodels.schema.compile.request_bodies import Creation as Creation
+from kvmodels.schema.compile.request_bodies import Partial as Partial
+from kvmodels.schema.declare.annotations import Stored as Stored
+from kvmodels.schema.declare.declarations import AggregateIndex as AggregateIndex
+from kvmodels.schema.declare.declarations import Index as Index
+from kvmodels.schema.declare.declarations import UniqueConstraint as UniqueConstraint
+from kvmodels.schema.declare.expressions import Expression as Expression
+from kvmodels.schema.declare.expressions import FieldRef as FieldRef
+from kvmodels.schema.declare.expressions import ForeignKeyRef as ForeignKeyRef
+from kvmodels.schema.declare.expressions import MultiFieldRef as MultiFieldRef
+from kvmodels.schema.declare.expressions import Q as Q
+from kvmodels.schema.declare.expressions import col as col
+from kvmodels.schema.declare.markers import AUTO as AUTO
+from kvmodels.schema.declare.markers import CASCADE as CASCADE
+from kvmodels.schema.declare.markers import PROTECT as PROTECT
+from kvmodels.schema.declare.markers import SET_NULL as SET_NULL
+from kvmodels.schema.declare.markers import Field as Field
+from kvmodels.schema.declare.markers import ForeignKey as ForeignKey
+from kvmodels.schema.declare.markers import Indexed as Indexed
+from kvmodels.schema.declare.markers import MultiIndexed as MultiIndexed
+from kvmodels.schema.declare.markers import PrimaryKey as PrimaryKey
+from kvmodels.schema.declare.markers import Unique as Unique
+from kvmodels.schema.declare.on_write import AutoNow as AutoNow
+from kvmodels.schema.declare.on_write import AutoNowAdd as AutoNowAdd
+from kvmodels.schema.declare.on_write import Version as Version
+from kvmodels.schema.definition.upgrades import Upgrade as Upgrade
+from kvmodels.schema.definition.upgrades import upgrade as upgrade
+from kvmodels.schema.describe.describe import ColumnDescription as ColumnDescription
+from kvmodels.schema.describe.describe import FieldDescription as FieldDescription
+from kvmodels.schema.describe.describe import IndexDescription as IndexDescription
+from kvmodels.schema.describe.describe import ModelDescription as ModelDescription
+from kvmodels.schema.describe.describe import describe as describe
+from kvmodels.schema.filters.changes import F as F
+
+__all__ = [
+    "AUTO",
+    "CASCADE",
+    "COMMIT_VERSIONSTAMP",
+    "PROTECT",
+    "SET_NULL",
+    "ULID",
+    "UNDEFINED",
+    "AggregateIndex",
+    "AlreadyExistsError",
+    "AsyncDatabase",
+    "AsyncKv",
+    "AsyncQuerySet",
+    "AsyncRepository",
+    "AsyncTransaction",
+    "AutoNow",
+    "AutoNowAdd",
+    "Avg",
+    "BuildReport",
+    "BulkFailure",
+    "BulkItem",
+    "BulkProgress",
+    "BulkResult",
+    "CatalogueFullError",
+    "ChangedRecord",
+    "CheckReport",
+    "ClosedError",
+    "CollectionDescription",
+    "CollectionStats",
+    "ColumnDescription",
+    "CommitUnknownError",
+    "ConcurrencyError",
+    "Count",
+    "Creation",
+    "DanglingReferenceError",
+    "Database",
+    "DatabaseSettings",
+    "DecodeError",
+    "DoesNotExist",
+    "EngineError",
+    "EngineTimeoutError",
+    "Expression",
+    "F",
+    "Field",
+    "FieldDescription",
+    "FieldRef",
+    "FinishedOperation",
+    "ForeignFileError",
+    "ForeignKey",
+    "ForeignKeyRef",
+    "Index",
+    "IndexChangedError",
+    "IndexDescription",
+    "IndexNotReadyError",
+    "IndexStats",
+    "IndexStatus",
+    "IndexViolation",
+    "Indexed",
+    "IntegrityError",
+    "InvalidArgumentError",
+    "InvalidCursorError",
+    "InvalidKeyError",
+    "InvalidLookupError",
+    "InvalidValueError",
+    "KeyExplanation",
+    "KeyNumber",
+    "KeyTooLargeError",
+    "Kv",
+    "KvMap",
+    "KvModel",
+    "KvModelsError",
+    "KvU64",
+    "LimitExceededError",
+    "Limits",
+    "LoadConflictError",
+    "LoadResult",
+    "LockLostError",
+    "Max",
+    "Metrics",
+    "MigrationReport",
+    "Min",
+    "ModelDefinitionError",
+    "ModelDescription",
+    "MultiFieldRef",
+    "MultiIndexed",
+    "MultipleObjectsReturned",
+    "NoUsableIndexError",
+    "NonIdempotentValidatorError",
+    "Observer",
+    "OperationCounters",
+    "OperationTooLargeError",
+    "Page",
+    "ParsedLookups",
+    "Partial",
+    "PlanStep",
+    "PrimaryKey",
+    "PrimaryKeyChangedError",
+    "ProtectedError",
+    "Q",
+    "QueryError",
+    "QueryLog",
+    "QueryPlan",
+    "QuerySet",
+    "ReadOnlyError",
+    "RecordViolation",
+    "ReferenceViolationError",
+    "RefusedRecord",
+    "Repository",
+    "ReservedKeyError",
+    "ResumeExpiredError",
+    "RetriesExhaustedError",
+    "RetryPolicy",
+    "RowStats",
+    "SchemaChangeRefusedError",
+    "SchemaError",
+    "SchemaMismatchError",
+    "SchemaPlan",
+    "SchemaProgress",
+    "SchemaReport",
+    "SlowLog",
+    "SnapshotExpiredError",
+    "SnapshotLostError",
+    "StaleObjectError",
+    "StorageFullError",
+    "StoreStats",
+    "Stored",
+    "Sum",
+    "Transaction",
+    "TransactionAbortedError",
+    "TransactionConflictError",
+    "TransactionSuspendedError",
+    "Unique",
+    "UniqueConstraint",
+    "UniqueViolationError",
+    "UnknownFieldError",
+    "UnknownLookupError",
+    "UnsupportedError",
+    "Upgrade",
+    "ValueTooLargeError",
+    "Version",
+    "col",
+    "describe",
+    "open_async_kv",
+    "open_kv",
+    "parse_lookups",
+    "upgrade",
+]
