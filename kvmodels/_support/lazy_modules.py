@@ -10,7 +10,7 @@ was interrupted is tried again at the next use.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -123,6 +123,9 @@ class ModuleTable(Generic[T]):
 
     def __contains__(self, name: str) -> bool:
         return name in self._known or name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(dict.fromkeys((*self._modules, *self._known))))
 
     def __getitem__(self, name: str) -> T:
         if name not in self._known:

@@ -36,6 +36,7 @@ from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
 from kvmodels.schema.definition.definition import Column, ModelSchema
+from kvmodels.schema.filters.kind_lookups import OF_KIND, kind_of_operand
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import TEXT_TESTS, AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
 
@@ -70,6 +71,10 @@ def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
     """
     if not isinstance(predicate, Condition):
         return ["all" if isinstance(predicate, AllOf) else "any", *(digest(schema, part) for part in predicate.parts)]
+    if predicate.lookup == OF_KIND:
+        _, lookup = kind_of_operand(schema, predicate.operand)
+        _, name, value = predicate.operand
+        return [predicate.field, OF_KIND, name, predicate.negated, lookup.identity(value)]
     head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
     return [*head, _operand(schema, predicate._replace(negated=False))]
 
@@ -79,6 +84,8 @@ def _described(condition: Condition) -> str:
     name = f"any {name}" if element else name
     if lookup == "isnull":
         return f"{name} is None" if operand else f"{name} is not None"
+    if lookup == OF_KIND:
+        return f"{name} {operand.lookup} {_shown(operand.value)}"
     if lookup in ("contains", "icontains"):
         return f"{_shown(operand)} in {name}{_IN_ANY_CASE[lookup == 'icontains']}"
     if lookup == "iexact":
@@ -520,6 +527,8 @@ def _without_operand(predicate: Predicate) -> Predicate:
         operand = (_HIDDEN, _HIDDEN, predicate.operand[2])
     elif predicate.lookup in ("in", "not_in"):
         operand = (_HIDDEN,)
+    elif predicate.lookup == OF_KIND:
+        operand = predicate.operand._replace(value=_HIDDEN)
     return predicate._replace(operand=operand)
 
 

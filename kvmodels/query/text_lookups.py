@@ -22,6 +22,7 @@ from kvmodels.schema.declare.annotations import element_of, literal_values, plai
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.definition.definition import ColumnSource
 from kvmodels.schema.definition.fields import CODEC_TYPES
+from kvmodels.schema.filters.kind_lookups import KindKeyword
 from kvmodels.schema.filters.operands import (
     Keyword,
     container_kinds,
@@ -191,9 +192,13 @@ class _ParameterReader:
 
     def _keyword(self, parameter: str) -> Keyword:
         try:
-            return split_keyword(self._schema, parameter)
+            keyword = split_keyword(self._schema, parameter)
         except QueryError as error:
             raise self._refused(parameter, error) from error
+        if isinstance(keyword, KindKeyword):
+            self._require_allowed(parameter, keyword.name)
+            raise self._error(_INVALID, parameter, "operands of this lookup cannot be given as text")
+        return keyword
 
     def _source(self, keyword: Keyword) -> ColumnSource | None:
         return self._schema.source(single_key(self._schema, keyword.name))

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.codecs.columns.scalars import INT
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import encode_key
 from kvmodels.errors import InvalidValueError
 from kvmodels.indexing.entries import NOTHING_HELD, StoredRecord
 from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
 from kvmodels.indexing.kinds.registry import MAINTENANCE
-from kvmodels.query.kinds.contract import KindAccess
+from kvmodels.query.kinds.contract import KindAccess, point
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.compile.columns import column_of
 from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.declare.expressions import Expression
-from kvmodels.schema.definition.definition import Column, KindOptions
+from kvmodels.schema.definition.definition import Column, IndexDefinition, KindOptions, ModelSchema
+from kvmodels.schema.definition.kind_lookup import KindLookup, Test
 from kvmodels.schema.definition.kinds import KINDS, ColumnsOf, DeclaringModel, KindDefinition
+from kvmodels.schema.definition.values import reader_of
+from kvmodels.schema.filters.predicate import Spans
 
 DAYS: Final = 7
 
@@ -57,8 +62,40 @@ class Weekdays(KindOptions):
     column: Column
 
     @property
+    def looked_up(self) -> str:
+        return self.column.field
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         return (self.column,)
+
+
+class On(KindLookup):
+    """``open_on__on=2``: the records with this weekday."""
+
+    def operand(self, schema: ModelSchema, definition: IndexDefinition, value: Any) -> int:
+        if type(value) is not int or not 0 <= value < DAYS:
+            raise InvalidValueError("no weekday", type=type(value).__name__, hint="Give a number from 0, Monday, to 6.")
+        return value
+
+    def test(self, definition: IndexDefinition, operand: int) -> Test:
+        options = definition.options
+        assert isinstance(options, Weekdays)
+        read = reader_of(options.column)
+        return lambda document: bool((read(document) or 0) >> operand & 1)
+
+    def identity(self, operand: int) -> int:
+        return operand
+
+
+class Only(On):
+    """``open_on__only=2``: the records with no other weekday."""
+
+    def test(self, definition: IndexDefinition, operand: int) -> Test:
+        options = definition.options
+        assert isinstance(options, Weekdays)
+        read = reader_of(options.column)
+        return lambda document: read(document) == 1 << operand
 
 
 class WeekdayKind(KindDefinition):
@@ -67,6 +104,10 @@ class WeekdayKind(KindDefinition):
     shown = "weekdays"
     fans_out = True
     max_fan_out = DAYS
+    lookups = MappingProxyType({"on": On(), "only": Only()})
+
+    def line(self, name: str) -> str:
+        return f'WeekdayIndex("{name}")'
 
     def column_names(self, declared: WeekdayIndex) -> tuple[str, ...]:
         return declared.group
@@ -107,11 +148,23 @@ class WeekdayMaintenance(KindMaintenance):
         return Contents(dict.fromkeys(keys, NOTHING_HELD), fan_out=len(keys))
 
 
+class WeekdayAccess(KindAccess):
+    """The access: a weekday is one key part."""
+
+    exact = frozenset({"on"})
+
+    def parts(self, definition: IndexDefinition) -> tuple[Column, ...]:
+        return (Column(f"weekday of {definition.lookup_name}", INT, many=True),)
+
+    def spans(self, definition: IndexDefinition, lookup: str, operand: int) -> Spans:
+        return (point(encode_key((operand,))),)
+
+
 @contextmanager
 def weekdays() -> Iterator[None]:
     """Register the kind for the duration of a with block."""
     with ExitStack() as stack:
         stack.enter_context(KINDS.registered("weekdays", WeekdayKind()))
         stack.enter_context(MAINTENANCE.registered("weekdays", WeekdayMaintenance))
-        stack.enter_context(ACCESS.registered("weekdays", KindAccess()))
+        stack.enter_context(ACCESS.registered("weekdays", WeekdayAccess()))
         yield

@@ -20,6 +20,7 @@ from kvmodels.core.operations import Row
 from kvmodels.errors import DecodeError, DoesNotExist, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.indexing.entries import included_values
+from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 from kvmodels.schema.definition.values import RESERVED_FIELD, same_stored
@@ -201,6 +202,10 @@ class Cover:
             if column.codec.lossless and not column.many
         ]
         self._primary_key = [(column.field, _stored(column)) for column in live.schema.primary_key]
+        definition = index.definition
+        self._access = ACCESS[definition.kind]
+        self._held = [column.path or (column.field,) for column in self._access.held(definition)]
+        self._own = slice(1 + len(definition.columns), -len(live.schema.primary_key))
 
     def document(self, row: Row, pk: bytes) -> Document:
         """Return the part of a record's document that its entry contains; ``pk`` is the packed primary key."""
@@ -210,6 +215,10 @@ class Cover:
             _put(document, path, stored(parts[position]))
         for (field, stored), part in zip(self._primary_key, decode_key(pk), strict=True):
             document[field] = stored(part)
+        if self._held:
+            values = self._access.values(self._index.definition, parts[self._own], row.value)
+            for path, value in zip(self._held, values, strict=True):
+                _put(document, path, value)
         if self._includes:
             slot = len(parts) == 1 + len(self._index.definition.columns)
             document.update(included_values(self._codec, slot, row))

@@ -19,6 +19,7 @@ Rules of this module: pure; it looks at shapes only, never at operands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
@@ -46,6 +47,12 @@ class Path(NamedTuple):
     def name(self) -> str:
         """The name of the index, ``""`` for the records."""
         return self.definition.name if self.definition else ""
+
+    @property
+    def first_part(self) -> str | None:
+        """The name of the column that lookups of its kind bind; None for a kind without lookups."""
+        parts = () if self.definition is None else ACCESS[self.definition.kind].parts(self.definition)
+        return parts[0].field if parts else None
 
 
 class Access(NamedTuple):
@@ -160,6 +167,7 @@ def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
     if definition is None or definition.store == "record":
         return None
     names = [column.field for column in schema.primary_key if column.codec.lossless]
+    names += [column.field for column in ACCESS[definition.kind].held(definition)]
     for column in definition.columns:
         source = schema.source(column.field)
         plain = source is not None and source.computed is None and not column.many
@@ -196,6 +204,8 @@ def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -
             continue
         guarantee = next((partial for partial in branch.partials if partial.name == path.name), None)
         for access in _bound(path, branch, guarantee):
+            if path.first_part and path.first_part not in _bound_fields(branch, access):
+                continue  # without a lookup of its kind it lacks entries, and there are too many scans for one
             # An unbound index without a requested order is no better than the records themselves, which come first.
             useful = access.bound or access.guaranteed or asked.order or asked.forced or path.definition is None
             directed = _directed(asked, branch, access) if useful else None
@@ -206,9 +216,14 @@ def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -
 
 def missing_entries(definition: IndexDefinition, branch: BranchShape) -> str | None:
     """Return why an index lacks entries for records of an alternative; None if it has all of them."""
-    reason = ACCESS[definition.kind].why_not(definition)
-    if reason is not None:
+    access = ACCESS[definition.kind]
+    parts = access.parts(definition)
+    reason = access.why_not(definition)
+    if reason is not None and not any(term.field == parts[0].field for term in branch.terms if parts):
         return reason
+    unbound = unbound_group(definition, branch) if parts else ()
+    if unbound:
+        return f"its lookups need single values of its group, {', '.join(unbound)}"
     if definition.where is not None and all(partial.name != definition.name for partial in branch.partials):
         return f"the filter does not imply its condition, {definition.where.text or 'a condition'}"
     for column in definition.columns:
@@ -220,16 +235,29 @@ def missing_entries(definition: IndexDefinition, branch: BranchShape) -> str | N
     return None
 
 
+def unbound_group(definition: IndexDefinition, branch: BranchShape) -> tuple[str, ...]:
+    """Return the columns of the group of an index that an alternative does not bind to single values."""
+    fixed = {term.field for term in branch.terms if term.points}
+    return tuple(column.field for column in definition.columns if column.field not in fixed)
+
+
+def _bound_fields(branch: BranchShape, access: Access) -> set[str]:
+    return {branch.terms[number].field for number in access.bound}
+
+
 def _bound(path: Path, branch: BranchShape, guarantee: Guarantee | None) -> Iterable[Access]:
     """Yield accesses with the columns bound from the left as far as possible; one for each term on several values."""
     if path.definition is None and branch.keys is not None:
         yield Access(path, (), frozenset({branch.keys}), _NOTHING, (), 1, narrows=True, by_keys=True)
         return
-    many = next((column.field for column in path.columns if column.many), None)
     scalar = {term.field: number for number, term in enumerate(branch.terms) if not term.many}
-    several = [{term.field: number} for number, term in enumerate(branch.terms) if term.field == many]
-    for chosen in several if many is not None else [{}]:
-        access = _walked(path, branch, scalar | chosen)
+    several = [
+        [(term.field, number) for number, term in enumerate(branch.terms) if term.field == column.field]
+        for column in path.columns
+        if column.many
+    ]
+    for chosen in product(*several):
+        access = _walked(path, branch, scalar | dict(chosen))
         if guarantee is not None:
             access = access._replace(
                 served=access.served.union(guarantee.parts),
@@ -253,6 +281,10 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
         bound.append(number)
         if not term.points:
             several += 1
+            if term.splits and term.size == 1:
+                equal.add(column.field)
+            elif term.splits:
+                lists[column.field] = term.size
             break
         ranges *= term.size
         complete += 1
@@ -265,7 +297,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
     return Access(
         path,
         tuple(bound),
-        frozenset(at for term in used for at in term.at),
+        frozenset(at for term in used for at in term.served),
         frozenset(equal),
         tuple(lists.items()),
         several,

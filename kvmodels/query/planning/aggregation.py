@@ -28,7 +28,7 @@ from kvmodels.core.operations import after_prefix
 from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregates import Grouping, Measure, fields_of
 from kvmodels.query.kinds.registry import ACCESS
-from kvmodels.query.planning.branches import Branch, ColumnTerm, branches_of, shape_of
+from kvmodels.query.planning.branches import Branch, Term, branches_of, shape_of
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import is_one, not_readable, unused_name
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
@@ -145,7 +145,7 @@ def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Direc
     return _AggregateMatch(definition.name, spans, places, _direction(definition, spans, places, order))
 
 
-def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping[str, list[ColumnTerm]] | None:
+def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping[str, list[Term]] | None:
     """Return the terms on the columns of the index; None if the records must be tested for other conditions."""
     guaranteed: set[int] = set()
     if definition.where is not None:
@@ -153,7 +153,7 @@ def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping
         if not partials:
             return None
         guaranteed.update(partials[0].parts)
-    terms: dict[str, list[ColumnTerm]] = {}
+    terms: dict[str, list[Term]] = {}
     names = {column.field for column in definition.columns}
     for term in branch.terms:
         if term.field in names:
@@ -166,7 +166,7 @@ def _sees_all(
     schema: ModelSchema,
     definition: IndexDefinition,
     column: Column,
-    terms: Mapping[str, list[ColumnTerm]],
+    terms: Mapping[str, list[Term]],
     grouped: Sequence[str],
 ) -> bool:
     """Return whether the column omits no record of the query, and counts none twice in one group."""

@@ -17,6 +17,7 @@ from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
+from kvmodels.query.planning.kind_terms import KindTerm, is_of_kind, kind_terms
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import (
     Column,
@@ -26,6 +27,7 @@ from kvmodels.schema.definition.definition import (
     PartialCondition,
     SpanTest,
 )
+from kvmodels.schema.filters.kind_lookups import OF_KIND, fields_of_test
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import (
     EVERYTHING,
@@ -58,12 +60,14 @@ Part = Condition | AnyOf
 class ColumnTerm:
     """All conditions of a filter on one column; their spans of key parts are computed at first use and cached."""
 
+    splits = False
+
     def __init__(self, source: ColumnSource, parts: tuple[Part, ...], at: tuple[int, ...]) -> None:
         self.source = source
         self.field = source.name
         self.many = source.many
         self.parts = parts
-        self.at = at
+        self.at = self.served = at
         self._spans: dict[tuple[bool, bool], Spans] = {}
 
     def spans(self, column: Column) -> Spans:
@@ -104,6 +108,9 @@ class ColumnTerm:
         return any(narrows(part) for part in self.parts)
 
 
+Term = ColumnTerm | KindTerm
+
+
 class Branch(NamedTuple):
     """Parts that must all hold.
 
@@ -114,7 +121,7 @@ class Branch(NamedTuple):
     """
 
     parts: Conjunction
-    terms: tuple[ColumnTerm, ...]
+    terms: tuple[Term, ...]
     keys: int | None
 
 
@@ -145,19 +152,23 @@ def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
     scalar: dict[str, tuple[ColumnSource, list[int]]] = {}
     several: list[tuple[ColumnSource, int]] = []
     keys: int | None = None
+    of_kind = False
     for at, part in enumerate(parts):
         if isinstance(part, Condition) and part.field == PRIMARY_KEY:
             keys = at if keys is None and part.lookup == "in" and not part.negated else keys
             continue
         source = _source_of(schema, part)
         if source is None:
+            of_kind = of_kind or is_of_kind(part)
             continue
         if source.many:
             several.append((source, at))
         else:
             scalar.setdefault(source.name, (source, []))[1].append(at)
-    terms = [ColumnTerm(source, tuple(parts[i] for i in at), tuple(at)) for source, at in scalar.values()]
+    terms: list[Term] = [ColumnTerm(source, tuple(parts[i] for i in at), tuple(at)) for source, at in scalar.values()]
     terms += [ColumnTerm(source, (parts[at],), (at,)) for source, at in several]
+    if of_kind:
+        terms += kind_terms(schema, parts)
     return Branch(parts, tuple(terms), keys)
 
 
@@ -286,8 +297,11 @@ def _contained(inner: Branch, outer: Branch) -> bool:
     return all(at in answered or part in inner.parts for at, part in enumerate(outer.parts))
 
 
-def _implied(outer: ColumnTerm, inner: ColumnTerm) -> bool:
-    return outer.field == inner.field and covers(((span.start, span.end) for span in outer.compared), inner.compared)
+def _implied(outer: Term, inner: Term) -> bool:
+    # The spans of a lookup that is tested again say nothing about what it matches.
+    if outer.field != inner.field or len(outer.served) < len(outer.at):
+        return False
+    return covers(((span.start, span.end) for span in outer.compared), inner.compared)
 
 
 MAX_PRODUCT: Final = 1_000
@@ -305,6 +319,8 @@ class TermShape(NamedTuple):
         narrows: whether it excludes more than single values, and more than objects of classes outside the query.
         excludes_none: whether it excludes every record whose column is None.
         at: the positions of its parts in the branch.
+        served: the positions of those that need no test where the term is bound.
+        splits: whether each range lies within one value of a key part, so that it can be read as one scan of an order.
     """
 
     field: str
@@ -314,6 +330,8 @@ class TermShape(NamedTuple):
     narrows: bool
     excludes_none: bool
     at: tuple[int, ...]
+    served: tuple[int, ...]
+    splits: bool
 
 
 class Guarantee(NamedTuple):
@@ -432,7 +450,9 @@ def _described(
         terms = [term._replace(size=2) if 1 < term.size <= MAX_PRODUCT else term for term in terms]
     return BranchShape(
         tuple(
-            (part.field,) if isinstance(part, Condition) else tuple(dict.fromkeys(c.field for c in conditions_of(part)))
+            (part.field,)
+            if isinstance(part, Condition) and part.lookup != OF_KIND
+            else tuple(dict.fromkeys(field for c in conditions_of(part) for field in _tested_fields(schema, c)))
             for part in branch.parts
         ),
         tuple(terms),
@@ -441,11 +461,17 @@ def _described(
     )
 
 
-def _narrows(term: ColumnTerm, implicit: tuple[Part, ...]) -> bool:
+def _tested_fields(schema: ModelSchema, condition: Condition) -> tuple[str, ...]:
+    if condition.lookup == OF_KIND:
+        return fields_of_test(schema, condition.operand)
+    return (condition.field,)
+
+
+def _narrows(term: Term, implicit: tuple[Part, ...]) -> bool:
     return term.narrows and not all(any(part is one for one in implicit) for part in term.parts)
 
 
-def _term(term: ColumnTerm, implicit: tuple[Part, ...]) -> TermShape:
+def _term(term: Term, implicit: tuple[Part, ...]) -> TermShape:
     spans = term.compared
     return TermShape(
         term.field,
@@ -455,6 +481,8 @@ def _term(term: ColumnTerm, implicit: tuple[Part, ...]) -> TermShape:
         _narrows(term, implicit),
         term.excludes_none,
         term.at,
+        term.served,
+        term.splits,
     )
 
 

@@ -123,7 +123,7 @@ def _conjunction(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path
     permitted = [access for access in usable if access.permitted]
     # min() returns the first of equals: the declaration order.
     best = min(permitted, key=attrgetter("cost"), default=None)
-    chosen = _intersection(branch, permitted, best)
+    chosen = _intersection(asked.schema, branch, permitted, best)
     if chosen:
         served = frozenset[int]().union(*(access.served for access in chosen))
         rest = [field for at, fields in enumerate(branch.parts) if at not in served for field in fields]
@@ -142,14 +142,16 @@ def _tested(asked: AccessDemands, access: Access, fields: Iterable[str]) -> Acce
     return access._replace(covers=not access.fans_out and covers(asked, access.path, fields))
 
 
-def _intersection(branch: BranchShape, permitted: Iterable[Access], best: Access | None) -> list[Access]:
+def _intersection(
+    schema: ModelSchema, branch: BranchShape, permitted: Iterable[Access], best: Access | None
+) -> list[Access]:
     """Return scans in primary key order that together bind more single values than any single access; else none."""
     if best is None or best.single:
         return []
     left = {number for number, term in enumerate(branch.terms) if term.points and term.size == 1}
     if len(left) <= len(left.intersection(best.bound)):
         return []
-    candidates = [access for access in permitted if _in_key_order(branch, access)]
+    candidates = [access for access in permitted if _in_key_order(schema, branch, access)]
     chosen: list[Access] = []
     while candidates:
         access = max(candidates, key=lambda access: len(left.intersection(access.bound)))  # the first of equals
@@ -164,13 +166,13 @@ def _intersection(branch: BranchShape, permitted: Iterable[Access], best: Access
     return chosen if len(chosen) > 1 and better else []
 
 
-def _in_key_order(branch: BranchShape, access: Access) -> bool:
+def _in_key_order(schema: ModelSchema, branch: BranchShape, access: Access) -> bool:
     """Return whether all columns of an index have one value, so that its rows are in the order of the primary key."""
     definition = access.path.definition
     if definition is None or definition.unique or access.lists or access.split:
         return False
     ranges = all(branch.terms[number].size == 1 for number in access.bound)
-    return ranges and all(column.field in access.equal for column in definition.columns)
+    return ranges and all(column.field in access.equal for column in access.path.columns[: -len(schema.primary_key)])
 
 
 # --- any of -----------------------------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from kvmodels.query.matching import matcher, packed_key
 from kvmodels.query.planning.accesses import Path, paths_of
 from kvmodels.query.planning.branches import (
     Branch,
-    ColumnTerm,
     FilterParts,
     QueryShape,
+    Term,
     branch_of,
     branches_of,
     can_match,
@@ -364,7 +364,7 @@ class _Planning:
 
     # --- ranges -----------------------------------------------------------------------------------------------
 
-    def _terms(self, step: ScanChoice) -> list[ColumnTerm]:
+    def _terms(self, step: ScanChoice) -> list[Term]:
         terms = self._branch(step).terms
         return [terms[number] for number in step.access.bound]
 

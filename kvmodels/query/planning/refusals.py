@@ -26,12 +26,14 @@ from kvmodels.query.planning.branches import (
     FilterParts,
     Guarantee,
     QueryShape,
+    Term,
     partials_of,
     shape_of,
 )
 from kvmodels.query.planning.combining import decide
 from kvmodels.query.query import Query, order_names
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import Condition, conditions_of
 
@@ -81,12 +83,14 @@ class _Terms:
     """The terms of an alternative, by how an index can use them."""
 
     def __init__(self, branch: Branch) -> None:
-        single = [term for term in branch.terms if not term.many]
+        # No index of columns answers the lookups of another kind.
+        columns = [term for term in branch.terms if isinstance(term, ColumnTerm)]
+        single = [term for term in columns if not term.many]
         self.lists = [term for term in single if term.narrows and _is_list(term)]
         self.ranges = [term for term in single if term.narrows and term not in self.lists]
         # A term that excludes only single values is served only if nothing else is left to test.
         self.wide = [term for term in single if not term.narrows and len(term.at) == len(branch.parts)]
-        elements = [term for term in branch.terms if term.many and (term.narrows or len(branch.parts) == 1)]
+        elements = [term for term in columns if term.many and (term.narrows or len(branch.parts) == 1)]
         self.elements = sorted(elements, key=_is_list, reverse=True)
         self.tested = bool(branch.parts)
 
@@ -102,11 +106,11 @@ def _adding(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> Suggest
     return Suggestion(_addition(schema, columns)) if columns else None
 
 
-def _is_list(term: ColumnTerm) -> bool:
+def _is_list(term: Term) -> bool:
     return all(span.point for span in term.compared)
 
 
-def is_one(term: ColumnTerm) -> bool:
+def is_one(term: Term) -> bool:
     """Return whether a term leaves one value."""
     return len(term.compared) == 1 and term.compared[0].point
 
@@ -152,6 +156,8 @@ _EVERYTHING = BranchShape((), (), None, ())
 
 def _lookup(condition: Condition) -> str:
     lookup: str = condition.lookup
+    if lookup == OF_KIND:
+        return f"{condition.field}__{condition.operand.lookup}"
     if condition.any:
         lookup = {"exact": "contains", "in": "contains_any"}.get(lookup, f"any__{lookup}")
     elif lookup == "exact":

@@ -178,6 +178,11 @@ class KindOptions:
         """The columns that a document must store besides those that keys begin with."""
         return ()
 
+    @property
+    def looked_up(self) -> str | None:
+        """The field that lookups of the kind name, such as ``location``; None: they name the index."""
+        return None
+
     def stored(self) -> dict[str, Any]:
         """Return what else determines the bytes of the rows: plain maps, lists, strings and numbers."""
         return {}
@@ -283,6 +288,12 @@ class IndexDefinition:
     def kind(self) -> str:
         """The name of its kind, as in the tables of kinds."""
         return "entries" if self.options is None else self.options.kind
+
+    @property
+    def lookup_name(self) -> str:
+        """The name that the lookups of its kind go by: a field, or the name of the index."""
+        field = None if self.options is None else self.options.looked_up
+        return self.name if field is None else field
 
     @property
     def has_counters(self) -> bool:
@@ -396,6 +407,7 @@ class CompiledDeclaration:
         validators: for each column, the validation of operands of equality; None if its type changes no value.
         whole_validators: for each field that is compared as a whole, the validation of operands.
         orders: for each str given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
+        kind_keywords: the keywords of the lookups that kinds of indexes add, each with its name, lookup and index.
         resolved: for the collections and classes of the targets of the foreign keys, the schema with these targets.
         opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
     """
@@ -406,6 +418,7 @@ class CompiledDeclaration:
     validators: dict[str, Validate | None] = field(default_factory=dict["str", "Validate | None"])
     whole_validators: dict[str, Validate] = field(default_factory=dict["str", "Validate"])
     orders: dict[str, tuple[Order, ...]] = field(default_factory=dict["str", "tuple[Order, ...]"])
+    kind_keywords: dict[str, tuple[str, str, str]] | None = None
     resolved: dict[tuple[tuple[str, type[Any]], ...], ModelSchema] = field(
         default_factory=dict["tuple[tuple[str, type[Any]], ...]", "ModelSchema"]
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
 from kvmodels._support.lazy_modules import ModuleTable
@@ -20,6 +21,7 @@ from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Plain
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, DeclaredIndex
 from kvmodels.schema.definition.definition import Column, KindOptions, ModelSchema
+from kvmodels.schema.definition.kind_lookup import KindLookup
 
 ColumnsOf = Callable[[Iterable[Any]], tuple[Column, ...]]
 """Returns columns from their stored descriptions; raises ValueError for an unknown one."""
@@ -59,6 +61,14 @@ class KindDefinition(ABC):
 
     items: ClassVar[frozenset[str]] = frozenset({"kind", "options"})
     """The items of a signature that belong to the kind."""
+
+    lookups: ClassVar[Mapping[str, KindLookup]] = MappingProxyType({})
+    """The lookups that the kind adds to ``filter()``, by name."""
+
+    def line(self, name: str) -> str | None:
+        """Return a declaration whose lookups go by this name of a field or index, for hints; None if there is none."""
+        del name
+        return None
 
     def column_names(self, declared: Any) -> tuple[str, ...]:
         """Return the columns that keys begin with, a leading ``-`` for descending order."""

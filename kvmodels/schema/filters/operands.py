@@ -34,6 +34,7 @@ from kvmodels.schema.declare.expressions import (
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.definition.variants import constructor_of, key_given
+from kvmodels.schema.filters.kind_lookups import KindKeyword, kind_keyword, kind_lookups_of, without_index
 from kvmodels.schema.filters.validation import validated, validated_whole, value_validator
 
 PRIMARY_KEY: Final = "pk"
@@ -80,7 +81,7 @@ def require_own(schema: ModelSchema, message: str, model: type[Any] | None, fiel
         raise UnknownFieldError(message, model=schema.name, field=f"{model.__name__}.{field}", hint=hint)
 
 
-def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
+def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword:
     """Return the parts of a keyword."""
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
@@ -92,8 +93,13 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
         name = _named(schema, words[:size])
         if name is not None:
             return _with_lookup(schema, name, words[size:])
+    of_kind = kind_keyword(schema, keyword)
+    if of_kind is not None:
+        return of_kind
     _refuse_other_side(schema, words)
-    raise _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
+    missing = without_index(schema, field, last) if field else None
+    unknown = _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
+    raise unknown if missing is None else missing
 
 
 def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
@@ -148,20 +154,26 @@ def _named(schema: ModelSchema, words: list[str]) -> str | None:
     return dotted if "." in dotted and schema.source(dotted) is not None else None
 
 
-def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
+def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword | KindKeyword:
     source = None if name == PRIMARY_KEY else schema.source(name)
     element = bool(words) and words[0] == "any" and source is not None and source.many
     rest = words[1:] if element else words
     given = "__".join(rest) if rest else "exact"
     if given in _LOOKUPS:
         return Keyword(name, _LOOKUPS[given], element)
+    of_kind = kind_keyword(schema, "__".join([*name.split("."), *words]))
+    if of_kind is not None:
+        return of_kind
     if len(words) > 1:
         _refuse_other_side(schema, [name, *words])
     if source is None and nested_fields(schema.shape, name):
         raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
     if len(words) > 1 and words[-1] in _LOOKUPS and words[0] != "any":
         raise _unknown_field(schema, "__".join([name, *words[:-1]]))
-    known = lookups_of(schema, name, source, element=element)
+    missing = without_index(schema, name, given)
+    if missing is not None:
+        raise missing
+    known = lookups_of(schema, name, source, element=element).union(kind_lookups_of(schema, name))
     raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
 
 

@@ -27,6 +27,8 @@ from typing import Any, Final
 from kvmodels.errors import InvalidValueError
 from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q, subquery_of
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.kinds import KINDS
+from kvmodels.schema.filters.kind_lookups import OF_KIND, KindKeyword, KindOperand
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
     Keyword,
@@ -134,7 +136,30 @@ def _said(schema: ModelSchema, expressions: Iterable[object]) -> list[Predicate]
 
 
 def _of_keywords(schema: ModelSchema, keywords: Mapping[str, Any]) -> list[Predicate]:
-    return [_predicate(schema, split_keyword(schema, keyword), operand) for keyword, operand in keywords.items()]
+    found: list[Predicate] = []
+    for name, operand in keywords.items():
+        keyword = split_keyword(schema, name)
+        if isinstance(keyword, KindKeyword):
+            found.append(_of_kind(schema, keyword, operand))
+        else:
+            found.append(_predicate(schema, keyword, operand))
+    return found
+
+
+def _of_kind(schema: ModelSchema, keyword: KindKeyword, operand: Any) -> Condition:
+    """Return the condition of a lookup that a kind of index adds."""
+    name, lookup, index = keyword
+    refuse_reference(schema, name, operand)
+    if operand is None or subquery_of(operand) is not None:
+        hint = f"Give the operand that {lookup} of an index of kind {schema.indexes[index].kind} takes."
+        raise refused(schema, name, operand, "this lookup takes neither None nor a query", hint)
+    definition = schema.indexes[index]
+    try:
+        value = KINDS[definition.kind].lookups[lookup].operand(schema, definition, operand)
+    except InvalidValueError as error:
+        error.model, error.field = schema.name, name
+        raise
+    return Condition(name, OF_KIND, KindOperand(index, lookup, value))
 
 
 def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:

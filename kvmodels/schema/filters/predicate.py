@@ -20,19 +20,25 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import PACKED_NONE, nullable
 from kvmodels.codecs.columns.scalars import BOOL
 from kvmodels.schema.declare.expressions import Lookup, Subquery
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, PartialCondition, SpanTest
+from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
 V = TypeVar("V")
 
 TEXT_TESTS: Final = frozenset({"contains", "icontains", "endswith", "iexact"})
 """Lookups that are tested on each text; no range of an index has exactly the texts that they match."""
+
+_WITHOUT_SPANS: Final = TEXT_TESTS | {OF_KIND}
+
+
+ConditionLookup = Literal[Lookup, "of_kind"]
 
 
 class Condition(NamedTuple):
@@ -42,6 +48,7 @@ class Condition(NamedTuple):
     for ``range``; a bool for ``isnull``. ``exact`` and ``ne`` never have None. The field ``pk`` with ``in`` or
     ``not_in`` is a composite primary key, and its operand contains tuples. ``contains_any`` and ``contains_all`` of a
     field with several values become ``exact`` and ``in`` with ``any``; ``contains`` remains only for parts of a str.
+    ``of_kind`` is a lookup that a kind of index adds: its operand is a ``KindOperand``; ``field`` may name an index.
 
     Attributes:
         any: at least one value of a multi-value column must satisfy it; otherwise such a field is compared as a whole.
@@ -49,7 +56,7 @@ class Condition(NamedTuple):
     """
 
     field: str
-    lookup: Lookup
+    lookup: ConditionLookup
     operand: Any
     any: bool = False
     negated: bool = False
@@ -225,7 +232,7 @@ def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
     They do not for a test of a text. For a column with several values, they do only if the condition is on any of them,
     or on None instead of values.
     """
-    if condition.lookup in TEXT_TESTS:
+    if condition.lookup in _WITHOUT_SPANS:
         return False
     if not column.many:
         return not condition.any

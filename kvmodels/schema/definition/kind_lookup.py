@@ -1,0 +1,41 @@
+"""A lookup that one kind of index adds to ``filter()``, such as ``within`` of places.
+
+Rules of this module: pure. The test of a stored document decides; ranges of the index are a shortcut that finds the
+same records.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from kvmodels.schema.definition.definition import Document, IndexDefinition, ModelSchema
+
+Test = Callable[[Document], bool]
+
+
+class KindLookup(ABC):
+    """A lookup of one kind of index; one object for each lookup.
+
+    A lookup that names a field (``KindOptions.looked_up``) must not have the name of an ordinary lookup.
+    """
+
+    @abstractmethod
+    def operand(self, schema: ModelSchema, definition: IndexDefinition, value: Any) -> Any:
+        """Return the checked and converted operand, immutable and hashable, whose ``repr`` plans show; never None.
+
+        Raises InvalidValueError with a hint; the caller adds the model, and the name of the lookup as the field.
+        """
+
+    @abstractmethod
+    def test(self, definition: IndexDefinition, operand: Any) -> Test:
+        """Return the exact test of a stored document; called once for each query.
+
+        The test returns False for a document without an entry, such as one with None. It raises KeyError if the
+        document does not store a column yet. It also gets documents that the index cannot hold.
+        """
+
+    @abstractmethod
+    def identity(self, operand: Any) -> Any:
+        """Return numbers, strings, bytes, lists and None that equal operands share in every process, for cursors."""
