@@ -60,6 +60,10 @@ _NAMES_OF = {
     "schema.definition.upgrades": "Upgrade upgrade",
     "schema.describe.describe": "ColumnDescription FieldDescription IndexDescription ModelDescription describe",
     "schema.filters.changes": "F",
+    "schema.geometry.box": "Box",
+    "schema.geometry.circle": "Circle",
+    "schema.geometry.point": "GeoPoint",
+    "schema.geometry.polygon": "Polygon",
 }
 """The names of each module, below this package. Errors are not listed: all of them are public."""
 

@@ -144,6 +144,10 @@ from kvmodels.schema.describe.describe import IndexDescription as IndexDescripti
 from kvmodels.schema.describe.describe import ModelDescription as ModelDescription
 from kvmodels.schema.describe.describe import describe as describe
 from kvmodels.schema.filters.changes import F as F
+from kvmodels.schema.geometry.box import Box as Box
+from kvmodels.schema.geometry.circle import Circle as Circle
+from kvmodels.schema.geometry.point import GeoPoint as GeoPoint
+from kvmodels.schema.geometry.polygon import Polygon as Polygon
 
 __all__ = [
     "AUTO",
@@ -163,6 +167,7 @@ __all__ = [
     "AutoNow",
     "AutoNowAdd",
     "Avg",
+    "Box",
     "BuildReport",
     "BulkFailure",
     "BulkItem",
@@ -171,6 +176,7 @@ __all__ = [
     "CatalogueFullError",
     "ChangedRecord",
     "CheckReport",
+    "Circle",
     "ClosedError",
     "CollectionDescription",
     "CollectionStats",
@@ -195,6 +201,7 @@ __all__ = [
     "ForeignFileError",
     "ForeignKey",
     "ForeignKeyRef",
+    "GeoPoint",
     "Index",
     "IndexChangedError",
     "IndexDescription",
@@ -240,6 +247,7 @@ __all__ = [
     "ParsedLookups",
     "Partial",
     "PlanStep",
+    "Polygon",
     "PrimaryKey",
     "PrimaryKeyChangedError",
     "ProtectedError",

@@ -36,7 +36,14 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("connect", "etcd", "lmdb", "memory", "postgres"),
         ("faults", "url"),
     ),
-    "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",), ("kinds",), ("describe",)),
+    "schema": (
+        ("declare", "geometry", "instances"),
+        ("definition",),
+        ("filters",),
+        ("compile",),
+        ("kinds",),
+        ("describe",),
+    ),
     "indexing": (
         ("budget", "entries", "rules"),
         ("kinds",),
