@@ -3,12 +3,14 @@ from kvmodels.api._async.database import AsyncDatabase as AsyncDatabase
 from kvmodels.api._async.kv import AsyncKv as AsyncKv
 from kvmodels.api._async.kv import open_async_kv as open_async_kv
 from kvmodels.api._async.queryset import AsyncQuerySet as AsyncQuerySet
+from kvmodels.api._async.ranked import AsyncRankedQuery as AsyncRankedQuery
 from kvmodels.api._async.repository import AsyncRepository as AsyncRepository
 from kvmodels.api._async.transaction import AsyncTransaction as AsyncTransaction
 from kvmodels.api._sync.database import Database as Database
 from kvmodels.api._sync.kv import Kv as Kv
 from kvmodels.api._sync.kv import open_kv as open_kv
 from kvmodels.api._sync.queryset import QuerySet as QuerySet
+from kvmodels.api._sync.ranked import RankedQuery as RankedQuery
 from kvmodels.api._sync.repository import Repository as Repository
 from kvmodels.api._sync.transaction import Transaction as Transaction
 from kvmodels.api.settings import DatabaseSettings as DatabaseSettings
@@ -100,6 +102,7 @@ from kvmodels.query.aggregates import Count as Count
 from kvmodels.query.aggregates import Max as Max
 from kvmodels.query.aggregates import Min as Min
 from kvmodels.query.aggregates import Sum as Sum
+from kvmodels.query.hits import Hit as Hit
 from kvmodels.query.plans import QueryPlan as QueryPlan
 from kvmodels.query.query import Page as Page
 from kvmodels.query.text_lookups import ParsedLookups as ParsedLookups
@@ -162,6 +165,7 @@ __all__ = [
     "AsyncDatabase",
     "AsyncKv",
     "AsyncQuerySet",
+    "AsyncRankedQuery",
     "AsyncRepository",
     "AsyncTransaction",
     "AutoNow",
@@ -202,6 +206,7 @@ __all__ = [
     "ForeignKey",
     "ForeignKeyRef",
     "GeoPoint",
+    "Hit",
     "Index",
     "IndexChangedError",
     "IndexDescription",
@@ -256,6 +261,7 @@ __all__ = [
     "QueryLog",
     "QueryPlan",
     "QuerySet",
+    "RankedQuery",
     "ReadOnlyError",
     "RecordViolation",
     "ReferenceViolationError",

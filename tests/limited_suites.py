@@ -29,6 +29,7 @@ SUITES: dict[str, Limits] = {
     "tests.evolution.test_upgrades": MANY_CHECKS,
     "tests.expiry.test_models": FEW,
     "tests.hooks.test_hooks": BARE,
+    "tests.kinds.test_ranked_queries": BARE_READS,
     "tests.locks.test_locks": UNTOLD,
     "tests.query.test_aggregate": MANY_CHECKS,
     "tests.query.test_pages": MANY_CHECKS,

@@ -12,6 +12,8 @@ concatenate    one scan after the other; a record that an earlier scan of the li
                accepts is dropped
 intersect      the primary keys that every scan has; the rows of each lie in the order   the packed primary key
                of the primary key
+ranked         the rows of one scan in the order of their distance from an origin, ring  the distance, and the packed
+               by ring; see ``kvmodels.query.kinds.ranking``                             primary key
 nothing        no record can match, so nothing is read                                  (there is no row)
 =============  =======================================================================  =========================
 
@@ -35,6 +37,7 @@ from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
+from kvmodels.query.query import RankedOrder
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.kind_lookups import OF_KIND, kind_of_operand
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -124,7 +127,7 @@ def _operand(schema: ModelSchema, condition: Condition) -> Any:
     return [list(codec.encode(value)) for value in stored]
 
 
-Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
+Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "ranked", "nothing"]
 """How the scans of a plan are combined; the table in ``kvmodels.query.plans`` describes each kind."""
 
 
@@ -281,6 +284,7 @@ class QueryPlan:
         analysis: the costs of running it, after ``explain(analyze=True)``.
         related: the foreign keys whose targets are read with each result.
         semi_joins: for each query among the operands, how its keys are read.
+        ranked: the order by distance of a ranked query.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -297,6 +301,7 @@ class QueryPlan:
     analysis: Analysis | None = field(default=None, compare=False)
     related: tuple[str, ...] = field(default=(), compare=False)
     semi_joins: tuple[str, ...] = field(default=(), compare=False)
+    ranked: RankedOrder | None = field(default=None, metadata=INTERNAL)
 
     @property
     def index(self) -> str | None:
@@ -341,7 +346,7 @@ class QueryPlan:
 
         It is known for a list of keys, and for a slice without remaining conditions.
         """
-        if self.combine == "intersect":
+        if self.combine in ("intersect", "ranked"):
             return None
         known: list[int] = []
         # A merge may read rows again that do not count yet, unless they fit into one batch.
@@ -366,6 +371,8 @@ class QueryPlan:
             [digest(self.schema, predicate) for predicate in self.tested],
             self.sort is not None,
         ]
+        if self.ranked is not None:
+            described.append([self.ranked.method, self.ranked.digest, self.ranked.within])
         return sha256(msgpack.packb(described)).hexdigest()[:16]
 
     @property
@@ -379,7 +386,7 @@ class QueryPlan:
         """Return the plan as a tree for ``kvmodels.ext.rich_tree``; several scans are children of how they combine."""
         if self.combine == "nothing":
             return PlanNode(f"{self.schema.name}: nothing is read, because no record can match")
-        if self.combine == "scan":
+        if self.combine == "scan" or self.ranked is not None:
             return PlanNode(f"{self.schema.name}: {self._extent()}", tuple(self._details()))
         shown = [PlanNode(_extent(scan), tuple(_scan_details(scan))) for scan in self.scans[:_SHOWN_SCANS]]
         if len(self.scans) > _SHOWN_SCANS:
@@ -391,12 +398,18 @@ class QueryPlan:
         return "\n".join(_lines(self.tree()))
 
     def _extent(self) -> str:
+        if self.ranked is not None:
+            return f"{self.ranked.method} first, in rings of index {self.index}"
         if self.full_scan:
             return f"full scan of {self.schema.collection}" + (f" through index {self.index}" if self.index else "")
         return _extent(self.scans[0])
 
     def _details(self) -> Iterable[tuple[str, str]]:
-        if self.combine == "scan":
+        if self.ranked is not None:
+            yield "from", _shown(self.ranked.origin)
+            if self.ranked.within is not None:
+                yield "within", _shown(self.ranked.within)
+        if self.combine == "scan" or self.ranked is not None:
             yield from _scan_details(self.scans[0])
         if self.tested:
             yield "then tests", " and ".join(describe(predicate) for predicate in self.tested)
@@ -426,6 +439,9 @@ class QueryPlan:
             return f"at most {_counted(reads, 'row')}" if entries_only else f"at most {reads:,} rows and records"
         if self.combine == "intersect":
             return "an entry of each scan, and a record for each that all have"
+        if self.ranked is not None:
+            each = "entry in this order, until enough pass" if self.tested else "result"
+            return f"the entries near the origin, and a record for each {each}"
         if self.distinct == "jumps":
             return "a few rows for each value"
         if self.full_scan:
@@ -509,7 +525,8 @@ def without_operands(plan: QueryPlan) -> QueryPlan:
     Queries among the operands are left out. The key ranges still have the operands.
     """
     scans = [replace(one, served=_hidden(one.served), tested=_hidden(one.tested), values=()) for one in plan.scans]
-    return replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=())
+    ranked = None if plan.ranked is None else plan.ranked._replace(origin=_HIDDEN)
+    return replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=(), ranked=ranked)
 
 
 def _hidden(predicates: Iterable[Predicate]) -> tuple[Any, ...]:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import ConfigDict
 
 from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
+from kvmodels.errors import (
+    InvalidArgumentError,
+    InvalidValueError,
+    NoUsableIndexError,
+    UnknownFieldError,
+    UnknownLookupError,
+)
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
@@ -72,6 +78,24 @@ OrderColumn = str | Order | FieldRef[Any]
 """``"age"``, ``"-age"``, ``User.age`` or ``User.age.desc()``."""
 
 
+class RankedOrder(NamedTuple):
+    """An order by the distance from an origin, which a kind of index supplies.
+
+    Attributes:
+        method: the name of the order, such as ``nearest``.
+        field: the indexed field, or the name of an index.
+        origin: the origin, checked and converted by the kind.
+        within: the greatest distance of a result, which counts; None: any distance.
+        digest: the origin as plain data that is the same in every process.
+    """
+
+    method: str
+    field: str
+    origin: Any
+    within: float | None
+    digest: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A filter, an order and a slice over one collection.
@@ -87,6 +111,7 @@ class Query:
         distinct: whether equal results are returned only once.
         related: the foreign keys whose targets are read too; each result is then a tuple of the object and its targets.
         pending: whether operands are queries, whose keys must be read before this one is planned.
+        ranked: the order by distance of a ranked query; None for all others.
     """
 
     schema: ModelSchema
@@ -102,6 +127,7 @@ class Query:
     distinct: bool = False
     related: tuple[str, ...] = ()
     pending: bool = False
+    ranked: RankedOrder | None = None
 
     def __post_init__(self) -> None:
         variants = self.schema.variants
@@ -244,6 +270,7 @@ class Query:
         """Return a one-line description without operands; ``name`` is the class of the query set."""
         fields, order = self.filter_fields, order_names(self.directions)
         parts = [f"filtered by {', '.join(fields)}"] if fields else []
+        parts += [f"{self.ranked.method} by {self.ranked.field}"] if self.ranked else []
         parts += [f"ordered by {', '.join(order)}"] if order else ["reversed"] if self.reverse else []
         parts += [f"[{self.start or ''}:{'' if self.stop is None else self.stop}]"] if self.sliced else []
         return f"<{name}[{self.schema.name}]{''.join(f' {part}' for part in parts)}>"
@@ -263,6 +290,17 @@ class Query:
             hint="Write 'async for obj in query', or 'await query.to_list()'.",
         )
 
+    def order_refusal(self, columns: Iterable[OrderColumn]) -> NoUsableIndexError:
+        """Return the error for another order of a ranked query."""
+        return NoUsableIndexError(
+            "a ranked query has no order but that of the distance",
+            model=self.schema.name,
+            filters=self.filter_fields,
+            order=tuple(str(column) for column in columns),
+            candidates=(),
+            hint="Leave out order_by() and reverse(), or take a slice and sort its results in Python.",
+        )
+
     def _narrowed(self, parts: Conjunction) -> Query:
         where = conjunction([*self.where, *parts]) if self.where else tuple(parts)
         narrowed = self._as(where, self.order, self.reverse)
@@ -273,7 +311,7 @@ class Query:
     ) -> Query:
         """Return the query with another filter, order and slice; ``replace()`` takes three times as long."""
         others = self.scan_allowed, self.using, self.sort_limit, self.fields, self.distinct, self.related, self.pending
-        return Query(self.schema, where, order, reverse, start, stop, *others)
+        return Query(self.schema, where, order, reverse, start, stop, *others, self.ranked)
 
     def refuse_slice(self, method: str) -> None:
         """Raise InvalidArgumentError if a slice has been taken, with the name of the method that must come first."""

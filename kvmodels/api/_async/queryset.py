@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._async import ranked
 from kvmodels.api.refusals import name_the_way, positional_refusal, refuse_copies
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
@@ -21,6 +22,7 @@ from kvmodels.flows.reading import queries
 from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
+from kvmodels.query.planning import ranked as ranked_plans
 from kvmodels.query.query import OrderColumn, Page, Query
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Subquery, SubqueryOperand
@@ -481,6 +483,29 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             {'country': 'IT', 'count': 1, 'highest': 88}
         """
         return AsyncGroupedQuery(self._runner, aggregates.grouping_of(self._query, fields))
+
+    def nearest(
+        self, field: projections.FieldName, origin: Any, /, *, within_m: float | None = None
+    ) -> ranked.AsyncRankedQuery[R]:
+        """Return the records in the order of their distance from an origin, with the distances.
+
+        Args:
+            field: an indexed field, ``"location"`` or ``Shop.location``; or the name of an index.
+            origin: a value of the field, such as ``GeoPoint(lat=46.95, lon=7.44)``.
+            within_m: the greatest distance, which counts; of places, in metres.
+
+        Returns:
+            A ranked query of ``Hit(record, distance)``. Cost: none, nothing is read.
+
+        Raises:
+            NoUsableIndexError: the model has no index that supplies this order, and the hint shows the line to add; or
+                the query has an order.
+            UnknownFieldError, UnknownLookupError: no such field or index, or its values have no distances.
+            InvalidValueError: the field cannot hold the origin, or the distance is not a number.
+            InvalidArgumentError: a negative or infinite distance, a slice, or a query of values or related records.
+        """
+        query = ranked_plans.ranked_query(self._query, "nearest", field, origin, within_m)
+        return ranked.AsyncRankedQuery(self._runner, query)
 
     def _with(self, query: Query) -> AsyncQuerySet[R]:
         return AsyncQuerySet(self._runner, query, self._shape)

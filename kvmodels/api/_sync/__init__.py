@@ -5,5 +5,15 @@ from __future__ import annotations
 from kvmodels._support.lazy_modules import deferred_modules
 
 __getattr__ = deferred_modules(
-    __name__, "_compat", "copies", "kv", "lock", "namespace", "queue", "record_watch", "repository", "transaction"
+    __name__,
+    "_compat",
+    "copies",
+    "kv",
+    "lock",
+    "namespace",
+    "queue",
+    "ranked",
+    "record_watch",
+    "repository",
+    "transaction",
 )

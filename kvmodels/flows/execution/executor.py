@@ -52,7 +52,7 @@ from kvmodels.flows.execution.fast_reads import (
     read_merge,
     read_scan,
 )
-from kvmodels.flows.execution.join import Hit, ResultBatch, ScanSession
+from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, ScanSession
 from kvmodels.flows.execution.ranges import (
     REMOTE_WIDTH,
     START,
@@ -381,7 +381,7 @@ class SortedHit(NamedTuple):
     """A record and its sort key."""
 
     key: bytes
-    hit: Hit
+    hit: MatchedRecord
 
 
 class SortWindow(NamedTuple):
@@ -445,11 +445,11 @@ def _bounded(held: list[SortedHit], wanted: SortWindow, limit: int) -> list[Sort
     return held
 
 
-def _sort_key_of(context: Context, live: LiveCollection, sort: Sort) -> Callable[[Hit], bytes]:
+def _sort_key_of(context: Context, live: LiveCollection, sort: Sort) -> Callable[[MatchedRecord], bytes]:
     """Return the function from a record to its packed columns, one after the other."""
     packers = [_packer(column, live.schema.name) for column in sort.columns]
 
-    def key_of(hit: Hit) -> bytes:
+    def key_of(hit: MatchedRecord) -> bytes:
         try:
             return b"".join([pack(hit.document) for pack in packers])
         except KeyError:

@@ -39,7 +39,7 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
 
 
-class Hit(NamedTuple):
+class MatchedRecord(NamedTuple):
     """A record, or as much of it as a row covers.
 
     Attributes:
@@ -69,7 +69,7 @@ class ResultBatch(NamedTuple):
         entries: the row of each object of a plan of one scan.
     """
 
-    hits: list[Hit | Any]
+    hits: list[MatchedRecord | Any]
     found: Sequence[Candidate]
     rows: int
     position: Position | None
@@ -129,10 +129,10 @@ class EntryReader:
 
     # --- from the record --------------------------------------------------------------------------------------
 
-    def hit(self, row: Row, record: Row | None) -> Hit | None:
+    def hit(self, row: Row, record: Row | None) -> MatchedRecord | None:
         """Return the hit of a row; None if its record does not have this very entry."""
         if record is not None:
-            hit = self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
+            hit = self.whole(record)
             return hit if self.reproduces(hit, row) else None
         if self._scan.copies:
             document = document_of(self._context, row)
@@ -145,30 +145,34 @@ class EntryReader:
         owner = self.owner(row)
         return None if owner is None else self._covered(row, owner)
 
-    def _whole(self, row: Row, held: Document, pk: bytes) -> Hit:
+    def whole(self, record: Row) -> MatchedRecord:
+        """Return a record that was read by its key. Raises DecodeError."""
+        return self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
+
+    def _whole(self, row: Row, held: Document, pk: bytes) -> MatchedRecord:
         require_known_version(self._live, held, pk)
         schema = self._live.schema
         document = held if schema.upgrade is None else schema.upgrade(held, shown_values(self._live, pk))
-        return Hit(row, document, pk, whole=True, held=held)
+        return MatchedRecord(row, document, pk, whole=True, held=held)
 
-    def _covered(self, row: Row, pk: bytes) -> Hit | None:
+    def _covered(self, row: Row, pk: bytes) -> MatchedRecord | None:
         assert self._cover is not None  # callers saw to it
         try:
             document = self._cover.document(row, pk)
             if self._live.schema.upgrade is not None:
                 # The index is readable, so no upgrade that is outstanding touches what the entry holds.
                 document.setdefault(RESERVED_FIELD, {})["v"] = self._live.schema.schema_version
-            return Hit(row, document, pk, whole=False, held=document)
+            return MatchedRecord(row, document, pk, whole=False, held=document)
         except (DecodeError, ValueError, TypeError):  # a foreign row
             return None
 
-    def reproduces(self, hit: Hit, row: Row) -> bool:
+    def reproduces(self, hit: MatchedRecord, row: Row) -> bool:
         """Whether a record calls for an entry of this scan; always, where only a part of it is known."""
         return self._index is None or not hit.whole or row.key in expected_keys(self._index, hit.held, hit.pk)
 
     # --- whether it counts ------------------------------------------------------------------------------------
 
-    def counts(self, hit: Hit, row: Row) -> bool:
+    def counts(self, hit: MatchedRecord, row: Row) -> bool:
         """Whether a record satisfies the query, and is not found by an earlier row or scan. Raises DecodeError."""
         if self._scan.fans_out and not self._is_first(hit, row):
             return False
@@ -177,7 +181,7 @@ class EntryReader:
                 return False
         return not self._dropped or not any(self._holds(test, hit) for test in self._dropped)
 
-    def _holds(self, test: Matcher, hit: Hit) -> bool:
+    def _holds(self, test: Matcher, hit: MatchedRecord) -> bool:
         try:
             return test.on_document(hit.document)
         except KeyError:
@@ -187,7 +191,7 @@ class EntryReader:
             key = self._live.layout.key(hit.pk)
             return test.on_object(object_of(self._context, self._live, hit.row, key))
 
-    def _is_first(self, hit: Hit, row: Row) -> bool:
+    def _is_first(self, hit: MatchedRecord, row: Row) -> bool:
         """Whether this is the lowest entry of its record in the ranges of the scan."""
         if not hit.whole or self._index is None:
             raise KeyError("an entry does not hold the other entries of its record")
@@ -196,9 +200,11 @@ class EntryReader:
         return next((key == row.key for key in keys if walk.holds(key)), False)
 
 
-def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
+def result_of(
+    live: LiveCollection, hit: MatchedRecord | Any, fields: tuple[str, ...] | None, schema: ModelSchema
+) -> Any:
     """Return the object of a hit, or the values of its ``fields``; it owns the document afterwards."""
-    if not isinstance(hit, Hit):
+    if not isinstance(hit, MatchedRecord):
         return hit
     if fields is not None:
         return projector(schema, fields)(hit.document)
@@ -217,7 +223,7 @@ class JoinedRows(NamedTuple):
     """The rows of one read that count, and the hit of each; None for a row without one."""
 
     choice: Choice
-    hits: list[Hit | None]
+    hits: list[MatchedRecord | None]
 
 
 class ScanSession:
@@ -302,13 +308,13 @@ class ScanSession:
 
     def _with_records(self, choice: Choice, keys: Sequence[bytes | None], found: Sequence[list[Row]]) -> JoinedRows:
         records = {rows[0].key: rows[0] for rows in found if rows}
-        hits: list[Hit | None] = []
+        hits: list[MatchedRecord | None] = []
         for candidate, key in zip(choice.candidates, keys, strict=True):
             record = None if key is None else records.get(key)
             hits.append(self._hit(candidate, record) if key is None or record is not None else None)
         return JoinedRows(choice, hits)
 
-    def _hit(self, candidate: Candidate, record: Row | None) -> Hit | None:
+    def _hit(self, candidate: Candidate, record: Row | None) -> MatchedRecord | None:
         hit = self.readers[candidate.number].hit(candidate.row, record)
         for number, row in candidate.others:
             reader = self.readers[number]
@@ -318,12 +324,12 @@ class ScanSession:
                 hit = reader.hit(row, record)
         return hit
 
-    def matching(self, joined: JoinedRows) -> tuple[list[Candidate], list[Hit]]:
+    def matching(self, joined: JoinedRows) -> tuple[list[Candidate], list[MatchedRecord]]:
         """Return the rows that turned out to count, and their hits."""
         if None not in joined.hits and not any(reader.selective for reader in self.readers):
-            return joined.choice.candidates, cast("list[Hit]", joined.hits)
+            return joined.choice.candidates, cast("list[MatchedRecord]", joined.hits)
         candidates: list[Candidate] = []
-        hits: list[Hit] = []
+        hits: list[MatchedRecord] = []
         for candidate, hit in zip(joined.choice.candidates, joined.hits, strict=True):
             if hit is not None and self.readers[candidate.number].counts(hit, candidate.row):
                 candidates.append(candidate)

@@ -18,7 +18,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import related, scan
+from kvmodels.flows.reading import ranked, related, scan
 from kvmodels.flows.reading.related import RelatedScan, declared
 from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
@@ -62,6 +62,8 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Ba
     """
     if query.pending:
         return _PendingScan(context, query, batch_size)
+    if query.ranked is not None:
+        return ranked.RankedScan(context, query)
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
     if query.related:
@@ -96,7 +98,8 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
 
 def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
     """Return the result at a position, counted from 0."""
-    found = yield from steps_of(fetch(context, query.at(position)))
+    wanted = query.at(position)
+    found = yield from ranked.fetch(context, wanted) if query.ranked is not None else steps_of(fetch(context, wanted))
     if not found:
         raise query.schema.model.DoesNotExist(
             "the query has no object at this position", model=query.schema.name, lookup=position

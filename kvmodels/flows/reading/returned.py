@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kvmodels.catalog.keyspace import RecordLayout
-from kvmodels.flows.execution.join import Hit
+from kvmodels.flows.execution.join import MatchedRecord
 from kvmodels.schema.instances import ObjectState, loaded_key, state_of
 
 _SLOT_BYTES: Final = 64
@@ -28,7 +28,7 @@ class ReturnedRecords:
         self._layout = layout
         self._keys: set[bytes] = set()
 
-    def new_of(self, results: Sequence[Hit | Any], *, last: bool) -> list[Any]:
+    def new_of(self, results: Sequence[MatchedRecord | Any], *, last: bool) -> list[Any]:
         """Return the results of a batch that are returned for the first time; those of the last one are not kept."""
         known = self._keys
         keys = [self._key_of(one) for one in results]
@@ -39,8 +39,8 @@ class ReturnedRecords:
                 self._keys = set(known)
         return new
 
-    def _key_of(self, result: Hit | Any) -> bytes:
-        if isinstance(result, Hit):
+    def _key_of(self, result: MatchedRecord | Any) -> bytes:
+        if isinstance(result, MatchedRecord):
             return result.pk
         key = loaded_key(result)
         if key is not None:

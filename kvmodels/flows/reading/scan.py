@@ -46,7 +46,7 @@ from kvmodels.flows.execution.executor import (
     sorted_hits,
 )
 from kvmodels.flows.execution.fast_reads import RangeRows
-from kvmodels.flows.execution.join import Hit, ResultBatch, result_of
+from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, result_of
 from kvmodels.flows.execution.ranges import Candidate, Position, Walk, bound_at, further
 from kvmodels.flows.reading.returned import ReturnedRecords
 from kvmodels.query.planning import distinct as planning
@@ -200,7 +200,7 @@ class ResultScan:
         return (yield from _results_of(self._context, self._query, hits))
 
 
-def _results_of(context: Context, query: Query, hits: Sequence[Hit | Any]) -> Flow[list[Any]]:
+def _results_of(context: Context, query: Query, hits: Sequence[MatchedRecord | Any]) -> Flow[list[Any]]:
     _, live = yield from live_collection(context, query.schema)
     return [result_of(live, hit, query.fields, query.schema) for hit in hits]
 
@@ -282,7 +282,7 @@ class _FoundPage(NamedTuple):
     """Results in reading direction, the marks at both ends, and whether there are more."""
 
     plan: QueryPlan
-    hits: list[Hit]
+    hits: list[MatchedRecord]
     marks: list[tuple[bytes, bytes]]
     more: bool
 
@@ -294,7 +294,7 @@ def page(
 
     Cost: size + 1 rows and as many records, if nothing is tested; for a sort in memory, everything that matches.
     """
-    _check_page(query, size, after, before)
+    check_page(query, size, after, before)
     cursor = after if before is None else before
     back = before is not None
     if cursor is None:
@@ -314,7 +314,7 @@ def _read_page(
     """Read the next results in the direction of the position; ``asked`` is the plan of the cursor."""
     reading: Position | None = position
     rows, more, plan = size, False, position.plan
-    hits: list[Hit] = []
+    hits: list[MatchedRecord] = []
     found: list[Any] = []
     while reading is not None and not more:
         plan = reading.plan
@@ -375,7 +375,8 @@ def _as_page(context: Context, query: Query, found: _FoundPage, cursor: str | No
     )
 
 
-def _check_page(query: Query, size: Any, after: str | None, before: str | None) -> None:
+def check_page(query: Query, size: Any, after: str | None, before: str | None) -> None:
+    """Refuse bad arguments of a page. Raises InvalidArgumentError or InvalidValueError."""
     if query.sliced:
         raise InvalidArgumentError(
             "a sliced query has no pages", argument="size", hint="Leave out the slice, or use to_list()."

@@ -117,5 +117,5 @@ class KindRanking(ABC):
         """Return the ranking of the entries of an index."""
 
     @abstractmethod
-    def declaration(self, schema: ModelSchema, field: str, group: Sequence[str]) -> str | None:
+    def declaration(self, schema: ModelSchema, field: str) -> str | None:
         """Return the code of an index for a field, such as ``GeoIndex("location")``; None if it cannot have one."""

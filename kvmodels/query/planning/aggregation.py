@@ -441,7 +441,7 @@ def refuse_unready(query: Query, live: LiveCollection, measures: Sequence[Measur
     fits = _fits(query, [query.schema.indexes[name] for name in live.states], measures, order)
     if fits:
         message = "the aggregate index that would answer this is not readable"
-        raise not_readable(message, query, live, fits[0].name, totals=True)
+        raise not_readable(message, query, live, fits[0].name, by_scan=False)
 
 
 def _unordered(query: Query, fields: tuple[str, ...]) -> Query:

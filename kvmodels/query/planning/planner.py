@@ -22,6 +22,7 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import after_prefix
 from kvmodels.query.matching import matcher, packed_key
+from kvmodels.query.planning import ranked
 from kvmodels.query.planning.accesses import Path, paths_of
 from kvmodels.query.planning.branches import (
     Branch,
@@ -51,6 +52,8 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
     ``through`` holds the names of the only indexes to consider, ``""`` for the primary key; None for all. The next page
     is read through the same indexes as the previous one. Raises NoUsableIndexError or IndexNotReadyError.
     """
+    if query.ranked is not None:
+        return ranked.plan_ranked(query, live, through)
     if query.stop is not None and query.start >= query.stop:
         return _nothing(query)
     shape = range_shape(query) if through is None else None

@@ -154,6 +154,12 @@ def unused_name(schema: ModelSchema, name: str) -> str:
 _EVERYTHING = BranchShape((), (), None, ())
 
 
+def filter_lookups(query: Query) -> tuple[str, ...]:
+    """Return the lookups of a filter as keywords, without operands."""
+    conditions = (condition for part in query.where for condition in conditions_of(part))
+    return tuple(dict.fromkeys(map(_lookup, conditions)))
+
+
 def _lookup(condition: Condition) -> str:
     lookup: str = condition.lookup
     if lookup == OF_KIND:
@@ -165,7 +171,8 @@ def _lookup(condition: Condition) -> str:
     return f"{condition.field}__{lookup}"
 
 
-def _described(index: IndexDefinition) -> str:
+def described_index(index: IndexDefinition) -> str:
+    """Return an index in a list of the indexes of a model."""
     columns = ", ".join(f"{'-' if column.descending else ''}{column.field}" for column in index.columns)
     described = index.name if columns in (index.name, "") else f"{index.name} on {columns}"
     extra = [
@@ -310,14 +317,13 @@ def refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives:
         name = _unready(query, live, alternatives)
         if name is not None:
             return not_readable("the index that would serve this query is not readable", query, live, name)
-    conditions = (condition for part in query.where for condition in conditions_of(part))
     indexes = (index for index in query.schema.indexes.values() if index.name in live.readable)
     return NoUsableIndexError(
         "no index serves this query",
         model=query.schema.name,
-        filters=tuple(dict.fromkeys(map(_lookup, conditions))),
+        filters=filter_lookups(query),
         order=order_names(query.directions),
-        candidates=("primary key", *map(_described, indexes)),
+        candidates=("primary key", *map(described_index, indexes)),
         hint=_Refusal(query, live, shape).hint(*alternatives),
     )
 
@@ -342,28 +348,28 @@ def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> s
 
 
 def not_readable(
-    message: str, query: Query, live: LiveCollection, index: str, *, totals: bool = False
+    message: str, query: Query, live: LiveCollection, index: str, *, by_scan: bool = True
 ) -> IndexNotReadyError | SchemaMismatchError:
-    """Return the error for an index that is not readable; ``totals``: an aggregate index."""
+    """Return the error for an index that is not readable; ``by_scan``: a scan could answer the query instead."""
     if live.states[index] is IndexState.UNKNOWN:
         return unknown_declared(live.schema, index)
-    hint = _advice(live, index, totals=totals)
+    hint = _advice(live, index, by_scan=by_scan)
     return IndexNotReadyError(message, model=query.schema.name, index=index, state=live.states[index].value, hint=hint)
 
 
-def _advice(live: LiveCollection, name: str, *, totals: bool) -> str | None:
+def _advice(live: LiveCollection, name: str, *, by_scan: bool) -> str | None:
     state = live.states[name]
     if name in live.replaced:
-        scan = "" if totals else ", or call .allow_scan() to read all records"
+        scan = ", or call .allow_scan() to read all records" if by_scan else ""
         return f"Another release has replaced this index: run that release{scan}."
-    if state is IndexState.PENDING and not totals:
+    if state is IndexState.PENDING and by_scan:
         return "Resolve the violations of the index and run db.apply() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:
         return "A newer release has changed the records of the index: run that release."
     if state is IndexState.OUTDATED or live.unraised:
-        scan = "" if totals else ", or call .allow_scan() until then"
+        scan = ", or call .allow_scan() until then" if by_scan else ""
         return f"Run db.apply(), which rewrites the records that an upgrade changes{scan}."
-    if totals:
+    if not by_scan:
         return None
     build = "Run db.apply(), or call .allow_scan() to read all records until then."
     if state is IndexState.DISABLED:  # the store does not distinguish a new index from a dropped one

@@ -1,0 +1,235 @@
+# Generated from kvmodels/api/_async/ranked.py by tools/unasync.py. Do not edit.
+"""RankedQuery: the records of a query in the order of their distance from an origin.
+
+Rules of this module: one-line methods over ``kvmodels.query``, which describes queries, and over the flows that read.
+Nothing is read before a method asks for results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, Never, TypeVar, overload
+
+from kvmodels._support.naming import show_public_path
+from kvmodels.api._sync.queryset import Runner
+from kvmodels.api.refusals import name_the_way, refuse_copies
+from kvmodels.flows.reading import queries, ranked
+from kvmodels.query import plans
+from kvmodels.query.hits import Hit
+from kvmodels.query.query import OrderColumn, Page, Query
+from kvmodels.runtime.observing import observation as observing
+from kvmodels.schema.declare.expressions import Expression
+
+R = TypeVar("R")
+
+
+class RankedQuery(Generic[R]):
+    """The records of a query in the order of their distance from an origin; created by ``nearest()``.
+
+    Its results are named tuples ``Hit(record, distance)``. Records with equal distances are in the order of their
+    primary keys. A record that the index has no entry for, because its field is None, is not a result.
+
+    Immutable and lazy, as a query set. The filter must fix every field in the group of the index, by equality or a list
+    of values. All its other conditions are tested on the records, nearest first: a slice or a page is read on until it
+    is full. So it needs no further index, and no ``allow_scan()``, but a filter that few records satisfy reads many.
+
+    A result that is not written between the first and the last read is returned exactly once, in order. An iteration
+    returns no record twice.
+
+    Args:
+        runner: runs flows against the store.
+        query: the filter, the order by distance, and the slice.
+    """
+
+    __slots__ = ("_query", "_runner")
+
+    def __init__(self, runner: Runner, query: Query) -> None:
+        self._runner = runner
+        self._query = query
+
+    def __repr__(self) -> str:
+        return self._query.summary(type(self).__name__)
+
+    def __bool__(self) -> bool:
+        raise self._query.no_truth()
+
+    # # --- building the query -----------------------------------------------------------------------------------
+
+    def filter(self, /, *expressions: Expression, **lookups: Any) -> RankedQuery[R]:
+        """Return the results that also satisfy all of these conditions.
+
+        Args:
+            expressions: as in ``filter`` of a query set.
+            lookups: as in ``filter`` of a query set.
+
+        Returns:
+            A new ranked query. Cost: none, nothing is read.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError: no such field, or no such lookup for this field.
+            InvalidValueError: the field cannot hold an operand.
+            InvalidArgumentError: the ranked query is a slice.
+        """
+        return self._with(self._query.filtered(expressions, lookups))
+
+    def exclude(self, /, *expressions: Expression, **lookups: Any) -> RankedQuery[R]:
+        """Return the results without those that satisfy all of these conditions together.
+
+        Args:
+            expressions: as in ``filter``.
+            lookups: as in ``filter``.
+
+        Returns:
+            A new ranked query. Cost: none, nothing is read.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError, InvalidValueError, InvalidArgumentError: as in ``filter``.
+        """
+        return self._with(self._query.excluding(expressions, lookups))
+
+    def order_by(self, *columns: OrderColumn) -> Never:
+        """Refuse another order: the results are in the order of their distance.
+
+        Args:
+            columns: as in ``order_by`` of a query set.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            NoUsableIndexError: a ranked query has no other order (a QueryError).
+        """
+        raise self._query.order_refusal(columns)
+
+    def _with(self, query: Query) -> RankedQuery[R]:
+        return RankedQuery(self._runner, query)
+
+    @overload
+    def __getitem__(self, item: int) -> Hit[R]: ...
+    @overload
+    def __getitem__(self, item: slice) -> RankedQuery[R]: ...
+    def __getitem__(self, item: int | slice) -> Hit[R] | RankedQuery[R]:
+        """Return a slice of the results as a new ranked query, or the hit at a position.
+
+        Entries before a slice are skipped without reading their records, if no condition is tested on records.
+
+        Args:
+            item: ``[a:b]`` without a step, or an index; not negative.
+
+        Raises:
+            DoesNotExist: there is no result at the position (a LookupError).
+            InvalidArgumentError: a negative bound or a step.
+        """
+        if isinstance(item, slice):
+            return self._with(self._query.within(item))
+        return self._item(item)
+
+    def _item(self, position: int) -> Hit[R]:
+        found: Hit[R] = self._runner.run(
+            "item", queries.item_at(self._runner.context, self._query, position), self._query
+        )
+        return found
+
+    # # --- results ----------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Hit[R]]:
+        scan = queries.results(self._runner.context, self._query)
+        observation = self._runner.observation("iterate", self._query, streamed=True)
+        with observing.observed(observation):
+            while not scan.done:
+                yield from self._runner.run_part(scan.next_batch(), observation)
+
+    def to_list(self) -> list[Hit[R]]:
+        """Return all results as a list; take a slice first if you need only the nearest.
+
+        Returns:
+            The hits in order. Cost: every entry within reach, and a record for each that is tested or returned.
+
+        Raises:
+            NoUsableIndexError: no index supplies this order for this filter; the hint shows what to add.
+            IndexNotReadyError: the index that would serve the query is not built.
+            IndexChangedError: the index was rebuilt or dropped while it was being read.
+        """
+        return self._runner.run("to_list", ranked.fetch(self._runner.context, self._query), self._query)
+
+    def first(self) -> Hit[R] | None:
+        """Return the nearest result.
+
+        Returns:
+            The hit, or None if there is none. Cost: the entries near the origin, and one record unless records must be
+            tested.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+        """
+        query = self._query.end()
+        found: list[Hit[R]] = self._runner.run("first", ranked.fetch(self._runner.context, query), query)
+        return found[0] if found else None
+
+    def count(self) -> int:
+        """Return the number of results.
+
+        Returns:
+            The number. Cost: one request that reads no row, if the results are all entries of the groups; otherwise
+            every entry within reach is read, and the records only if they must be tested.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+        """
+        return self._runner.run("count", ranked.count(self._runner.context, self._query), self._query)
+
+    def exists(self) -> bool:
+        """Return whether there is any result.
+
+        Returns:
+            True or False. Cost: as for ``first``.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+        """
+        return self._runner.run("exists", ranked.exists(self._runner.context, self._query), self._query)
+
+    def page(self, size: int = 100, *, after: str | None = None) -> Page[Hit[R]]:
+        """Return one page of hits; pages lead forward only, from the nearest to the farthest.
+
+        A record that is written between two pages may be on both or on none; every other record is on exactly one.
+
+        Args:
+            size: the maximum number of hits, 1 or more.
+            after: ``next_cursor`` of the previous page; None for the first page.
+
+        Returns:
+            ``Page(items, next_cursor, has_more)``; ``previous_cursor`` is None. A page has fewer hits than its size
+            only if it is the last one. Cost: the entries up to the last hit of the page, and a record for each that is
+            tested or returned.
+
+        Raises:
+            InvalidCursorError: the cursor was changed, or belongs to another query or origin.
+            IndexChangedError: the index was rebuilt since the cursor was made.
+            InvalidArgumentError, InvalidValueError: the ranked query is a slice, or the size is below 1 or no int.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+        """
+        data = self._runner.run("page", ranked.page(self._runner.context, self._query, size, after), self._query)
+        return Page(data.objects, data.next_cursor, data.next_cursor is not None)
+
+    def explain(self, *, analyze: bool = False) -> plans.QueryPlan:
+        """Return the query plan.
+
+        Args:
+            analyze: also run the query to its end and report the reads; otherwise only the schema is read, and the keys
+                of a query that is an operand of the filter.
+
+        Returns:
+            The plan, as for a query set; ``.index`` is the index that supplies the order, ``.residual`` the conditions
+            that are tested on records. Cost: none, or that of the query with ``analyze``.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+            InvalidArgumentError: ``analyze`` is neither True nor False.
+        """
+        return self._runner.run("explain", queries.explain(self._runner.context, self._query, analyze=analyze))
+
+
+show_public_path(RankedQuery)
+name_the_way(RankedQuery)
+refuse_copies(RankedQuery)

@@ -1,0 +1,387 @@
+"""Read the entries and records of a ranked query ring by ring, from the origin outwards.
+
+The access of the kind makes the ranking, a generator that yields requests (``kvmodels.query.kinds.ranking``). The
+reader answers them, sorts the entries of each ring by distance and primary key, reads their records, and tests the
+conditions that the group of the index does not answer. It resumes the ranking only while results are missing.
+
+The entries of a ring and the first of their records are read in one snapshot, if the engine has snapshots and one read
+is enough. Other records are read later, and so are all of them on an engine without snapshots: a record that does not
+have the very entry that was ranked, key and value, was written in between, and is left out.
+
+Rules of this module: memory holds the entries of one ring, and the records of one batch. Every read has the header as
+its guard (rule R3). When the header has changed before anything was ranked, the query is planned again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.core.keys import key_successor
+from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult, Row, point
+from kvmodels.errors import IndexChangedError, InvalidKeyError, InvalidValueError
+from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
+from kvmodels.flows.effects import Flow, count_rows, ranges_at_once, read, read_all, rows_at_once
+from kvmodels.flows.execution.executor import plan_of
+from kvmodels.flows.execution.join import EntryReader, MatchedRecord
+from kvmodels.flows.execution.ranges import KeptFollow
+from kvmodels.indexing.entries import StoredRecord
+from kvmodels.indexing.kinds.registry import maintenance_of
+from kvmodels.query.kinds.ranking import (
+    CountEntries,
+    EntryParts,
+    EntrySpan,
+    RankEntries,
+    Ranking,
+    Reach,
+    ReadEntries,
+)
+from kvmodels.query.planning.cursor import require_same_index
+from kvmodels.query.planning.ranked import ranking_of
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.query import Query
+
+
+class RankedPosition(NamedTuple):
+    """A place in the order: a distance, and a packed primary key."""
+
+    distance: float
+    pk: bytes
+
+
+class RankedRow(NamedTuple):
+    """An entry with its place; entries are sorted by it."""
+
+    place: RankedPosition
+    row: Row
+
+
+class RankedRecord(NamedTuple):
+    """A record that counts, with the place of its entry."""
+
+    place: RankedPosition
+    found: MatchedRecord
+
+
+class _GroupRange(NamedTuple):
+    """A range of entries, and the beginning of their keys: the prefix of the index and the values of the group."""
+
+    head: bytes
+    wanted: ReadRange
+
+
+class _RingRows:
+    """The entries of a ring that are within reach, and after the position that the reading begins after."""
+
+    def __init__(self, index: LiveIndex, step: RankEntries, within: float | None, after: RankedPosition | None) -> None:
+        self._pk_in = index.layout.pk_in
+        self._distance = step.distance
+        self._within = within
+        self._after = after
+
+    def ranked(self, ranges: Iterable[_GroupRange], found: Iterable[list[Row]]) -> Iterator[RankedRow]:
+        """Yield the entries among the rows of some ranges, with their places."""
+        within, after = self._within, self._after
+        for (head, _), rows in zip(ranges, found, strict=True):
+            for row in rows:
+                try:
+                    pk = self._pk_in(row.key)
+                except InvalidKeyError:
+                    continue  # a foreign row
+                distance = self._distance(row.key[len(head) : len(row.key) - len(pk)], row.value)
+                if distance is None or (within is not None and distance > within):
+                    continue
+                place = RankedPosition(distance, pk)
+                if after is None or place > after:
+                    yield RankedRow(place, row)
+
+
+def _in_order(ranked: Iterable[RankedRow]) -> list[RankedRow]:
+    """Return entries by distance, then by primary key; of a record in several groups only one."""
+    found: list[RankedRow] = []
+    for one in sorted(ranked):
+        if not found or found[-1].place.pk != one.place.pk:
+            found.append(one)
+    return found
+
+
+class RankedReader:
+    """Reads the records of a ranked query in order, batch by batch; a stateful object for one reader.
+
+    Args:
+        reach: the results that are needed, for the ranking.
+        after: the place that reading begins after; None: at the origin.
+    """
+
+    def __init__(
+        self, context: Context, query: Query, plan: QueryPlan, reach: Reach, after: RankedPosition | None = None
+    ) -> None:
+        self._context = context
+        self._query = query
+        self._reach = reach
+        self._after = after
+        self._ranking: Ranking | None = None
+        self._answer: Any = None
+        self._begun = after is not None  # a position belongs to one plan
+        self._left: deque[RankedRow] = deque()
+        self._ahead: dict[bytes, Row | None] = {}
+        self._exhausted = plan.combine == "nothing"
+        self.plan = plan
+
+    @property
+    def ended(self) -> bool:
+        """Whether all entries were passed."""
+        return self._exhausted and not self._left
+
+    # --- results ----------------------------------------------------------------------------------------------
+
+    def next_records(self, size: int) -> Flow[list[RankedRecord]]:
+        """Read the records of the next entries, at most ``size``; return those that count."""
+        if not self._left and not self._exhausted:
+            yield from self._next_ring(0, size)
+        batch = [self._left.popleft() for _ in range(min(size, len(self._left)))]
+        if not batch:
+            return []
+        records = yield from self._records_of(batch)
+        _, live, index = yield from self._index()
+        reader = EntryReader(self._context, live, self.plan, 0)
+        found: list[RankedRecord] = []
+        for (place, row), record in zip(batch, records, strict=True):
+            if record is None:
+                continue
+            one = reader.whole(record)
+            if _holds(self._context, index, one, row) and reader.counts(one, row):
+                found.append(RankedRecord(place, one))
+        return found
+
+    def skip(self, number: int, ahead: int) -> Flow[int]:
+        """Pass over at most ``number`` entries without their records, and return how many; ``ahead`` are read next."""
+        if not self._left and not self._exhausted:
+            yield from self._next_ring(number, ahead)
+        passed = min(number, len(self._left))
+        for _ in range(passed):
+            self._left.popleft()
+        return passed
+
+    def count(self, most: int | None) -> Flow[int]:
+        """Count the entries, up to ``most``, without keeping them."""
+        counted: set[bytes] = set()
+        number = 0
+        repeated = any(column.many for column in self.plan.scans[0].columns)
+
+        def take(ranked: Iterable[RankedRow]) -> None:
+            nonlocal number
+            keys = [one.place.pk for one in ranked]
+            number += len(keys)
+            if repeated:  # a record may be in several groups
+                counted.update(keys)
+
+        while not self._exhausted and (most is None or number < most):
+            step = yield from self._next_step()
+            if step is not None:
+                before = number
+                yield from self._entries_of(step, take)
+                number = len(counted) if repeated else number
+                self._answer = number - before
+        return number if most is None else min(number, most)
+
+    # --- rings ------------------------------------------------------------------------------------------------
+
+    def _next_ring(self, skipped: int, ahead: int) -> Flow[None]:
+        """Rank the entries of the next ring, and read the records of ``ahead`` entries after the skipped ones."""
+        step = yield from self._next_step()
+        if step is None:
+            return
+        window = slice(skipped, skipped + min(ahead, ranges_at_once(self._context.limits, guarded=True)))
+        found: list[RankedRow] = []
+        whole = yield from self._entries_of(step, found.extend, window)
+        ranked = _in_order(found) if whole is None else whole
+        self._left.extend(ranked)
+        self._answer = len(ranked)
+
+    def _next_step(self) -> Flow[RankEntries | None]:
+        """Answer the requests of the ranking up to its next ring; None at its end."""
+        while True:
+            try:
+                step = yield from self._answered()
+            except IndexChangedError:
+                if self._begun:
+                    raise
+                self.plan = yield from plan_of(self._context, self._query)
+                self._ranking, self._answer = None, None
+                continue
+            self._begun = True
+            self._exhausted = step is None
+            return step
+
+    def _answered(self) -> Flow[RankEntries | None]:
+        if self._ranking is None:
+            _, live, _ = yield from self._index()
+            definition, ranking = ranking_of(self.plan, live)
+            assert self.plan.ranked is not None  # it is a ranked plan
+            self._ranking = ranking.rings(definition, self.plan.ranked.origin, self._reach)
+        while True:
+            try:
+                step = self._ranking.send(self._answer)
+            except StopIteration:
+                return None
+            if isinstance(step, RankEntries):
+                return step
+            self._answer = yield from self._probed(step)
+
+    def _probed(self, step: ReadEntries | CountEntries) -> Flow[Any]:
+        """Return the answer to a request that ranks nothing."""
+        spans = [self._ranges(span) for span in step.spans]
+        ranges = [one.wanted for some in spans for one in some]
+        if isinstance(step, CountEntries):
+            counted = yield from self._counts(ranges)
+            numbers = iter(counted or ())
+            return None if counted is None else [sum(islice(numbers, len(some))) for some in spans]
+        rows = iter((yield from self._rows(ranges)))
+        _, _, index = yield from self._index()
+        answers: list[list[EntryParts]] = []
+        for some in spans:
+            found = zip(some, islice(rows, len(some)), strict=True)
+            answers.append([part for one, entries in found for part in _parts_of(index, one.head, entries)])
+        return answers
+
+    def _entries_of(
+        self, step: RankEntries, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None
+    ) -> Flow[list[RankedRow] | None]:
+        """Pass the entries of a ring to ``take``, in any order.
+
+        With a ``window``, they are returned in order instead, if they fit into one read of one snapshot; then the
+        records of those in the window have been read with them.
+        """
+        limits = self._context.limits
+        pending = [one for span in step.spans for one in self._ranges(span)]
+        most = ranges_at_once(limits, guarded=True)
+        once = window is not None and self._context.traits.snapshots and len(pending) <= most
+        while pending:
+            _, live, index = yield from self._index()
+            ring = _RingRows(index, step, self._reach.within, self._after)
+            some, pending = pending[:most], pending[most:]
+            part = max(1, rows_at_once(limits, limits.max_read_entries) // len(some))
+            if window is not None and once:
+                once = False
+                whole = yield from self._with_records(ring, live, some, part=part, window=window)
+                if whole is not None:
+                    return whole
+            found = yield from self._rows([one.wanted._replace(limit=part) for one in some])
+            take(ring.ranked(some, found))
+            pending = [*_rest(some, found, part), *pending]
+        return None
+
+    def _with_records(
+        self,
+        ring: _RingRows,
+        live: LiveCollection,
+        ranges: Sequence[_GroupRange],
+        *,
+        part: int,
+        window: slice,
+    ) -> Flow[list[RankedRow] | None]:
+        """Read the entries of ranges and the records of a window of them; None if there are ``part`` in a range."""
+
+        def chosen(found: Sequence[list[Row]]) -> tuple[list[RankedRow] | None, Sequence[ReadRange]]:
+            if any(len(rows) >= part for rows in found):
+                return None, ()
+            ranked = _in_order(ring.ranked(ranges, found))
+            return ranked, [point(live.layout.key(one.place.pk)) for one in ranked[window]]
+
+        follow = KeptFollow(chosen)
+        result = yield from self._read([one.wanted._replace(limit=part) for one in ranges], follow)
+        ranked = follow.kept
+        if ranked is not None:
+            rows = {some[0].key: some[0] for some in result.followed if some}
+            keys = [live.layout.key(one.place.pk) for one in ranked[window]]
+            self._ahead = {key: rows.get(key) for key in keys}
+        return ranked
+
+    # --- reads ------------------------------------------------------------------------------------------------
+
+    def _index(self) -> Flow[tuple[HeaderView, LiveCollection, LiveIndex]]:
+        """Return the header, the collection and the index. Raises IndexChangedError."""
+        view, live = yield from live_collection(self._context, self.plan.schema)
+        require_same_index(live, self.plan)
+        assert self.plan.index is not None  # a ranked plan reads one index
+        return view, live, live.readable[self.plan.index]
+
+    def _ranges(self, span: EntrySpan) -> list[_GroupRange]:
+        """Return the ranges of a span, one for each group."""
+        start, end, limit, reverse = span
+        heads = [one.start for one in self.plan.scans[0].ranges]
+        return [_GroupRange(head, ReadRange(head + start, head + end, limit, reverse)) for head in heads]
+
+    def _read(self, ranges: Sequence[ReadRange], follow: Follow) -> Flow[ReadResult]:
+        while True:
+            view, _, _ = yield from self._index()
+            found = yield from read(ranges, view.guard, follow=follow)
+            if isinstance(found, ReadResult):
+                return found
+            yield from reload_header(self._context)
+
+    def _rows(self, ranges: Sequence[ReadRange]) -> Flow[list[list[Row]]]:
+        while True:
+            view, _, _ = yield from self._index()
+            found = yield from read_all(self._context.limits, ranges, view.guard)
+            if found is not None:
+                return found
+            yield from reload_header(self._context)
+
+    def _counts(self, ranges: Sequence[ReadRange]) -> Flow[list[int] | None]:
+        """Count entries; None in a transaction, whose writes the engine does not know, and for too many ranges."""
+        context = self._context
+        if context.transaction is not None or len(ranges) > ranges_at_once(context.limits, guarded=True):
+            return None
+        while True:
+            view, _, _ = yield from self._index()
+            counted = yield from count_rows(ranges, view.guard)
+            if isinstance(counted, Counted):
+                return counted.numbers
+            yield from reload_header(context)
+
+    def _records_of(self, batch: Sequence[RankedRow]) -> Flow[list[Row | None]]:
+        """Return the records of entries, None for an absent one."""
+        layout = self._context.layouts[self.plan.schema.collection]
+        keys = [layout.key(one.place.pk) for one in batch]
+        known, self._ahead = self._ahead, {}
+        missing = [key for key in keys if key not in known]
+        if missing:
+            found = yield from self._rows([point(key) for key in missing])
+            known |= {key: rows[0] if rows else None for key, rows in zip(missing, found, strict=True)}
+        self._ahead = {key: row for key, row in known.items() if key not in keys}
+        return [known[key] for key in keys]
+
+
+def _parts_of(index: LiveIndex, head: bytes, rows: Iterable[Row]) -> Iterator[EntryParts]:
+    """Yield entries without their groups and primary keys."""
+    for row in rows:
+        try:
+            pk = index.layout.pk_in(row.key)
+        except InvalidKeyError:
+            continue  # a foreign row
+        yield EntryParts(row.key[len(head) : len(row.key) - len(pk)], row.value)
+
+
+def _rest(ranges: Iterable[_GroupRange], found: Iterable[list[Row]], part: int) -> list[_GroupRange]:
+    """Return the rest of ranges of which as many rows were read as were asked for."""
+    return [
+        one._replace(wanted=one.wanted._replace(start=key_successor(rows[-1].key)))
+        for one, rows in zip(ranges, found, strict=True)
+        if len(rows) >= part
+    ]
+
+
+def _holds(context: Context, index: LiveIndex, found: MatchedRecord, row: Row) -> bool:
+    """Return whether a record has this very entry, with its value."""
+    maintenance = maintenance_of(index)
+    try:
+        contents = maintenance.contents(StoredRecord(found.pk, found.held, b"", 0), context.codec)
+    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or a missing one
+        return False
+    wanted = contents.entries.get(row.key)
+    return wanted is not None and maintenance.is_same_value(context.codec, wanted, row)

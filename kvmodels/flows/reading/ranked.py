@@ -1,0 +1,210 @@
+"""Ranked queries: their results with distances, in batches, all at once or page by page; and their number.
+
+A page or a slice is full unless there are no more results, however few records pass the filter, because entries are
+read on until it is. A page begins after a distance and a primary key.
+
+Promise: a record that is not written between the first and the last read is returned exactly once, in order, because
+its distance depends on its entry alone. An iteration returns no record twice, whatever is written.
+
+Rules of this module: ``flows/execution/rings.py`` does all reads. Entries before a slice are skipped without their
+records, and counted without them, if no condition is tested on records.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Final
+
+import msgpack
+
+from kvmodels.core.operations import Counted, ReadRange
+from kvmodels.errors import InvalidCursorError
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.effects import Flow, count_rows, ranges_at_once
+from kvmodels.flows.execution.executor import MAX_BATCH, plan_of, resume
+from kvmodels.flows.execution.join import result_of
+from kvmodels.flows.execution.rings import RankedPosition, RankedReader, RankedRecord
+from kvmodels.flows.reading.scan import FEWEST_TESTED, PageData, check_page, collected
+from kvmodels.flows.reading.semi_join import resolved
+from kvmodels.query.hits import Hit
+from kvmodels.query.kinds.ranking import Reach
+from kvmodels.query.planning.cursor import cursor_after
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.query import Query
+
+_FIRST_BATCH: Final = 100
+"""The number of results that an iteration needs at first, for all that the ranking knows."""
+
+
+class RankedScan:
+    """An iteration over the records of a ranked query, batch by batch; a stateful object for one reader.
+
+    Args:
+        first: the number of results in the first batch.
+        whole: whether all results are needed.
+    """
+
+    def __init__(self, context: Context, query: Query, *, first: int = _FIRST_BATCH, whole: bool = False) -> None:
+        self._context = context
+        self._query = query
+        self._whole = whole
+        self._reader: RankedReader | None = None
+        self._returned: set[bytes] = set()
+        self._skip = query.start
+        self._left = None if query.stop is None else query.stop - query.start
+        self._size = first
+        self._tested = FEWEST_TESTED
+        self.done = self._left is not None and self._left <= 0
+
+    def next_batch(self) -> Flow[list[Hit[Any]]]:
+        """Read the next hits in order; the end is signalled by ``done``, not by an empty list."""
+        found = yield from self.next_records()
+        return (yield from _hits(self._context, self._query, found))
+
+    def next_records(self) -> Flow[list[RankedRecord]]:
+        """Read the next records in the same way, without making objects."""
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = yield from self._begin()
+        tested = reader.plan.matches is not None
+        if self._skip and not tested:
+            while self._skip and not reader.ended:
+                self._skip -= yield from reader.skip(self._skip, self._size_now(tested=False))
+        found = yield from reader.next_records(self._size_now(tested=tested))
+        found = [one for one in found if one.place.pk not in self._returned]
+        self._returned.update(one.place.pk for one in found)
+        skipped = min(self._skip, len(found))
+        self._skip -= skipped
+        found = found[skipped:]
+        if self._left is not None:
+            found = found[: self._left]
+            self._left -= len(found)
+        self._size, self._tested = min(self._size * 2, MAX_BATCH), min(self._tested * 2, MAX_BATCH)
+        self.done = reader.ended or self._left == 0
+        return found
+
+    def _begin(self) -> Flow[RankedReader]:
+        plan = yield from plan_of(self._context, self._query)
+        wanted = self._query.stop
+        if wanted is None and not self._whole:
+            wanted = self._size
+        return RankedReader(self._context, self._query, plan, _reach(self._query, wanted))
+
+    def _size_now(self, *, tested: bool) -> int:
+        """Return the number of records to read at once."""
+        if self._left is None:
+            return self._size
+        return min(max(self._left + self._skip, self._tested) if tested else self._left, MAX_BATCH)
+
+
+def _reach(query: Query, wanted: int | None, after: RankedPosition | None = None) -> Reach:
+    ranked = query.ranked
+    assert ranked is not None  # it is a ranked query
+    return Reach(wanted, 0.0 if after is None else after.distance, ranked.within)
+
+
+def _hits(context: Context, query: Query, found: list[RankedRecord]) -> Flow[list[Hit[Any]]]:
+    if not found:
+        return []
+    _, live = yield from live_collection(context, query.schema)
+    return [Hit(result_of(live, one.found, None, query.schema), one.place.distance) for one in found]
+
+
+def fetch(context: Context, query: Query) -> Flow[list[Hit[Any]]]:
+    """Return all hits of a ranked query, in order."""
+    query = yield from resolved(context, query)
+    scan = RankedScan(context, query, first=MAX_BATCH, whole=True)
+    return (yield from collected(scan))
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------
+
+
+def count(context: Context, query: Query) -> Flow[int]:
+    """Count the results of a ranked query; of a slice, only those in it."""
+    query = yield from resolved(context, query)
+    plan = yield from plan_of(context, query)
+    if plan.combine == "nothing":
+        return 0
+    if plan.matches is not None:
+        return (yield from _tested(context, query))
+    number = yield from _all_entries(context, query, plan)
+    if number is None:
+        number = yield from RankedReader(context, query, plan, _reach(query, query.stop)).count(query.stop)
+    total = number if query.stop is None else min(number, query.stop)
+    return max(0, total - query.start)
+
+
+def exists(context: Context, query: Query) -> Flow[bool]:
+    """Return whether there is any result."""
+    query = yield from resolved(context, query.limited(1))
+    scan = RankedScan(context, query, first=FEWEST_TESTED)
+    while not scan.done:
+        if (yield from scan.next_records()):
+            return True
+    return False
+
+
+def _tested(context: Context, query: Query) -> Flow[int]:
+    """Count results by reading and testing their records."""
+    scan = RankedScan(context, query, first=MAX_BATCH, whole=True)
+    number = 0
+    while not scan.done:
+        number += len((yield from scan.next_records()))
+    return number
+
+
+def _all_entries(context: Context, query: Query, plan: QueryPlan) -> Flow[int | None]:
+    """Count the entries of the groups in one request; None unless each of them is a result."""
+    bounded = query.ranked is not None and query.ranked.within is not None
+    scan = plan.scans[0]
+    several = len(scan.ranges) > 1 and any(column.many for column in scan.columns)
+    if bounded or several or context.transaction is not None:
+        return None
+    if len(scan.ranges) > ranges_at_once(context.limits, guarded=True):
+        return None
+    view, _ = yield from live_collection(context, query.schema)
+    wanted = [ReadRange(one.start, one.end, query.stop) for one in scan.ranges]
+    counted = yield from count_rows(wanted, view.guard)
+    # With another header, the rings are counted, which are planned again.
+    return sum(counted.numbers) if isinstance(counted, Counted) else None
+
+
+# --- pages ------------------------------------------------------------------------------------------------------
+
+
+def page(context: Context, query: Query, size: int, after: str | None = None) -> Flow[PageData]:
+    """Return one page of a ranked query of at most ``size`` hits, with the cursor after its last one."""
+    check_page(query, size, after, None)
+    query = yield from resolved(context, query)
+    position = None
+    if after is None:
+        plan = yield from plan_of(context, query)
+    else:
+        plan, _, mark = yield from resume(context, query, after)
+        position = _position_at(plan, mark)
+    reader = RankedReader(context, query, plan, _reach(query, size + 1, position), position)
+    found: list[RankedRecord] = []
+    rows = size + 1
+    while len(found) <= size and not reader.ended:
+        found += yield from reader.next_records(min(rows, MAX_BATCH))
+        rows = max(FEWEST_TESTED, rows * 2) if reader.plan.matches is not None else size + 1 - len(found)
+    hits = yield from _hits(context, query, found[:size])
+    more = len(found) > size
+    return PageData(hits, cursor_after(reader.plan, msgpack.packb(found[size - 1].place)) if more else None)
+
+
+def _position_at(plan: QueryPlan, mark: bytes) -> RankedPosition:
+    """Return the place in a cursor. Raises InvalidCursorError."""
+    try:
+        place = RankedPosition(*msgpack.unpackb(mark))
+    except (ValueError, TypeError) as error:
+        raise _invalid() from error
+    known = [type(part) for part in place] == [float, bytes] and isfinite(place.distance)
+    if not known or plan.combine == "nothing":
+        raise _invalid()
+    return place
+
+
+def _invalid() -> InvalidCursorError:
+    return InvalidCursorError("the cursor does not belong to this query", reason="it names no place of it")
