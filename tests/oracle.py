@@ -413,6 +413,7 @@ def _is_of(spec: CollectionSpec, index: IndexSpec, signature: Mapping[str, Any])
         and kind == [index.unique, index.nulls, index.store, list(index.include)]
         and (None if told is None else [[column[0], column[2], *column[4:]] for column in told]) == sums
         and ("where" in signature) == (index.where is not None)
+        and signature.get("kind") == (None if index.weekdays is None else "weekdays")
     )
 
 
@@ -443,6 +444,9 @@ def _rows(
                 for _, value in sorted(distinct.items())
             ]
         )
+    if index.weekdays is not None:
+        (bits,) = spec.values(document, index.weekdays)
+        choices.append([(day, False) for day in range(7) if (bits or 0) & (1 << day)])
     for row in product(*choices):
         yield tuple(part for part, _ in row), any(null for _, null in row)
 

@@ -24,7 +24,7 @@ class IndexSpec:
     """An index as plain test data: columns are (field, descending).
 
     ``where`` is the declared condition, or None; ``sums`` are the fields that an aggregate index adds up, None for an
-    index of entries.
+    index of entries; ``weekdays`` is the integer field whose bits have an entry each, of an index of that kind.
     """
 
     name: str
@@ -35,6 +35,7 @@ class IndexSpec:
     where: Any = None
     include: tuple[str, ...] = ()
     sums: tuple[str, ...] | None = None
+    weekdays: str | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,9 @@ class _Declaration:
 
     def _declared(self, index: Any) -> None:
         aggregates = type(index).__name__ == "AggregateIndex"
-        columns = tuple((column.removeprefix("-"), column.startswith("-")) for column in index.fields)
+        weekdays = type(index).__name__ == "WeekdayIndex"
+        names = index.group if weekdays else index.fields
+        columns = tuple((column.removeprefix("-"), column.startswith("-")) for column in names)
         name = index.name or "_".join(column.replace(".", "_") for column, _ in columns)
         if aggregates and not index.name:
             name = f"{name}_totals" if name else "totals"
@@ -201,6 +204,7 @@ class _Declaration:
                 getattr(index, "where", None),
                 tuple(getattr(index, "include", ()) or ()),
                 tuple(index.sums) if aggregates else None,
+                index.fields[0] if weekdays else None,
             )
         )
 

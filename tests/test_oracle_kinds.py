@@ -88,6 +88,7 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "species_initial": {("lynx", down("A"), *PK): b""},
     "word": {("ada", *PK): b"", ("lovelace", *PK): b""},
     "birthday": {("lynx/02-29",): [*PK]},
+    "visited": {("lynx", 0, *PK): b"", ("lynx", 2, *PK): b""},
 }
 """The entries of the record with every value in every index, written by hand; ``shown`` holds copies of it."""
 
@@ -152,7 +153,17 @@ def test_the_declaration_of_every_kind_is_read_as_it_was_written():
     assert by_name["per_species"].sums == ("age", "weight")
     assert (by_name["per_tag"].sums, by_name["namesakes"].sums, by_name["by_tag"].sums) == (("weight",), (), None)
     assert SPEC.many == {"tags", "chips", "meals.food", "meals.grams", "word"}
-    assert {"weight", "handle", "chips", "ward", "born", "nick", "habitat", "habitat.climate"} == SPEC.nullable
+    assert {
+        "weight",
+        "handle",
+        "chips",
+        "ward",
+        "born",
+        "nick",
+        "habitat",
+        "habitat.climate",
+        "visits",
+    } == SPEC.nullable
     assert SPEC.path("name") == ("$kv", "c", "name~casefold")
     assert (SPEC.path("word"), SPEC.path("habitat.zone")) == (("$kv", "c", "word(name)~2"), ("habitat", "zone"))
     assert SPEC.computed["birthday"].of == ("born", "species")

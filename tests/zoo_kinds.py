@@ -1,4 +1,4 @@
-"""Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, and counters.
+"""Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and weekdays.
 
 ``Resident`` has them all. ``Guest`` has all but the counters, which no record with a deadline may have.
 """
@@ -14,6 +14,9 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
+from tests.kinds.weekdays import WeekdayIndex, register
+
+register()
 
 
 class Habitat(BaseModel):
@@ -62,6 +65,7 @@ class ResidentFields(KvModel, abstract=True):
     ward: str | None = None
     nick: Annotated[str | None, Indexed(nulls="skip", include=("age", "note"))] = None
     note: str = ""
+    visits: int | None = None
 
 
 GROWN = Q(age__gt=0)
@@ -79,6 +83,7 @@ ENTRIES = (
     Index("species", "-initial", name="species_initial"),
     Index("name", key=words, version=2, name="word"),
     UniqueConstraint("born", "species", key=birthday, version=1, nulls="skip", name="birthday"),
+    WeekdayIndex("visits", group=("species",), where=GROWN, name="visited"),
 )
 COUNTERS = (
     AggregateIndex("species", sums=("age", "weight"), name="per_species"),
@@ -108,6 +113,7 @@ FULL: dict[str, Any] = {
     "stay": timedelta(days=2, microseconds=1), "tags": ["shy", "old", "shy"], "chips": frozenset({"c1", "c2"}),
     "born": date(2020, 2, 29), "habitat": Habitat(zone="rock", climate="dry"),
     "meals": [Meal(food="hay"), Meal(food="fish", grams=3), Meal(food="hay")], "ward": "w1", "nick": "A", "note": "x",
+    "visits": 0b0000101,
 }  # fmt: skip
 """A record with every value, several of some, and some twice."""
 
@@ -118,4 +124,5 @@ OTHER: dict[str, Any] = {
     "name": "cy young", "handle": "cy", "species": "ibex", "age": 5, "weight": 2**40 + 5, "stay": -timedelta(hours=1),
     "tags": ["wild", "old"], "chips": frozenset({"c3"}), "born": date(2021, 1, 1), "habitat": Habitat(zone="lake"),
     "meals": [Meal(food="leaf")], "ward": "w2", "nick": "C", "note": "y",
+    "visits": 0b1000001,
 }  # fmt: skip

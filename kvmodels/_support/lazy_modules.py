@@ -133,12 +133,16 @@ class ModuleTable(Generic[T]):
         known: T = self._known[name]
         return known
 
-    @contextmanager
-    def registered(self, name: str, value: T) -> Generator[None]:
-        """Add an object under a new name for the duration of a with block."""
+    def register(self, name: str, value: T) -> None:
+        """Add an object under a new name. Raises ValueError for a name that is taken."""
         if name in self:
             raise ValueError(f"{name!r} is taken")
         self._known[name] = value
+
+    @contextmanager
+    def registered(self, name: str, value: T) -> Generator[None]:
+        """Add an object under a new name for the duration of a with block."""
+        self.register(name, value)
         try:
             yield
         finally:

@@ -119,8 +119,15 @@ class StoredIndex:
 
     @property
     def has_entries(self) -> bool:
-        """Whether it has entries; an aggregate index has only counters, which are keys of the library."""
-        return "sums" not in self.signature
+        """Whether it has entries, or may have some because its kind is unknown."""
+        kind = kind_in(self.signature)
+        return kind not in KINDS or KINDS[kind].has_entries
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether it has counters, which are keys of the library, or may have some because its kind is unknown."""
+        kind = kind_in(self.signature)
+        return kind not in KINDS or KINDS[kind].has_counters
 
     @property
     def reference(self) -> str | None:
@@ -129,7 +136,7 @@ class StoredIndex:
         return target
 
     def prefix(self, collection: str) -> str:
-        """Return the first part of its entry keys; an unused name for an aggregate index, which has no entries."""
+        """Return the first part of its entry keys; an unused name for an index without entries."""
         return index_prefix(collection, self.name, self.generation)
 
     @property

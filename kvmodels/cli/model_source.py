@@ -73,10 +73,6 @@ _TYPES: Final[Mapping[str, str]] = {
 _ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
 MSGPACK: Final = "msgpack"
 _CONTAINERS: Final = frozenset(("list", "set", "frozenset", "dict", "tuple"))
-_OWN_NAMES: Final = frozenset(
-    ("MODELS", "db", *(name for group in _IMPORTS for one in group.items() for name in (one[0], *one[1])))
-)
-"""The names of a printed module that no class of it can have."""
 
 
 def model_source(
@@ -94,7 +90,8 @@ def model_source(
         codec: the codec of the store.
     """
     declarable = [one for one in collections if all(_is_field_name(column.name) for column in one.primary_key)]
-    names = _class_names([one.name for one in declarable])
+    groups = _with_declarations(index.index for index in indexes)
+    names = _class_names([one.name for one in declarable], groups)
     classes = [
         "\n".join(_class(one, names, [index for index in indexes if index.collection == one.name]))
         for one in declarable
@@ -104,14 +101,28 @@ def model_source(
     if url is not None:
         last.append(f"db = AsyncDatabase({url!r}, models=MODELS{'' if codec == MSGPACK else f', codec={codec!r}'})")
     body = "\n\n\n".join([*classes, "\n".join(last)])
-    head = "\n\n".join([_TITLE, *_imports(body)])
+    head = "\n\n".join([_TITLE, *_imports(body, groups)])
     return f"{head}\n\n\n{body}"
 
 
-def _imports(body: str) -> Iterator[str]:
+def _with_declarations(indexes: Iterable[IndexDescription]) -> list[Mapping[str, tuple[str, ...]]]:
+    """Return ``_IMPORTS`` with the classes that declare indexes, which a kind names, not the catalogue."""
+    *others, last = _IMPORTS
+    found: dict[str, tuple[str, ...]] = {**last}
+    for path in sorted({index.declaration for index in indexes if index.declaration is not None}):
+        module, _, name = path.rpartition(".")
+        found[module] = tuple(sorted({*found.get(module, ()), name}, key=_import_order))
+    return [*others, found]
+
+
+def _import_order(name: str) -> tuple[bool, str]:
+    return not (name.isupper() and len(name) > 1), name  # constants first
+
+
+def _imports(body: str, groups: Sequence[Mapping[str, tuple[str, ...]]]) -> Iterator[str]:
     """Yield the groups of import statements that the rest of a module needs."""
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    for group in _IMPORTS:
+    for group in groups:
         lines = [line for module, names in group.items() for line in _import(module, names, used)]
         if lines:
             yield "\n".join(lines)
@@ -125,13 +136,14 @@ def _import(module: str, names: Sequence[str], used: Collection[str]) -> Iterato
         yield f"import {module}"
 
 
-def _class_names(collections: Iterable[str]) -> dict[str, str]:
+def _class_names(collections: Iterable[str], groups: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, str]:
     """Return a class name for each collection: ``order_lines`` is ``OrderLines``."""
+    own = {"MODELS", "db", *(name for group in groups for one in group.items() for name in (one[0], *one[1]))}
     found: dict[str, str] = {}
     for collection in collections:
         name = "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", collection))
         name = name if name[:1].isalpha() and not iskeyword(name) else f"Collection{name}"
-        taken = {*found.values(), *_OWN_NAMES}
+        taken = {*found.values(), *own}
         found[collection] = next(one for one in _numbered(name) if one not in taken)
     return found
 
@@ -218,10 +230,11 @@ def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str
 
 def _folds_field(index: IndexDescription) -> bool:
     """Return whether an index can be declared at its field, which it folds by casefold, lower or upper."""
+    if not index.sorts or len(index.columns) != 1:
+        return False
     first = index.columns[0]
     # Only Indexed() has an option for descending order.
-    is_declarable = not (first.descending and (index.unique or first.many))
-    return len(index.columns) == 1 and first.fold is not None and index.kind != "aggregate" and is_declarable
+    return first.fold is not None and not (first.descending and (index.unique or first.many))
 
 
 def _folded(index: IndexDescription, declared: str) -> str:
@@ -235,10 +248,8 @@ def _folded(index: IndexDescription, declared: str) -> str:
 def _meta(
     one: CollectionDescription, indexes: Sequence[IndexDescription], folded: Mapping[str, IndexDescription]
 ) -> Iterator[str]:
-    declared = [
-        index for index in indexes if index.references is None and folded.get(index.columns[0].name) is not index
-    ]
-    expressible = [index for index in declared if _is_expressible(index, folded)]
+    declared = [index for index in indexes if index.references is None and index not in folded.values()]
+    expressible = [index for index in declared if _is_expressible(index, one, folded)]
     for index in declared:
         if index not in expressible:
             yield _not_declared(index)
@@ -258,18 +269,24 @@ def _not_declared(index: IndexDescription) -> str:
     return f"    # not declared here: {visible(str(index), kept='')}"
 
 
-def _is_expressible(index: IndexDescription, folded: Collection[str]) -> bool:
+def _is_expressible(index: IndexDescription, one: CollectionDescription, folded: Collection[str]) -> bool:
     columns = all(
         "." not in column.name and (not column.computed or (column.fold is not None and column.name in folded))
         for column in index.columns
     )
-    return columns and all(column.type in _TYPES for column in index.columns)
+    typed = all(column.type in _TYPES for column in index.columns)
+    return columns and typed and index.declaration is not None and all(_is_known(one, name) for name in index.fields)
+
+
+def _is_known(one: CollectionDescription, field: str) -> bool:
+    """Return whether a field that a kind of index uses is printed with its own type."""
+    return field in one.fields and "Any" not in _type(one.fields[field])
 
 
 def _names_only(index: IndexDescription, fields: Collection[str]) -> bool:
     """Return whether an index is of these fields, apart from computed columns, and has a condition with operands."""
     named = [column.name.partition(".")[0] for column in index.columns if not column.computed]
-    named += [*index.included, *index.sums]
+    named += [*index.included, *index.sums, *(name.partition(".")[0] for name in index.fields)]
     condition = ast.parse(index.condition or "None", mode="eval")
     lookups = [node.arg for node in ast.walk(condition) if isinstance(node, ast.keyword)]
     named += ["" if lookup is None else lookup.partition("__")[0] for lookup in lookups]
@@ -278,11 +295,11 @@ def _names_only(index: IndexDescription, fields: Collection[str]) -> bool:
 
 
 def _declaration(index: IndexDescription) -> str:
-    kind = "AggregateIndex" if index.kind == "aggregate" else "UniqueConstraint" if index.unique else "Index"
-    columns = [f"-{column.name}" if column.descending else column.name for column in index.columns]
-    arguments = [*map(repr, columns), f"name={index.name!r}"]
-    arguments += [f"sums={index.sums!r}"] if index.sums else []
-    return f"{kind}({', '.join(arguments + _common_options(index))})"
+    columns = index.names[: len(index.columns)]
+    arguments = [repr(name) for name in index.fields or columns]
+    arguments += [f"group={columns!r}"] if index.fields and columns else []
+    arguments += [f"name={index.name!r}", *(f"{name}={value!r}" for name, value in index.options.items())]
+    return f"{(index.declaration or '').rpartition('.')[2]}({', '.join(arguments + _common_options(index))})"
 
 
 def _common_options(index: IndexDescription) -> list[str]:

@@ -1,8 +1,9 @@
 """Factories of test records, based on polyfactory.
 
 Rules of this module: a factory builds an object from the types of its fields; what a store demands besides types is
-added here: distinct values in unique fields, and existing targets of foreign keys. The factories are not registered as
-base factories of polyfactory, which would use them for the models of all other factories of the process.
+added here: distinct values in unique fields, values that every kind of index holds, and targets of foreign keys. The
+factories are not registered as base factories of polyfactory, which would use them for the models of all other
+factories of the process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kvmodels.errors import AlreadyExistsError, InvalidArgumentError, UniqueViol
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.definition import Reference
+from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.definition.variants import constructor_of
 
 M = TypeVar("M", bound=KvModel)
@@ -128,13 +130,18 @@ class KvFactory(_ValueFactory[M], Generic[M]):
 
     @classmethod
     def process_kwargs(cls, **kwargs: Any) -> dict[str, Any]:
-        """Return the values of all fields.
+        """Return the values of all fields, which every index of the model can hold unless they are given.
 
         Raises:
             UnknownFieldError: a name is not a field.
         """
         constructor_of(cls.__model__).require_names(name for name in kwargs if not name.startswith("_"))
-        return super().process_kwargs(**kwargs)
+        values = super().process_kwargs(**kwargs)
+        schema = schema_of(cls.__model__)
+        free = {name for name in values if name not in kwargs and not hasattr(cls, name)}
+        for index in schema.indexes.values():
+            values |= KINDS[index.kind].fitted(index.options, values, free, cls.__random__.randint)
+        return values
 
     @classmethod
     def should_use_default_value(cls, field_meta: FieldMeta) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pytest
 
-from kvmodels import Database, Index, Indexed, KvModel, PrimaryKey, Q, Unique
+from kvmodels import AggregateIndex, Database, Index, Indexed, KvModel, PrimaryKey, Q, Unique
 from kvmodels.cli.model_source import model_source
 from tests.cli.airports import PROGRAM
 from tests.cli.conftest import entries_in
@@ -94,6 +94,20 @@ def test_an_index_with_a_function_of_the_program_is_a_comment():
     assert "Index('email', 'name', name='both')" in source
     assert source.count("not declared here") == 1
     assert "AsyncDatabase" not in source
+
+
+class Sale(KvModel, collection="sales"):
+    id: PrimaryKey[int]
+    cents: int = 0
+
+    class Meta:
+        indexes = (AggregateIndex(sums=("cents",), name="turnover"),)
+
+
+def test_counters_over_all_records_are_printed():
+    with Database("memory://", models=[Sale]) as db:
+        source = model_source(db.collections(), db.indexes())
+    assert "            AggregateIndex(name='turnover', sums=('cents',)),\n" in source
 
 
 def test_folded_fields_are_printed_with_all_options_of_their_indexes(folder, run, monkeypatch):

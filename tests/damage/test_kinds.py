@@ -37,11 +37,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "name": {"name": "Zoe"},
     "handle": {"handle": "Zoe"},
     "nick": {"nick": "Z"},
+    "visited": {"visits": 0b0000111},
 }
 """A change of the record with every value that gives it another entry in an index."""
 
 
-SOME = ("berth", "by_tag", "chip", "shown", "word")
+SOME = ("berth", "by_tag", "chip", "shown", "visited", "word")
 """Of each shape one index, for the engines on which everything takes longer."""
 
 ALL = [
@@ -186,6 +187,7 @@ def test_a_copy_under_one_element_that_was_written_without_its_record_is_reporte
         ("initial", ("A", "east", 1.0)),
         ("word", ()),
         ("birthday", ("lynx/02-29", "east", 1, 1)),
+        ("visited", ("lynx", "east", 1)),
         ("berth", ("lynx",)),
     ],
 )

@@ -23,6 +23,9 @@ from kvmodels import (
 )
 from tests.deno.runtime import run_script
 from tests.deno.stores import to_deno
+from tests.kinds.weekdays import WeekdayIndex, register
+
+register()
 
 SCRIPT = Path(__file__).with_name("refuse_models.ts")
 
@@ -62,6 +65,16 @@ class Covered(KvModel, collection="covered"):
         indexes = (UniqueConstraint("name", include=("size",)),)
 
 
+class Opened(KvModel, collection="opened"):
+    """Its index has a kind that only this process knows."""
+
+    id: PrimaryKey[int]
+    size: int
+
+    class Meta:
+        indexes = (WeekdayIndex("size", name="days"),)
+
+
 class Author(KvModel, collection="authors"):
     id: PrimaryKey[int]
     name: str
@@ -82,13 +95,10 @@ class Plain(KvModel, collection="plain"):
     note: Any = None
 
 
-MODELS: list[type[KvModel]] = [Computed, Lowered, Counted, Covered, Author, Book, Plain]
+MODELS: list[type[KvModel]] = [Computed, Lowered, Counted, Covered, Opened, Author, Book, Plain]
+UNKEPT = ("computed", "lowered", "counted", "covered", "opened")
 
-UNSUPPORTED = {
-    f"{name} {call}": "unsupported_index"
-    for name in ("computed", "lowered", "counted", "covered")
-    for call in ("insert", "patch", "remove")
-}
+UNSUPPORTED = {f"{name} {call}": "unsupported_index" for name in UNKEPT for call in ("insert", "patch", "remove")}
 INVALID = (
     "text for a number", "fraction", "null", "number for a text", "lone surrogate", "unfoldable", "no array",
     "other elements", "local time", "invalid date", "undefined inside", "function",
@@ -103,7 +113,7 @@ SECTIONS = ("section", "column type")
 EXPECTED = {
     **UNSUPPORTED,
     **dict.fromkeys(INVALID, "invalid_value"),
-    **{f"{name} read": "ok" for name in ("computed", "lowered", "counted", "covered", "books")},
+    **{f"{name} read": "ok" for name in (*UNKEPT, "books")},
     **{f"books {call}": "has_references" for call in ("insert", "patch", "remove")},
     "authors insert": "ok",
     "authors patch": "ok",
@@ -169,6 +179,7 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
         db[Lowered].create(id=1, name="A")
         db[Counted].create(id=1, size=4)
         db[Covered].create(id=1, name="a")
+        db[Opened].create(id=1, size=4)
         db[Author].create(id=1, name="Ada")
         db[Book].create(id=1, author=1)
         to_deno(db, file)
@@ -176,4 +187,5 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
     assert found["codes"] == EXPECTED
     assert found["details"]["same name"] == {"collection": "plain", "index": "name", "key": [2], "existingKey": [1]}
     assert found["details"]["text for a number"] == {"collection": "plain", "field": "size", "key": [3]}
+    assert found["details"]["opened patch"] == {"collection": "opened", "index": "days"}
     assert found["details"]["computed patch"] == {"collection": "computed", "index": "half"}

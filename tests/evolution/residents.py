@@ -29,6 +29,7 @@ class FirstResident(KvModel, collection="residents"):
     ward: str | None = None
     nick: str | None = None
     note: str = ""
+    visits: int | None = None
 
 
 def key_of(n: int) -> tuple[str, int]:
@@ -54,6 +55,7 @@ def resident(n: int, rng: random.Random) -> dict[str, Any]:
         "ward": rng.choice([None, f"w{n}"]),
         "nick": rng.choice([None, "n"]),
         "note": rng.choice(["", "x"]),
+        "visits": rng.choice([None, 0, 5, 127]),
     }
 
 

@@ -71,6 +71,10 @@ def answers_are_right(residents: Any) -> None:
     asked(residents.filter(habitat__zone="rock"), lambda one: one.habitat is not None and one.habitat.zone == "rock")
     asked(residents.filter(species="lynx", age__gt=3), lambda one: one.species == "lynx" and one.age > 3)
     asked(residents.filter(nick="n"), lambda one: one.nick == "n")
+    asked(
+        residents.filter(species="ibex", age__gt=0, visits__on=2),
+        lambda one: one.species == "ibex" and one.age > 0 and (one.visits or 0) & 4,
+    )
     for one in everybody[:5]:
         for chip in one.chips or ():
             assert [found.pk for found in residents.filter(chips__contains=chip)] == [one.pk]

@@ -13,6 +13,9 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
+from tests.kinds.weekdays import WeekdayIndex, register
+
+register()
 
 
 class Home(BaseModel):
@@ -41,6 +44,7 @@ class MemberFields(KvModel, abstract=True):
     badges: list[str] = Field(default_factory=list)
     home: Home | None = None
     note: str = ""
+    shift: int | None = None
 
 
 KEPT = (
@@ -49,6 +53,7 @@ KEPT = (
     Index("team", "zone", key=label, version=1, name="label"),
     AggregateIndex("city", sums=("hits",), name="per_city"),
     AggregateIndex("tags", name="per_tag"),
+    WeekdayIndex("shift", group=("city",), name="shifts"),
 )
 
 

@@ -23,8 +23,8 @@ from tests.worlds import in_test_servers
 BUILT = (*(index.name or "badges" for index in KEPT), "email", "tags", *LATE)
 """Every index of a kind of its own; those that both releases have are dropped first."""
 
-FEW = ("badges", "per_city", "part", "floor")
-"""One each of unique indexes, aggregates, computed values and conditions: `make test` has no more."""
+FEW = ("badges", "per_city", "part", "floor", "shifts")
+"""One each of unique indexes, aggregates, computed values, conditions and other kinds: `make test` has no more."""
 
 KINDS = pytest.mark.parametrize("name", [*FEW, *in_test_servers(*(name for name in BUILT if name not in FEW))])
 
@@ -39,7 +39,9 @@ def crowded(test: Interleaving) -> Process:
     for n, name in enumerate("abcd"):
         home = Home(street="low", floor=n) if n else None
         values: dict[str, Any] = {"email": f"E{n}", "badges": [f"b{n}", f"c{n}"], "home": home, "rank": n or None}
-        test.at_once(ada[Member].create(id=name, city="xy"[n % 2], tags=["t", "u", "t"], note="p q", hits=n, **values))
+        test.at_once(
+            ada[Member].create(id=name, city="xy"[n % 2], tags=["t", "u", "t"], note="p q", hits=n, shift=n, **values)
+        )
     return ada
 
 
@@ -50,7 +52,9 @@ def drop(test: Interleaving, process: Process, name: str) -> None:
 async def many_changes(process: Process) -> None:
     """A record that the build has to meet is moved, one is removed, one is new, and one takes what was given up."""
     members = process[Member]
-    await members.patch("b", zone="s", tags=["v"], badges=["b1"], note="r", home=None, team="blue", city="z", hits=50)
+    await members.patch(
+        "b", zone="s", tags=["v"], badges=["b1"], note="r", home=None, team="blue", city="z", hits=50, shift=6
+    )
     await members.remove("c")
     await members.create(id="e", email="e2", badges=["b2", "c1"], tags=["t"], note="q", rank=7)
     await members.patch("d", note="p", rank=None, email="E9")

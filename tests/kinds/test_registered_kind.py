@@ -21,7 +21,7 @@ from kvmodels import (
     Unique,
     describe,
 )
-from tests.kinds.weekdays import WeekdayIndex, weekdays
+from tests.kinds.weekdays import WeekdayIndex, weekdays, without_weekdays
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_release_without_the_kind_only_reads(tmp_path: Any):
         new = plain_and_weekdays()
         with Database(path, models=[new]) as db:
             db[new].create(id=1, name="a", open_on=1)
-    with Database(path, models=[old]) as db:
+    with without_weekdays(), Database(path, models=[old]) as db:
         assert db[old].get(1).name == "a"
         with pytest.raises(SchemaMismatchError):
             db[old].patch(1, name="b")

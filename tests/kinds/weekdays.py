@@ -5,16 +5,18 @@ Its three parts are what a kind has in the package: definition, maintenance, acc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
+from kvmodels._support.lazy_modules import ModuleTable
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.scalars import INT
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import encode_key
 from kvmodels.errors import InvalidValueError
+from kvmodels.flows import context
 from kvmodels.indexing.entries import NOTHING_HELD, StoredRecord
 from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
 from kvmodels.indexing.kinds.registry import MAINTENANCE
@@ -25,7 +27,7 @@ from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.definition.definition import Column, IndexDefinition, KindOptions, ModelSchema
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
-from kvmodels.schema.definition.kinds import KINDS, ColumnsOf, DeclaringModel, KindDefinition
+from kvmodels.schema.definition.kinds import KINDS, ColumnsOf, DeclaringModel, Draw, KindDefinition
 from kvmodels.schema.definition.values import reader_of
 from kvmodels.schema.filters.predicate import Spans
 
@@ -101,6 +103,7 @@ class Only(On):
 class WeekdayKind(KindDefinition):
     """The definition."""
 
+    declaration = WeekdayIndex
     shown = "weekdays"
     fans_out = True
     max_fan_out = DAYS
@@ -126,6 +129,12 @@ class WeekdayKind(KindDefinition):
     def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> Weekdays:
         (column,) = columns_of(stored["options"]["columns"])
         return Weekdays(column)
+
+    def fitted(
+        self, options: Weekdays, values: Mapping[str, Any], free: Collection[str], draw: Draw
+    ) -> Mapping[str, Any]:
+        field = options.column.field
+        return {field: draw(0, (1 << DAYS) - 1)} if field in free and values[field] is not None else {}
 
 
 class WeekdayMaintenance(KindMaintenance):
@@ -160,11 +169,40 @@ class WeekdayAccess(KindAccess):
         return (point(encode_key((operand,))),)
 
 
+PARTS: Final[tuple[tuple[ModuleTable[Any], Any], ...]] = (
+    (KINDS, WeekdayKind()),
+    (MAINTENANCE, WeekdayMaintenance),
+    (ACCESS, WeekdayAccess()),
+)
+"""The part of the kind in each table."""
+
+
 @contextmanager
 def weekdays() -> Iterator[None]:
-    """Register the kind for the duration of a with block."""
+    """Register the kind for the duration of a with block, if the process does not know it already."""
     with ExitStack() as stack:
-        stack.enter_context(KINDS.registered("weekdays", WeekdayKind()))
-        stack.enter_context(MAINTENANCE.registered("weekdays", WeekdayMaintenance))
-        stack.enter_context(ACCESS.registered("weekdays", WeekdayAccess()))
+        for table, part in PARTS:
+            if "weekdays" not in table:
+                stack.enter_context(table.registered("weekdays", part))
         yield
+
+
+@contextmanager
+def without_weekdays() -> Iterator[None]:
+    """Let the process not know the kind for the duration of a with block."""
+    known = [(table, table._known.pop("weekdays", None)) for table, _ in PARTS]
+    context._headers.clear()  # their indexes are rebuilt already
+    try:
+        yield
+    finally:
+        context._headers.clear()
+        for table, part in known:
+            if part is not None:
+                table._known["weekdays"] = part
+
+
+def register() -> None:
+    """Register the kind for the rest of the process, for models of the suites that every kind must pass."""
+    for table, part in PARTS:
+        if "weekdays" not in table:
+            table.register("weekdays", part)

@@ -87,7 +87,7 @@ class Writes(RuleBasedStateMachine):
         self.db: Face = self.world.open(self.url, EarlyThing, self.clock)
         self.model: Any = EarlyThing
         self.things = Things(START_MS)
-        self.states = {"serial": "disabled", "shelf": "disabled"}
+        self.states = {"serial": "disabled", "shelf": "disabled", "days": "disabled"}
         self.objects: dict[int, tuple[Any, int]] = {}
 
     @property
@@ -418,7 +418,7 @@ class Writes(RuleBasedStateMachine):
         self.db.close()
         self.db, self.model, self.objects = later, LateThing, {}
         if not self.things.all():  # the new indexes of an empty collection are built at once
-            self._became({"serial": "readable", "shelf": "readable"})
+            self._became(dict.fromkeys(self.states, "readable"))
 
     def _became(self, states: dict[str, str]) -> None:
         self.states.update(states)
@@ -458,7 +458,7 @@ class Writes(RuleBasedStateMachine):
             self._build()
 
     @precondition(lambda self: self.model is LateThing)
-    @rule(name=st.sampled_from(["serial", "shelf"]))
+    @rule(name=st.sampled_from(["serial", "shelf", "days"]))
     def drop(self, name: str) -> None:
         self.did("drop_index")
         assert self.db.drop_index(LateThing, name) is (self.states[name] != "disabled")
@@ -477,14 +477,18 @@ class Writes(RuleBasedStateMachine):
             assert error is not None, "a process wrote without keeping every index"
         old.close()
 
-    @rule(name=st.sampled_from(["serial", "shelf"]))
+    @rule(name=st.sampled_from(["serial", "shelf", "days"]))
     def ask_a_late_index(self, name: str) -> None:
         if self.model is EarlyThing:
             return
         self.did("query by a late index")
-        value = "s1" if name == "serial" else "s"
-        query = self.repository.filter(**{name: value})
-        wanted = {key for key, held in self.things.all().items() if held.fields[name] == value}
+        if name == "days":
+            query = self.repository.filter(rank__on=1)
+            wanted = {key for key, held in self.things.all().items() if held.fields["rank"] & 2}
+        else:
+            value = "s1" if name == "serial" else "s"
+            query = self.repository.filter(**{name: value})
+            wanted = {key for key, held in self.things.all().items() if held.fields[name] == value}
         if self.states[name] == "readable":
             assert {thing.id for thing in query.to_list()} == wanted
             return

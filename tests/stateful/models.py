@@ -1,10 +1,16 @@
-"""One collection as two releases declare it: the later one has two more indexes, to be built over what is there."""
+"""One collection as two releases declare it: the later one has more indexes, to be built over what is there.
+
+The bits of a rank are taken for weekdays, by an index of a kind that the tests register.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from kvmodels import Field, Index, Indexed, KvModel, PrimaryKey, Unique
+from tests.kinds.weekdays import WeekdayIndex, register
+
+register()
 
 
 class ThingFields(KvModel, abstract=True):
@@ -20,7 +26,7 @@ class EarlyThing(ThingFields, collection="things"):
     shelf: str = "s"
 
     class Meta:
-        indexes = (Index("group", "-rank"),)
+        indexes = (Index("group", "-rank"), WeekdayIndex("rank", group=("group",), name="days_in_group"))
 
 
 class LateThing(ThingFields, collection="things"):
@@ -28,4 +34,8 @@ class LateThing(ThingFields, collection="things"):
     shelf: Annotated[str, Indexed(store="record", descending=True)] = "s"
 
     class Meta:
-        indexes = (Index("group", "-rank"),)
+        indexes = (
+            Index("group", "-rank"),
+            WeekdayIndex("rank", group=("group",), name="days_in_group"),
+            WeekdayIndex("rank", name="days"),
+        )

@@ -28,6 +28,8 @@ CONDITIONS: tuple[Condition, ...] = (
     ({"note": "n1"}, lambda one: one["note"] == "n1"),
     ({"note": None}, lambda one: one["note"] is None),
     ({"id__gt": 2}, lambda one: one["id"] > 2),
+    ({"group": "x", "rank__on": 0}, lambda one: one["group"] == "x" and one["rank"] % 2 == 1),
+    ({"group": "y", "rank__only": 1}, lambda one: one["group"] == "y" and one["rank"] == 2),
     ({"id__in": [5, 1, 3], "group": "x"}, lambda one: one["id"] in (1, 3, 5) and one["group"] == "x"),
 )
 SERVED = [
@@ -38,6 +40,7 @@ SERVED = [
     {"group": "y", "rank__gte": 2},
     {"note": "n1"},
     {"id__gt": 2},
+    {"group": "x", "rank__on": 0},
 ]
 """Conditions that an index or the primary key serves without permission to scan."""
 

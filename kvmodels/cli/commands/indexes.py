@@ -31,7 +31,7 @@ def indexes(line: CommandLine) -> None:
                 "index": f"{one.collection}.{one.index.name}",
                 "state": one.state.value,
                 "kind": one.index.kind,
-                "columns": ", ".join(column.name for column in one.index.columns),
+                "columns": ", ".join((*(column.name for column in one.index.columns), *one.index.fields)),
                 "generation": one.generation,
                 "processed": one.processed,
                 "violations": one.violations or None,

@@ -229,11 +229,12 @@ def _of_models(header: Header) -> Iterator[_Range]:
         prefix = encode_key((name,))
         yield prefix, after_prefix(prefix), _RangePart("records", name)
         for index in collection.indexes:
-            counters = counter_prefix(name, index.name, index.generation)
-            entries = encode_key((index.prefix(name),))
-            # One of a newer release may have both.
-            found = (counters, entries) if index.unknown else (entries if index.has_entries else counters,)
-            for prefix in found:
+            # An unknown one may have both.
+            if index.has_counters or index.unknown:
+                prefix = counter_prefix(name, index.name, index.generation)
+                yield prefix, after_prefix(prefix), _entries(name, index)
+            if index.has_entries or index.unknown:
+                prefix = encode_key((index.prefix(name),))
                 yield prefix, after_prefix(prefix), _entries(name, index)
 
 

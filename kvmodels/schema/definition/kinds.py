@@ -12,16 +12,19 @@ kinds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kvmodels._support.lazy_modules import ModuleTable
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Plain
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, DeclaredIndex
-from kvmodels.schema.definition.definition import Column, KindOptions, ModelSchema
+from kvmodels.schema.definition.definition import Column, IndexDefinition, KindOptions, ModelSchema
 from kvmodels.schema.definition.kind_lookup import KindLookup
+
+Draw = Callable[[int, int], int]
+"""Returns a random number within two bounds."""
 
 ColumnsOf = Callable[[Iterable[Any]], tuple[Column, ...]]
 """Returns columns from their stored descriptions; raises ValueError for an unknown one."""
@@ -47,8 +50,29 @@ class DeclaringModel(Protocol):
         ...
 
 
+class KindDescription(NamedTuple):
+    """The description of an index as its kind gives it, for descriptions and for declarations as source text.
+
+    Attributes:
+        shown: the kind, ``IndexDescription.kind``.
+        declaration: the class that declares it in ``Meta``; None: ``Meta`` declares no such index.
+        fields: the fields that the declaration names besides ``group``; empty if its fields are the columns.
+        options: the other options of the declaration that its kind alone has.
+        sorts: whether entries are sorted by the columns, so that conditions and orders on the columns use them.
+    """
+
+    shown: str
+    declaration: type[DeclaredIndex] | None
+    fields: tuple[str, ...] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
+    sorts: bool = False
+
+
 class KindDefinition(ABC):
     """The definition of one kind of index; one object for each kind."""
+
+    declaration: ClassVar[type[DeclaredIndex] | None] = None
+    """The class that declares an index of the kind in ``Meta``."""
 
     shown: ClassVar[str] = "index"
     """The kind in descriptions, ``IndexDescription.kind``."""
@@ -58,6 +82,12 @@ class KindDefinition(ABC):
 
     fans_out: ClassVar[bool] = False
     """Whether a record may have several entries although no column has several values."""
+
+    has_entries: ClassVar[bool] = True
+    """Whether its indexes have rows below the prefix of entries."""
+
+    has_counters: ClassVar[bool] = False
+    """Whether its indexes have rows below the prefix of counters."""
 
     items: ClassVar[frozenset[str]] = frozenset({"kind", "options"})
     """The items of a signature that belong to the kind."""
@@ -92,6 +122,18 @@ class KindDefinition(ABC):
     @abstractmethod
     def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> KindOptions | None:
         """Return the options in a signature; raises KeyError, TypeError or ValueError for unknown ones."""
+
+    def describe(self, index: IndexDefinition) -> KindDescription:
+        """Return the description of an index; an option has the name under which it is stored."""
+        options = index.options
+        assert options is not None, "entries have a description of their own"
+        fields = tuple(dict.fromkeys(column.field for column in options.columns))
+        return KindDescription(self.shown, self.declaration, fields, options.stored())
+
+    def fitted(self, options: Any, values: Mapping[str, Any], free: Collection[str], draw: Draw) -> Mapping[str, Any]:
+        """Return other values for ``free`` fields of a random record, which an index could not hold as it is."""
+        del options, values, free, draw
+        return {}
 
     def described_columns(self, stored: Mapping[str, Any]) -> Iterable[list[Any]]:
         """Return the stored descriptions of the columns of the options in a signature."""

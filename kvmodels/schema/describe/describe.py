@@ -6,11 +6,13 @@ that they can be compared and stored as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Annotated, Any, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.values import StoredAsJson
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.declarations import FOLDS, Nulls, OnDeleteAction
@@ -19,8 +21,6 @@ from kvmodels.schema.definition.definition import UNRESOLVED, Column, IndexDefin
 from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 from kvmodels.schema.describe.conditions import condition_text
-
-IndexKind = Literal["index", "unique", "foreign_key", "aggregate", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,10 @@ class IndexDescription:
 
     Attributes:
         name: its name.
-        kind: ``"aggregate"`` for counters; ``"foreign_key"`` for the index of a foreign key; ``"unique"`` or
-            ``"index"`` for others.
-        columns: its columns in order; for an aggregate index, those that define a group.
+        kind: ``"unique"`` or ``"index"``; ``"foreign_key"`` for the index of a foreign key; ``"aggregate"`` for
+            counters, and a word of its own for every other kind of index; ``"unknown"`` for an index in a store that
+            this process does not know.
+        columns: its columns in order; for an aggregate index and for an index with ``fields``, those of its group.
         unique: whether at most one record has each combination of values.
         nulls: the treatment of None: ``"distinct"``, ``"skip"`` or ``"equal"``.
         condition: the condition of a partial index as an expression, such as ``"Q(plan='pro')"``; None if every record
@@ -83,10 +84,15 @@ class IndexDescription:
         sums: the fields that an aggregate index adds up.
         references: for a foreign key, the collection of the target; the name of its class while that class is unknown.
         on_delete: for a foreign key, the effect of a removal of the target; otherwise None.
+        fields: for a kind with lookups of its own, the fields that it indexes within its group.
+        options: the options of the declaration that only its kind has.
+        declaration: the path of the class that declares it in ``Meta``, such as ``"kvmodels.Index"``; None for the
+            index of a foreign key.
+        sorts: whether its entries are sorted by its columns, so that conditions and orders on them use the index.
     """
 
     name: str
-    kind: IndexKind
+    kind: str
     columns: tuple[ColumnDescription, ...]
     unique: bool = False
     nulls: Nulls = "distinct"
@@ -96,11 +102,19 @@ class IndexDescription:
     sums: tuple[str, ...] = ()
     references: str | None = None
     on_delete: OnDeleteAction | None = None
+    fields: tuple[str, ...] = ()
+    options: Annotated[Mapping[str, Any], StoredAsJson] = field(default_factory=dict[str, Any], hash=False)
+    declaration: str | None = None
+    sorts: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns, with ``-`` for descending order, and of the fields that it indexes."""
+        return (*(f"-{column.name}" if column.descending else column.name for column in self.columns), *self.fields)
 
     def __str__(self) -> str:
-        columns = ", ".join(f"-{column.name}" if column.descending else column.name for column in self.columns)
-        words = [f"{self.kind} {self.name} ({columns})"]
-        words += [f"sums {', '.join(self.sums)}"] if self.sums else []
+        words = [f"{self.kind} {self.name} ({', '.join(self.names)})"]
+        words += [f"{name} {_option_text(value)}" for name, value in self.options.items()]
         words += [f"where {self.condition}"] if self.condition is not None else []
         words += [f"includes {', '.join(self.included)}"] if self.included else []
         words += ["stores the record"] if self.stores_record else []
@@ -190,19 +204,29 @@ def describe(model: type[Any]) -> ModelDescription:
 
 def describe_index(index: IndexDefinition, target: str | None) -> IndexDescription:
     """Return the description of a declared or stored index; ``target`` is the collection of a foreign key's target."""
+    described = KINDS[index.kind].describe(index)
+    declaration = described.declaration
     return IndexDescription(
         name=index.name,
-        kind=_kind_of(index),
+        kind=described.shown,
         columns=describe_columns(index.columns),
         unique=index.unique,
         nulls=index.nulls,
         condition=None if index.where is None else condition_text(index.where),
         included=index.include,
         stores_record=index.store == "record",
-        sums=() if index.aggregates is None else tuple(column.field for column in index.aggregates.sums),
+        sums=tuple(described.options.get("sums", ())),
         references=target,
         on_delete=None if target is None else index.on_delete,
+        fields=described.fields,
+        options=dict(described.options),
+        declaration=None if declaration is None else f"{declaration.__module__}.{declaration.__qualname__}",
+        sorts=described.sorts,
     )
+
+
+def _option_text(value: object) -> str:
+    return ", ".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else str(value)
 
 
 def describe_columns(columns: Iterable[Column]) -> tuple[ColumnDescription, ...]:
@@ -225,14 +249,6 @@ def _fold_of(column: Column) -> str | None:
     # Only a fold of the field itself: a named column has its fields in parentheses before the tilde.
     field, _, fold = (stored_name(column.path) or "").rpartition("~")
     return fold if field == column.field and fold in FOLDS.values() else None
-
-
-def _kind_of(index: IndexDefinition) -> IndexKind:
-    if index.options is not None:
-        return cast("IndexKind", KINDS[index.kind].shown)
-    if index.reference is not None:
-        return "foreign_key"
-    return "unique" if index.unique else "index"
 
 
 def _target_of(schema: ModelSchema, index: IndexDefinition) -> str | None:

@@ -10,14 +10,17 @@ from typing import Any, ClassVar, Final
 
 from kvmodels.schema.compile.columns import column_of, nearest, stored_source
 from kvmodels.schema.declare.declarations import AggregateIndex
-from kvmodels.schema.definition.definition import SUMMED_TYPES, Aggregates, Column, ColumnSource
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition
+from kvmodels.schema.definition.definition import SUMMED_TYPES, Aggregates, Column, ColumnSource, IndexDefinition
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
 
 
 class CounterKind(KindDefinition):
     """An aggregate index."""
 
     shown: ClassVar[str] = "aggregate"
+    declaration = AggregateIndex
+    has_entries = False
+    has_counters = True
     items: ClassVar[frozenset[str]] = frozenset({"sums"})
 
     def default_name(self, columns: Sequence[Column], declared: Any) -> str:
@@ -37,6 +40,13 @@ class CounterKind(KindDefinition):
                 "A record that expires is taken out of no counter: remove Meta.ttl or the aggregate index.",
             )
         return {"options": Aggregates(tuple(_sum(name, text, model) for name in declared.sums))}
+
+    def describe(self, index: IndexDefinition) -> KindDescription:
+        """Return the description of an index: its sums are an option, its columns define the groups."""
+        options = index.options
+        assert isinstance(options, Aggregates), "the options of this kind"
+        sums = tuple(column.field for column in options.sums)
+        return KindDescription(self.shown, self.declaration, options={"sums": sums} if sums else {})
 
     def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> Aggregates:
         """Return the sums in a signature."""

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.columns import nearest
-from kvmodels.schema.declare.declarations import Index
+from kvmodels.schema.declare.declarations import Index, UniqueConstraint
 from kvmodels.schema.declare.markers import EntryMarker, Unique
-from kvmodels.schema.definition.definition import Column, KindOptions
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition
+from kvmodels.schema.definition.definition import Column, IndexDefinition, KindOptions
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
 from kvmodels.schema.definition.properties import hint_to_write
 
 
@@ -35,6 +35,14 @@ class EntryKind(KindDefinition):
         unique = declared.unique if isinstance(declared, Index) else isinstance(declared, Unique)
         included = _included(declared.include, columns, text, model)
         return {"unique": unique, "nulls": declared.nulls, "store": declared.store, "include": included}
+
+    def describe(self, index: IndexDefinition) -> KindDescription:
+        """Return the description of an index; that of a foreign key is declared at its field."""
+        if index.reference is not None:
+            return KindDescription("foreign_key", None, sorts=True)
+        if index.unique:
+            return KindDescription("unique", UniqueConstraint, sorts=True)
+        return KindDescription(self.shown, Index, sorts=True)
 
     def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> KindOptions | None:
         """Return None: entries have the common options alone."""

@@ -68,7 +68,7 @@ def search_names(description: ModelDescription) -> list[str]:
 
 
 def _serves_alone(index: IndexDescription) -> bool:
-    return index.condition is None and index.kind != "aggregate"
+    return index.condition is None and index.sorts
 
 
 def _has_many(index: IndexDescription) -> bool:

@@ -141,7 +141,8 @@ class RecordsPage(StorePage):
 
     def columns(self) -> list[str]:
         """Return the fields that lists show: the primary key first, then those of indexes, then others."""
-        indexed = [column.name for index in self.description.indexes for column in index.columns]
+        indexes = self.description.indexes
+        indexed = [name for index in indexes for name in (*(column.name for column in index.columns), *index.fields)]
         names = [field.name for field in self.description.fields]
         ordered = dict.fromkeys([*self.key_names, *(name for name in indexed if name in names), *names])
         return list(ordered)[:_MOST_COLUMNS]
