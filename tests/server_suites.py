@@ -32,6 +32,7 @@ SUITES = frozenset(
         "tests.evolution.test_upgrades",
         "tests.expiry.test_models",
         "tests.hooks.test_hooks",
+        "tests.kinds.test_lookups",
         "tests.kinds.test_ranked_queries",
         "tests.kv.test_mutate",
         "tests.kv.test_snapshots",

@@ -17,7 +17,7 @@ from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.query.planning.kind_terms import KindTerm, is_of_kind, kind_terms
+from kvmodels.query.planning.kind_terms import KindTerm, kind_terms
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import (
     Column,
@@ -159,7 +159,7 @@ def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
             continue
         source = _source_of(schema, part)
         if source is None:
-            of_kind = of_kind or is_of_kind(part)
+            of_kind = of_kind or (isinstance(part, Condition) and part.lookup == OF_KIND)
             continue
         if source.many:
             several.append((source, at))

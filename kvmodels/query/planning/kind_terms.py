@@ -57,16 +57,11 @@ class KindTerm:
         return {}
 
 
-def is_of_kind(part: Condition | AnyOf) -> bool:
-    """Return whether a part of a filter is a lookup of a kind that ranges of an index answer."""
-    return isinstance(part, Condition) and part.lookup == OF_KIND and not part.negated
-
-
 def kind_terms(schema: ModelSchema, parts: Sequence[Condition | AnyOf]) -> list[KindTerm]:
     """Return the terms of the lookups among the parts of a branch."""
     grouped: dict[object, list[tuple[Condition, int]]] = {}
     for at, part in enumerate(parts):
-        if isinstance(part, Condition) and is_of_kind(part):
+        if isinstance(part, Condition) and part.lookup == OF_KIND and not part.negated:
             definition = schema.indexes[part.operand.index_name]
             column = ACCESS[definition.kind].parts(definition)[0]
             # Two lookups may be satisfied by two entries of one record, so they have no common spans.

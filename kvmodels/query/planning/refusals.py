@@ -17,7 +17,15 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.unknown import unknown_declared
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError, SchemaMismatchError
 from kvmodels.query.kinds.registry import ACCESS
-from kvmodels.query.planning.accesses import AccessDemands, Directions, accesses, index_path, missing_entries, paths_of
+from kvmodels.query.planning.accesses import (
+    AccessDemands,
+    Directions,
+    accesses,
+    index_path,
+    missing_entries,
+    paths_of,
+    unbound_group,
+)
 from kvmodels.query.planning.branches import (
     MAX_BRANCHES,
     Branch,
@@ -31,6 +39,7 @@ from kvmodels.query.planning.branches import (
     shape_of,
 )
 from kvmodels.query.planning.combining import decide
+from kvmodels.query.planning.kind_terms import KindTerm
 from kvmodels.query.query import Query, order_names
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.filters.kind_lookups import OF_KIND
@@ -233,15 +242,29 @@ class _Refusal:
         suggestion = suggested(query.schema, branch, query.directions)
         sorting = self._sorting()
         otherwise = sorting or (None if query.scan_allowed else self._scan)
+        if sorting is not None and any(isinstance(term, KindTerm) for term in branch.terms):
+            return f"C{sorting[1:]}."  # an index with the order would not answer the lookup
+        missing = self._conditional(shape) or self._ungrouped(branch, shape)
         if suggestion is None:
-            return self._unindexed(branch, otherwise)
+            unindexed = self._unindexed(branch, otherwise)
+            return unindexed if missing is None else f"{missing}: filter by that as well, or {otherwise or self._scan}."
         if suggestion.conflict is not None:
             return self._conflict(suggestion.text, suggestion.conflict, branch, sorting)
         addition = suggestion.text if otherwise is None else f"{suggestion.text}, or {otherwise}"
-        partial = self._conditional(shape)
-        if partial is not None:
-            return f"{partial}: filter by that as well. Otherwise {addition}."
+        if missing is not None:
+            return f"{missing}: filter by that as well. Otherwise {addition}."
         return f"{addition[0].upper()}{addition[1:]}."
+
+    def _ungrouped(self, branch: Branch, shape: BranchShape) -> str | None:
+        """Return the index whose lookup would serve the alternative if the filter bound its group."""
+        names = {term.field for term in branch.terms if isinstance(term, KindTerm)}
+        for index in self._live.readable.values():
+            definition = index.definition
+            parts = ACCESS[definition.kind].parts(definition) if names else ()
+            group = unbound_group(definition, shape) if parts and parts[0].field in names else ()
+            if group:
+                return f"The index {definition.name!r} needs one value, or a list, of {', '.join(map(repr, group))}"
+        return None
 
     def _conditional(self, shape: BranchShape) -> str | None:
         """Return the partial index that would serve the alternative if the filter implied its condition."""
@@ -277,7 +300,8 @@ class _Refusal:
         columns = _without_key(self._query.schema, self._query.directions, set())
         way = self._scanning(_addition(self._query.schema, columns) if columns else None)
         fields = ", ".join(dict.fromkeys(repr(condition.field) for condition in conditions))
-        if all(self._query.schema.source(c.field) is not None for c in conditions if c.field != PRIMARY_KEY):
+        compared = [one for one in conditions if one.field != PRIMARY_KEY and one.lookup != OF_KIND]
+        if all(self._query.schema.source(condition.field) is not None for condition in compared):
             return f"No index answers such a comparison of {fields}: {way}."
         return f"The type of {fields} cannot be indexed: {way}."
 

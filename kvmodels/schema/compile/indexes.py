@@ -248,7 +248,16 @@ class Declarations:
         name = kind.default_name(columns, index) if index.name is None else index.name
         kept = kind.compile(index, columns, text, self)
         max_fan_out = index.max_fan_out or kind.max_fan_out
-        return self._defined(name, columns, index.where, text, **kept, max_fan_out=max_fan_out)
+        made = self._defined(name, columns, index.where, text, **kept, max_fan_out=max_fan_out)
+        if kind.lookups and made.lookup_name == name and name in (*self.fields, *self.schema.computed):
+            lookup = f"{name}__{next(iter(kind.lookups))}"
+            raise self.error(
+                "an index whose lookups go by its name has the name of a field",
+                name,
+                text,
+                f"Give it another one: name=...; then {lookup}= cannot be taken for a lookup of the field.",
+            )
+        return made
 
     def _defined(
         self,

@@ -155,7 +155,7 @@ class _Collection:
     def _check_columns(self, indexes: Iterable[IndexDefinition], schemas: Iterable[ModelSchema]) -> None:
         """Refuse a column with different types in different classes: entries and the catalogue identify it by name."""
         for index in indexes:
-            for column in index.columns:
+            for column in index.entry_columns:
                 if len({(one.codec.name, one.many) for one in _sources(schemas, column.field)}) > 1:
                     raise self._error(
                         "two classes of a collection have columns of one name and two types", None, column.field
@@ -252,7 +252,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
         indexes={
             name: index
             for name, index in collection.indexes.items()
-            if all(shaped.source(field) is not None for field in index.fields)
+            if all(shaped.source(column.field) is not None for column in index.entry_columns)
         },
         references=collection.references,
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),

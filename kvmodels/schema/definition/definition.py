@@ -278,6 +278,11 @@ class IndexDefinition:
         return tuple(column.field for column in self.columns)
 
     @property
+    def entry_columns(self) -> tuple[Column, ...]:
+        """The columns that entries are made of: those of keys, and those of the kind."""
+        return self.columns if self.options is None or not self.has_entries else self.columns + self.options.columns
+
+    @property
     def needed_columns(self) -> tuple[Column, ...]:
         """The columns, those of the condition, and those of the kind, such as sums."""
         alternatives = () if self.where is None else self.where.alternatives
