@@ -70,6 +70,10 @@ class Line(KindOptions):
     def columns(self) -> tuple[Column, ...]:
         return (self.column,)
 
+    @property
+    def looked_up(self) -> str:
+        return self.column.field
+
 
 def column_in(definition: IndexDefinition) -> Column:
     """Return the column with the number."""
@@ -80,6 +84,7 @@ def column_in(definition: IndexDefinition) -> Column:
 class LineKind(KindDefinition):
     """The definition."""
 
+    declaration = LineIndex
     shown = "line"
 
     def column_names(self, declared: LineIndex) -> tuple[str, ...]:
@@ -146,9 +151,6 @@ def ring(origin: int, inner: float, outer: float) -> DistanceOf:
 
 class LineRanking(KindRanking):
     """``nearest``: the distance is the difference."""
-
-    def field(self, definition: IndexDefinition) -> str:
-        return column_in(definition).field
 
     def origin(self, schema: ModelSchema, field: str, given: Any) -> int:
         if isinstance(given, bool) or not isinstance(given, int) or not -END <= given <= END:

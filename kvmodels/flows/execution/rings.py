@@ -180,42 +180,39 @@ class RankedReader:
                 counted.update(keys)
 
         while not self._exhausted and (most is None or number < most):
-            step = yield from self._next_step()
-            if step is not None:
-                before = number
-                yield from self._entries_of(step, take)
-                number = len(counted) if repeated else number
-                self._answer = number - before
+            before = number
+            yield from self._ring(take)
+            number = len(counted) if repeated else number
+            self._answer = number - before
         return number if most is None else min(number, most)
 
     # --- rings ------------------------------------------------------------------------------------------------
 
     def _next_ring(self, skipped: int, ahead: int) -> Flow[None]:
         """Rank the entries of the next ring, and read the records of ``ahead`` entries after the skipped ones."""
-        step = yield from self._next_step()
-        if step is None:
-            return
         window = slice(skipped, skipped + min(ahead, ranges_at_once(self._context.limits, guarded=True)))
         found: list[RankedRow] = []
-        whole = yield from self._entries_of(step, found.extend, window)
+        whole = yield from self._ring(found.extend, window)
         ranked = _in_order(found) if whole is None else whole
         self._left.extend(ranked)
         self._answer = len(ranked)
 
-    def _next_step(self) -> Flow[RankEntries | None]:
-        """Answer the requests of the ranking up to its next ring; None at its end."""
+    def _ring(
+        self, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None
+    ) -> Flow[list[RankedRow] | None]:
+        """Read the entries of the next ring as ``_entries_of`` does; at the end of the ranking there are none."""
         while True:
             try:
                 step = yield from self._answered()
+                whole = None if step is None else (yield from self._entries_of(step, take, window))
             except IndexChangedError:
                 if self._begun:
                     raise
                 self.plan = yield from plan_of(self._context, self._query)
                 self._ranking, self._answer = None, None
                 continue
-            self._begun = True
             self._exhausted = step is None
-            return step
+            return whole
 
     def _answered(self) -> Flow[RankEntries | None]:
         if self._ranking is None:
@@ -271,6 +268,7 @@ class RankedReader:
                 if whole is not None:
                     return whole
             found = yield from self._rows([one.wanted._replace(limit=part) for one in some])
+            self._begun = True
             take(ring.ranked(some, found))
             pending = [*_rest(some, found, part), *pending]
         return None
@@ -296,6 +294,7 @@ class RankedReader:
         result = yield from self._read([one.wanted._replace(limit=part) for one in ranges], follow)
         ranked = follow.kept
         if ranked is not None:
+            self._begun = True
             rows = {some[0].key: some[0] for some in result.followed if some}
             keys = [live.layout.key(one.place.pk) for one in ranked[window]]
             self._ahead = {key: rows.get(key) for key in keys}

@@ -100,9 +100,9 @@ class Reach(NamedTuple):
 class KindRanking(ABC):
     """One order that a kind of index supplies, such as ``nearest``; an object of the access of the kind."""
 
-    @abstractmethod
     def field(self, definition: IndexDefinition) -> str:
-        """Return the name that a ranked query gives: the indexed field."""
+        """Return the name that a ranked query gives: by default, that of the lookups of the kind."""
+        return definition.lookup_name
 
     @abstractmethod
     def origin(self, schema: ModelSchema, field: str, given: Any) -> Any:
