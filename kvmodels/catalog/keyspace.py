@@ -380,15 +380,15 @@ class EntryLayout(IndexLayout):
         columns = definition.columns
         self._columns = tuple((column.field, unwrap(column.codec.pack_stored)) for column in columns)
         self._include = definition.include
-        self._skip = definition.nulls == "skip"
-        self._distinct = definition.nulls == "distinct"
+        self._skip = definition.skips_none
+        self._distinct = definition.repeats_none
         self._null = tuple(column.field for column in columns if column.nullable)
         self._plain = self._where is None and all(_is_field(column) for column in columns)
 
     @property
     def is_plain(self) -> bool:
         """Return whether a document has at most one entry, with a key of plain fields and without copies."""
-        return self._plain and not self._include and self.definition.store is None
+        return self._plain and not self._include and not self.definition.copies_record
 
     def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
         """Return the sorted keys of the entries of a document."""
@@ -458,10 +458,8 @@ class CounterLayout(IndexLayout):
 
     def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
         super().__init__(collection, definition, generation)
-        aggregates = definition.aggregates
-        assert aggregates is not None, "only aggregate indexes have counters"
-        self.sums = aggregates.sums
-        self._sums = tuple(reader_of(column) for column in aggregates.sums)
+        self.sums = () if definition.options is None else definition.options.columns
+        self._sums = tuple(reader_of(column) for column in self.sums)
 
     def _prefix(self, collection: str, generation: int) -> bytes:
         return counter_prefix(collection, self.definition.name, generation)
@@ -474,9 +472,10 @@ class CounterLayout(IndexLayout):
         """Return the amounts that this document adds to each sum, in the order of ``sums``."""
         return tuple(read(document) for read in self._sums)
 
-    def counter_key(self, group: bytes, kind: str) -> bytes:
-        """Return the key of one counter of a group of ``groups``: ``"count"``, ``"sum:field"`` and so on."""
-        return group + encode_key((kind,))
+
+def counter_key(group: bytes, kind: str) -> bytes:
+    """Return the key of one counter of a group of ``CounterLayout.groups``: ``"count"``, ``"sum:field"`` and so on."""
+    return group + encode_key((kind,))
 
 
 def index_layout(collection: str, definition: IndexDefinition, generation: int) -> IndexLayout:

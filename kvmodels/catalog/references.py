@@ -26,7 +26,6 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.declare.declarations import OnDeleteAction
 from kvmodels.schema.definition.definition import Document, ModelSchema
-from kvmodels.schema.definition.kinds import kind_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +138,8 @@ def complete_index(collection: StoredCollection, index: StoredIndex) -> StoredIn
 
 def _has_every_record(index: StoredIndex) -> bool:
     """Return whether each record has one entry in an index, which ends with its primary key."""
-    signature = index.signature
-    if index.unknown:
-        return False
-    if kind_in(signature) != "entries" or signature["unique"] or signature["nulls"] == "skip" or "where" in signature:
+    definition = index.rebuilt
+    if isinstance(definition, tuple) or not definition.has_every_record:
         return False
     return all(len(column) == PLAIN_COLUMN for column in index.described_columns())
 

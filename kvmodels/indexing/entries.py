@@ -194,7 +194,7 @@ def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: Stor
     A copy of the record; or the fields that the index includes, behind the primary key where the entry is a unique
     slot; or the primary key alone; or nothing.
     """
-    if layout.definition.store == "record":
+    if layout.definition.copies_record:
         return record.value, record.encoding
     included = None
     if layout.definition.include:
@@ -229,7 +229,7 @@ def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: R
 def owner_in(codec: ValueCodec, layout: RecordLayout, definition: IndexDefinition, row: Row) -> bytes:
     """Return the result of ``slot_owner``, given the layout of the records and the definition of the index."""
     try:
-        if definition.store == "record":
+        if definition.copies_record:
             owner = layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
         else:
             value = codec.decode(row.value, row.encoding, row.key)

@@ -148,7 +148,7 @@ def must_touch(index: LiveIndex) -> bool:
 
     Copies carry the versionstamp of their record, and counters are told by it; see ``is_counted``.
     """
-    return index.definition.store == "record" or index.definition.has_counters
+    return index.definition.copies_record or index.definition.has_counters
 
 
 def same_deadline(change: RecordChange) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import unwrap
 from itertools import repeat
 from operator import add, itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
@@ -168,11 +168,7 @@ class RecordWriter:
         self._parts = tuple(column.field for column in primary_key) if stored else ()
         self._primary_key = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in primary_key]
         self._key_field = self._parts[0] if len(self._parts) == 1 else None
-        plain = [
-            (index, index.layout)
-            for index in live.maintained
-            if isinstance(index.layout, EntryLayout) and index.layout.is_plain
-        ]
+        plain = [(index, cast("EntryLayout", index.layout)) for index in live.maintained if index.layout.is_plain]
         self._others = tuple(OtherIndex(index) for index in live.maintained if not index.layout.is_plain)
         self._same_entries = _same(column for index, _ in plain for column in index.definition.columns)
         self._indexes: tuple[_Index, ...] = tuple(

@@ -13,7 +13,7 @@ from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
-from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout
+from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout, counter_key
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
@@ -165,7 +165,7 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.migration_key("collection"),
         keyspace.unmigrated_prefix("collection") + pk,
         keyspace.token_key("token"),
-        *(counters.counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
+        *(counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
     return {decode_key(key) for key in packed}
 

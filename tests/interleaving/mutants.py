@@ -167,7 +167,7 @@ def _listed_records_have_entries(patch: Patch) -> None:
     real = compiler._Fold._is_listed
 
     def unlisted(self: Any, change: Any, index: Any) -> bool:
-        return index.definition.aggregates is not None and real(self, change, index)
+        return index.definition.has_counters and real(self, change, index)
 
     patch.setattr(compiler._Fold, "_is_listed", unlisted)
 

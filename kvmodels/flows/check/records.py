@@ -268,7 +268,7 @@ class _RewriteEntries(LogicalWrite[bool]):
             document = new = anew.document
             value, encoding = anew.value, anew.encoding
         only = None
-        if index is not None and index.definition.store is None and value == row.value:
+        if index is not None and not index.definition.copies_record and value == row.value:
             only = next((current for current in live.maintained if current.stored == index.stored), None)
         change = RecordChange(
             live, self._pk, row, document, new, value, encoding, row.expire_at, rewrite=True, only=only

@@ -100,7 +100,7 @@ def sort_keys(plan: QueryPlan, live: LiveCollection) -> list[SortKeys]:
     found: list[SortKeys] = []
     for scan in plan.scans:
         definition = live.readable[scan.index].definition if scan.index is not None else None
-        found.append(SortKeys(plan, scan, equal_nulls=definition is not None and definition.nulls == "equal"))
+        found.append(SortKeys(plan, scan, equal_nulls=definition is not None and not definition.repeats_none))
     return found
 
 

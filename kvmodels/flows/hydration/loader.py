@@ -249,7 +249,7 @@ def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> O
     """
     decode, primary_key = context.codec.decode, live.schema.primary_key
     unpack = primary_key[0].codec.unpack
-    short = len(primary_key) == 1 and not index.definition.include and index.definition.store is None
+    short = len(primary_key) == 1 and not index.definition.include and not index.definition.copies_record
 
     def owner(row: Row) -> bytes | None:
         try:

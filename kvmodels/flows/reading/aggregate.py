@@ -15,7 +15,7 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from kvmodels.catalog.keyspace import CounterLayout
+from kvmodels.catalog.keyspace import counter_key
 from kvmodels.core.keys import decode_key, key_successor
 from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, point
 from kvmodels.errors import DecodeError, IndexChangedError, NoUsableIndexError, OperationTooLargeError
@@ -307,9 +307,7 @@ class CounterScan:
         self._plan = plan
         self._guard = view.guard
         self._at = 0
-        layout = plan.index.layout
-        assert isinstance(layout, CounterLayout), "it is the plan of an aggregate index"
-        ranges = [point(layout.counter_key(group, kind)) for group in plan.groups for kind in kinds]
+        ranges = [point(counter_key(group, kind)) for group in plan.groups for kind in kinds]
         ranges += [ReadRange(start, end, ROWS_AT_ONCE, plan.reverse) for start, end in plan.ranges if end is not None]
         self._ranges = ranges[::-1] if plan.reverse else ranges
         self.done = not ranges

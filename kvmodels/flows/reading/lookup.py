@@ -185,7 +185,7 @@ class UniqueLookup(KeyLookup):
         missing: Callable[[Any], Exception] | None,
         otherwise: Callable[[Any], Flow[Any]],
     ) -> None:
-        copies = index.definition.store == "record"
+        copies = index.definition.copies_record
         load = None if copies else entry_loader_of(context, live, index)
         super().__init__(index.layout.prefix, pack, load, missing, otherwise)
         self.guard = view.guard

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kvmodels.catalog.collection import CompiledCollection, LiveCollection, LiveIndex
-from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.catalog.keyspace import index_layout
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import split_key
 from kvmodels.core.operations import ReadRange, Row, after_prefix
@@ -39,7 +39,7 @@ class SharedIndex:
         self._live = live
         self._unique: LiveIndex = live.readable[name]
         definition = replace(self._unique.definition, unique=False)
-        layout = EntryLayout(live.layout.collection, definition, self._unique.stored.generation)
+        layout = index_layout(live.layout.collection, definition, self._unique.stored.generation)
         self._plain = replace(self._unique, definition=definition, layout=layout)
         self.prefix = layout.prefix
 
@@ -55,7 +55,7 @@ class SharedIndex:
                 return row
             owner = slot_owner(self._codec, self._live, self._unique, row)
             definition = self._unique.definition
-            if definition.store == "record":
+            if definition.copies_record:
                 return row._replace(key=row.key + owner)
             value = NOTHING_HELD
             if definition.include:
@@ -81,7 +81,7 @@ class SharedIndex:
             return key, b""
         slot = key[: len(key) - len(primary_key)]
         definition = self._unique.definition
-        if definition.nulls == "distinct":
+        if definition.repeats_none:
             parts = split_key(slot)[-len(definition.columns) :]
             if any(map(_is_none, definition.columns, parts)):
                 return key, b""

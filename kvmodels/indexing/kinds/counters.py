@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from kvmodels.catalog.keyspace import CounterLayout, IndexLayout
+from kvmodels.catalog.keyspace import CounterLayout, IndexLayout, counter_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.errors import InvalidValueError
 from kvmodels.indexing.entries import COUNT, HALF, LARGEST, StoredRecord
@@ -22,7 +22,6 @@ def contribution(layout: CounterLayout, document: Document) -> tuple[dict[bytes,
     """Return the additions of a document to counters, by counter key, and the number of its groups."""
     groups = layout.groups(document)
     amounts = dict(_amounts(layout, document)) if groups else {}
-    counter_key = layout.counter_key
     additions = {counter_key(group, kind): amount for group in groups for kind, amount in amounts.items()}
     return additions, len(groups)
 

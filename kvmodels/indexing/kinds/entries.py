@@ -55,8 +55,8 @@ class EntryMaintenance(KindMaintenance):
         assert isinstance(layout, EntryLayout), "it has no counters"
         super().__init__(layout)
         self.resolve = resolve_slots if layout.definition.unique else None
-        self._holds_nothing = layout.definition.store is None and not layout.definition.include
-        self.writes_always = layout.definition.store is not None
+        self._holds_nothing = not layout.definition.copies_record and not layout.definition.include
+        self.writes_always = layout.definition.copies_record
 
     def contents(self, record: StoredRecord, codec: ValueCodec) -> Contents:
         """Return the entries of a record, which all hold the same."""
@@ -89,7 +89,7 @@ class EntryMaintenance(KindMaintenance):
         if (row.value, row.encoding) == wanted:
             return True
         definition = self.layout.definition
-        if definition.store == "record" or row.encoding != wanted[1]:
+        if definition.copies_record or row.encoding != wanted[1]:
             return False
         try:
             if definition.include and self.layout.pk_in(row.key):
@@ -103,7 +103,7 @@ class EntryMaintenance(KindMaintenance):
     def names_another(self, codec: ValueCodec, records: RecordLayout, pk: bytes, row: Row) -> bool:
         """Return whether a slot contains the primary key of another record, or an unreadable one."""
         definition = self.layout.definition
-        if definition.store is not None or self.layout.pk_in(row.key):
+        if definition.copies_record or self.layout.pk_in(row.key):
             return False
         if not definition.include:
             return True
@@ -170,7 +170,7 @@ class _Slots:
                     return Violation(change, index, key, owner)
         self._fold.check(rules.slot_check(key, row))
         same = row is not None and (row.value, row.encoding, row.expire_at) == (value, encoding, change.expire_at)
-        if not same or change.rewrite or index.definition.store is not None:
+        if not same or change.rewrite or index.definition.copies_record:
             self._fold.set(Set(key, value, encoding, change.expire_at))
         if not index.readable and change.old is not None:
             self._fold.delete(violation_key(index.violations, key, change.pk))

@@ -9,7 +9,8 @@ from typing import ClassVar, Final
 
 from kvmodels.query.aggregates import Measure
 from kvmodels.query.kinds.contract import KindAccess
-from kvmodels.schema.definition.definition import Aggregates, IndexDefinition
+from kvmodels.schema.definition.definition import IndexDefinition
+from kvmodels.schema.kinds.counters import Aggregates
 
 
 class CounterAccess(KindAccess):

@@ -164,7 +164,7 @@ def index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes,
 def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
     """Return the fields that the rows of a path contain; None for all of them."""
     definition = path.definition
-    if definition is None or definition.store == "record":
+    if definition is None or definition.copies_record:
         return None
     names = [column.field for column in schema.primary_key if column.codec.lossless]
     names += [column.field for column in ACCESS[definition.kind].held(definition)]
@@ -230,7 +230,7 @@ def missing_entries(definition: IndexDefinition, branch: BranchShape) -> str | N
         terms = [term for term in branch.terms if term.field == column.field]
         if column.many and not terms:
             return f"it has no entry for a record without any {column.field!r}, and the filter does not require a value"
-        if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
+        if definition.skips_none and column.nullable and not any(term.excludes_none for term in terms):
             return f"it leaves out records whose {column.field!r} is None"
     return None
 
@@ -309,7 +309,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
 def _one_row(path: Path, terms: Iterable[TermShape]) -> bool:
     """Return whether a complete key is one row; with None, a unique index with distinct nulls has several rows."""
     definition = path.definition
-    if definition is None or not definition.unique or definition.nulls != "distinct":
+    if definition is None or not definition.unique or not definition.repeats_none:
         return True
     return all(term.excludes_none for term in terms)
 

@@ -33,10 +33,10 @@ from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import is_one, not_readable, unused_name
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
 from kvmodels.query.query import Query, order_names
+from kvmodels.schema.compile.columns import is_summed
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.predicate import EVERYTHING, Condition, Spans, contains
-from kvmodels.schema.kinds.counters import is_summed
 
 COUNT: Final = "count"
 
@@ -178,7 +178,7 @@ def _sees_all(
         if column.field in grouped:
             return not group
         return len(group) == 1 and len(group[0].spans(column)) == 1 and group[0].spans(column)[0].point
-    skips = definition.nulls == "skip" and column.nullable
+    skips = definition.skips_none and column.nullable
     return not skips or any(term.excludes_none for term in group)
 
 

@@ -309,7 +309,7 @@ class _Planning:
             unique=definition is not None and definition.unique,
             ranges=ranges,
             reverse=access.reverse,
-            copies=definition is None or definition.store == "record",
+            copies=definition is None or definition.copies_record,
             covers=access.covers,
             fans_out=access.fans_out,
             order=order_names(access.order),
@@ -417,7 +417,7 @@ def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], c
     if last:
         return tuple(KeyRange(prefix.packed + s.start, prefix.packed + s.end) for prefix in prefixes for s in last)
     # With None in a column, a unique index with distinct nulls has one row per record, like a non-unique index.
-    several = path.definition is not None and path.definition.unique and path.definition.nulls == "distinct"
+    several = path.definition is not None and path.definition.unique and path.definition.repeats_none
     return tuple(
         KeyRange(prefix.packed, None)
         if complete and not (prefix.null and several)

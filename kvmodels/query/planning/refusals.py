@@ -188,7 +188,7 @@ def described_index(index: IndexDefinition) -> str:
         word
         for word, holds in (
             ("unique", index.unique),
-            ("without None", index.nulls == "skip"),
+            ("without None", index.skips_none),
             ("partial", index.where is not None),
             ("several values", index.fans_out),
             (ACCESS[index.kind].shown or "", ACCESS[index.kind].shown is not None),

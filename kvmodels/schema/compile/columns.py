@@ -43,6 +43,9 @@ MOST_REMEMBERED: Final = 1_000
 DEEPEST_PATH: Final = 32
 """The maximum number of names in a path; longer paths are unknown."""
 
+SUMMED_TYPES: Final = frozenset({"int", "number", "timedelta"})
+"""The names of the codecs of columns that an aggregate index can add up exactly."""
+
 
 def column_sources(
     model: str, fields: Mapping[str, Plain], computed: Mapping[str, ColumnSource]
@@ -375,3 +378,10 @@ def _is_text(codec: ColumnCodec) -> bool:
 
 def _shown(key: Any) -> str:
     return str(getattr(key, "__qualname__", repr(key)))
+
+
+def is_summed(source: ColumnSource) -> bool:
+    """Return whether an aggregate index can keep sums of a column with one value."""
+    codec = source.codec
+    # An Enum of ints has the codec of ints, but its members cannot be added.
+    return codec.name in SUMMED_TYPES and (codec.to_stored is None or codec.name == "timedelta")

@@ -148,10 +148,6 @@ class PartialCondition:
         return [[test.signature() for test in tests] for tests in self.alternatives]
 
 
-SUMMED_TYPES: Final = frozenset({"int", "number", "timedelta"})
-"""The names of the codecs of columns that an aggregate index can add up exactly."""
-
-
 class KindOptions:
     """The options of one kind of index besides those of ``IndexDefinition``, as it declares and stores them.
 
@@ -191,26 +187,6 @@ class KindOptions:
         """Return the items that the kind adds to the signature of an index."""
         options = {"columns": [column.signature() for column in self.columns], **self.stored()}
         return {"kind": self.kind, "options": options}
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregates(KindOptions):
-    """The sums of an aggregate index, besides the number of records: int or timedelta fields; None is not added."""
-
-    kind = "counters"
-    has_counters = True
-    has_entries = False
-
-    sums: tuple[Column, ...] = ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the sums."""
-        return self.sums
-
-    def signature(self) -> dict[str, Any]:
-        """Return the sums; older than the home of kinds, so without the name of the kind."""
-        return {"sums": [column.signature() for column in self.sums]}
 
 
 UNRESOLVED: Final = ""
@@ -253,6 +229,9 @@ class IndexDefinition:
             opened, for a target that is given by its name.
         on_delete: of the index of a foreign key, the effect of a removal of the target; not a part of the signature,
             because entries do not depend on it.
+        copies_record: whether each entry contains a copy of its record, with the versionstamp of the record.
+        skips_none: whether a record with None in a column has no entry.
+        repeats_none: whether any number of records may have None in a column, also if the index is unique.
     """
 
     name: str
@@ -266,11 +245,18 @@ class IndexDefinition:
     max_fan_out: int = MAX_FAN_OUT
     reference: str | None = None
     on_delete: OnDeleteAction = "protect"
+    copies_record: bool = field(init=False, repr=False, compare=False)
+    skips_none: bool = field(init=False, repr=False, compare=False)
+    repeats_none: bool = field(init=False, repr=False, compare=False)
     _digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         text = dumps(self.signature(), sort_keys=True, separators=(",", ":"))
         object.__setattr__(self, "_digest", sha256(text.encode()).hexdigest()[:16])
+        # Values, because a property would slow down every write.
+        object.__setattr__(self, "copies_record", self.store is not None)
+        object.__setattr__(self, "skips_none", self.nulls == "skip")
+        object.__setattr__(self, "repeats_none", self.nulls == "distinct")
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -311,9 +297,10 @@ class IndexDefinition:
         return self.options is None or self.options.has_entries
 
     @property
-    def aggregates(self) -> Aggregates | None:
-        """The options of an aggregate index; None for every other index."""
-        return self.options if isinstance(self.options, Aggregates) else None
+    def has_every_record(self) -> bool:
+        """Whether each record has one entry in the order of the columns, which ends with its primary key."""
+        is_whole = self.options is None and not self.unique and self.where is None
+        return is_whole and not self.skips_none and not self.fans_out
 
     @property
     def fans_out(self) -> bool:

@@ -214,7 +214,7 @@ def describe_index(index: IndexDefinition, target: str | None) -> IndexDescripti
         nulls=index.nulls,
         condition=None if index.where is None else condition_text(index.where),
         included=index.include,
-        stores_record=index.store == "record",
+        stores_record=index.copies_record,
         sums=tuple(described.options.get("sums", ())),
         references=target,
         on_delete=None if target is None else index.on_delete,

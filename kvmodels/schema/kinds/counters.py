@@ -8,10 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from kvmodels.schema.compile.columns import column_of, nearest, stored_source
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.schema.compile.columns import SUMMED_TYPES, column_of, is_summed, nearest, stored_source
 from kvmodels.schema.declare.declarations import AggregateIndex
-from kvmodels.schema.definition.definition import SUMMED_TYPES, Aggregates, Column, ColumnSource, IndexDefinition
+from kvmodels.schema.definition.definition import Column, IndexDefinition, KindOptions
 from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates(KindOptions):
+    """The sums of an aggregate index, besides the number of records: int or timedelta fields; None is not added."""
+
+    kind = "counters"
+    has_counters = True
+    has_entries = False
+
+    sums: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the sums."""
+        return self.sums
+
+    def signature(self) -> dict[str, Any]:
+        """Return the sums; older than the home of kinds, so without the name of the kind."""
+        return {"sums": [column.signature() for column in self.sums]}
 
 
 class CounterKind(KindDefinition):
@@ -79,13 +100,6 @@ def _sum(name: str, text: str, model: DeclaringModel) -> Column:
             "Sums are kept of fields of type int or timedelta, with one value or None.",
         )
     return column_of(source)
-
-
-def is_summed(source: ColumnSource) -> bool:
-    """Return whether an aggregate index can keep sums of a column with one value."""
-    codec = source.codec
-    # An Enum of ints has the codec of ints, but its members cannot be added.
-    return codec.name in SUMMED_TYPES and (codec.to_stored is None or codec.name == "timedelta")
 
 
 KIND: Final = CounterKind()

@@ -18,7 +18,7 @@ from kvmodels.catalog.catalogue import (
     stored_index,
 )
 from kvmodels.catalog.collection import LiveCollection, join
-from kvmodels.catalog.keyspace import EntryLayout, counted_by, counter_prefix, index_layout
+from kvmodels.catalog.keyspace import EntryLayout, counted_by, counter_key, counter_prefix, index_layout
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key, encode_key
@@ -252,7 +252,7 @@ def test_groups_are_prefixes_of_counters():
     assert not layout.has_entries
     assert layout.sums_of(stored) == (5, 7)
     assert layout.sums_of(document(number=None)) == (None, 7)
-    key = layout.counter_key(groups[0], "sum:number")
+    key = counter_key(groups[0], "sum:number")
     assert decode_key(key)[-1] == "sum:number"
     assert layout.columns_in(key) == ("a", 1)
     assert counted_by(decode_key(key)) == ("t", "x", 1)
@@ -263,7 +263,7 @@ def test_groups_are_prefixes_of_counters():
 def test_one_group_of_all_records_is_the_prefix_itself():
     layout = layout_of(AggregateIndex(name="x"))
     assert layout.groups(document()) == (layout.prefix,)
-    assert layout.columns_in(layout.counter_key(layout.prefix, "count")) == ()
+    assert layout.columns_in(counter_key(layout.prefix, "count")) == ()
 
 
 def test_a_column_without_a_path_is_the_field_of_its_name():

@@ -306,7 +306,7 @@ def test_an_aggregate_index_counts_groups_and_sums_fields():
 
 def test_the_sum_of_a_folded_field_is_that_of_its_values():
     schema = declare(AggregateIndex(sums=("population",)), population=Annotated[int, Indexed(key=abs, version=1)])
-    totals = schema.indexes["totals"].aggregates
+    totals = schema.indexes["totals"].options
     assert totals is not None
     assert totals.sums[0].path == ("population",)
 
