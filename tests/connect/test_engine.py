@@ -288,7 +288,6 @@ async def test_a_cancelled_commit_is_awaited_and_its_outcome_is_a_note(server, r
     await form.aclose()
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_a_forked_child_gets_an_error_and_the_parent_goes_on(reach):
     engine = reach()
     commit(engine, put(b"a"))

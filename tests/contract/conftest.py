@@ -117,7 +117,7 @@ def clock() -> Clock:
 def open_engine(
     request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path, url_of: Callable[..., str], clock: Clock
 ) -> Callable[..., Engine]:
-    """Opens the engine under test; options are those that all engines take."""
+    """Opens the engine under test, and closes it after the test; options are those that all engines take."""
 
     made: dict = {}
 
@@ -157,7 +157,12 @@ def open_engine(
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())
 
-    return open_one
+    def open_and_close(**options) -> Engine:
+        opened = open_one(**options)
+        request.addfinalizer(opened.close)
+        return opened
+
+    return open_and_close
 
 
 @pytest.fixture

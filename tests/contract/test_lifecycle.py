@@ -190,7 +190,6 @@ def test_closing_beside_busy_threads_ends_them_with_a_typed_error(open_engine):
         assert seen == []
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_review_29_a_forked_child_gets_an_error_and_the_parent_goes_on(engine):
     commit(engine, put(b"a"))
     snapshot = engine.snapshot()

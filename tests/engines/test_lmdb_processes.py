@@ -190,7 +190,6 @@ def test_more_reads_at_once_than_the_table_holds_wait_for_each_other(path: Path,
     engine.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path):
     engine = LmdbEngine(path, durability="relaxed")
     stop, errors, committed = threading.Event(), [], [0, 0]

@@ -479,7 +479,6 @@ def test_threads_of_several_processes_share_a_file_and_every_increment_is_there(
     engine.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_a_fork_beside_threads_that_wait_for_a_group_disturbs_none(engine: FileEngine):
     threads = [threading.Thread(target=lambda: [commit(engine, Arithmetic("sum", b"n", 1)) for _ in range(40)])]
     threads += [threading.Thread(target=threads[0]._target) for _ in range(3)]  # type: ignore[attr-defined]

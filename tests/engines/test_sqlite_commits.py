@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sqlite3
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,7 +153,10 @@ def test_the_writing_connection_has_one_cursor_and_leaves_no_statement_open(tmp_
     assert writer is not None
     assert writer.execute("PRAGMA cache_size").fetchall() == [(-WRITERS_CACHE_KIB,)]
     remembered = [one for held in gc.get_referents(writer) if isinstance(held, list) for one in held]
-    assert 0 < sum(isinstance(one, weakref.ref) for one in remembered) < 40
+    dead = sum(isinstance(one, weakref.ref) for one in remembered)
+    # From Python 3.15 on, a connection remembers no cursor.
+    assert dead > 0 or sys.version_info >= (3, 15)
+    assert dead < 40
     other = sqlite3.connect(tmp_path / "store.db", timeout=0, isolation_level=None)
     # A statement that was left open would hold the log.
     assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0

@@ -107,7 +107,6 @@ def test_review_29_a_child_that_opens_the_file_itself_loses_nothing(path: Path):
     engine.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path):
     engine = SqliteEngine(path, durability="relaxed")
     stop, errors, committed = threading.Event(), [], [0, 0]
@@ -327,7 +326,7 @@ def test_review_29_a_file_that_is_busy_at_any_statement_of_opening_is_waited_for
     monkeypatch.setattr(sqlite_file, "Connection", FirstBusyConnection)
     monkeypatch.setattr(FirstBusyConnection, "answered", set())
     for number in range(2):  # a file that is made, and one that is there
-        engine = SqliteEngine(path, durability=durability, change_log=60)
+        engine = SqliteEngine(path, durability=durability, change_log=60, busy_timeout=60)
         assert writer_pragmas(engine)["journal_mode"] == "wal"
         assert len(keys(engine, EVERYTHING)) == 0
         with closing(engine.snapshot()) as snapshot:
@@ -335,6 +334,6 @@ def test_review_29_a_file_that_is_busy_at_any_statement_of_opening_is_waited_for
         engine.close()
         seen = {sql for _, sql in FirstBusyConnection.answered}
         assert {"PRAGMA synchronous = FULL", "PRAGMA query_only = ON", "BEGIN IMMEDIATE"} <= seen, number
-    readonly = SqliteEngine(path, readonly=True)
+    readonly = SqliteEngine(path, readonly=True, busy_timeout=60)
     assert keys(readonly, EVERYTHING) == []
     readonly.close()

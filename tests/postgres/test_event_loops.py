@@ -557,7 +557,6 @@ async def test_closing_the_engine_ends_its_forms_in_their_loops(databases: Datab
         await form.read([EVERYTHING])
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 async def test_a_forked_child_leaves_the_connections_of_the_parent_alone(databases: Databases):
     engine = PostgresEngine(databases.url())
     form = engine.native()

@@ -150,7 +150,6 @@ def in_a_forked_child(work: Callable[[], Any]) -> Any:
     return json.loads(text)
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_a_forked_child_gets_a_closed_error_from_every_verb_and_the_parent_goes_on(url):
     with Database(url, models=MODELS) as db:
         db[Member].insert(ada())
@@ -175,7 +174,6 @@ def test_a_forked_child_gets_a_closed_error_from_every_verb_and_the_parent_goes_
         assert db.check().ok
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_a_forked_child_that_opens_the_file_itself_writes_beside_its_parent(tmp_path):
     path = tmp_path / "app.db"
     with Database(path, models=MODELS) as db:

@@ -19,8 +19,9 @@ import pytest
 from kvmodels import AsyncDatabase, Database, Field, Indexed, KvModel, PrimaryKey, Unique
 from tests.engines.processes import finish, start
 
-# Python itself swallows an exception that a signal raises inside of a finalizer, and pytest reports that.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+# Python itself swallows an exception that a signal raises inside of a finalizer or of the callback of a weak reference,
+# and pytest reports that.
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
 
 
 class Account(KvModel, collection="accounts"):
