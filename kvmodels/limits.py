@@ -151,7 +151,7 @@ class Traits:
         persistent: committed data survives the end of the process.
         keeps_rows: reads return the stored row objects themselves, not copies made for the reader.
         tells_deadlines: rows include their deadline, and ``include_expired`` and physical checks work. Otherwise both
-            options have no effect.
+            options have no effect, and a sum that keeps a deadline is refused.
         hides_expired: an expired row is never returned.
         clock: the clock that decides when rows expire: of this machine, of the server, or of the requesting client.
             None if the engine does not say, so ``now_ms`` is only an estimate.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, Literal, Self, cast, overload
+from typing import Any, Final, Literal, NamedTuple, Self, cast, overload
 
 from kvmodels._support.naming import short_repr
 from kvmodels.codecs.msgpack import Bounds, Number, sum_function
@@ -28,7 +28,7 @@ from kvmodels.core.operations import (
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.arguments import lifetime_ms, versionstamp_of
+from kvmodels.flows.arguments import lifetime_ms, require_flag, versionstamp_of
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import queue as queueing
@@ -41,6 +41,18 @@ _KINDS: Final = ("set", "delete", "sum", "min", "max")
 
 class _Unset(Enum):
     UNSET = 0
+
+
+class _Deadline(NamedTuple):
+    """The arguments of a sum, min or max for the deadline of its key."""
+
+    expire_in: float | timedelta | None
+    keep: bool
+
+    def lifetime_ms(self) -> int | None:
+        """Return the lifetime in milliseconds. Raises InvalidArgumentError, InvalidValueError."""
+        require_flag("keep_deadline", self.keep)
+        return None if self.expire_in is None else lifetime_ms(self.expire_in)
 
 
 class AtomicBuilder:
@@ -113,10 +125,7 @@ class AtomicBuilder:
         lifetime = None if expire_in is None else lifetime_ms(expire_in)
         packed, versionstamped = self._form.pack_set_key(key)
         data, encoding = self._form.codec.encode(value)
-        self._append(Set(packed, data, encoding, versionstamped=versionstamped))
-        if lifetime is not None:
-            self._lifetimes[len(self._mutations) - 1] = lifetime
-        return self
+        return self._append(Set(packed, data, encoding, versionstamped=versionstamped), lifetime)
 
     def delete(self, key: Key) -> Self:
         """Remove a key; no effect if it is absent.
@@ -133,57 +142,95 @@ class AtomicBuilder:
         """
         return self._append(Delete(self._form.pack_written_key(key)))
 
-    def sum(self, key: Key, n: int | KvU64) -> Self:
-        """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to the operand. The deadline is cleared.
+    def sum(
+        self,
+        key: Key,
+        n: int | KvU64,
+        *,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> Self:
+        """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to the operand.
 
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
+            expire_in: lifetime from the commit on, as in ``set``; None: the deadline of the key is removed.
+            keep_deadline: a key that is present keeps its deadline, or stays without one; ``expire_in`` is then the
+                lifetime of a key that was absent. KV Connect cannot do this.
 
         Returns:
             This operation.
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer.
-        """
-        return self._append_arithmetic("sum", key, n)
+            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer, or ``expire_in`` is
+                invalid.
 
-    def min(self, key: Key, n: int | KvU64) -> Self:
+        Examples:
+            Count the calls of a minute: the first one sets the deadline, and the others keep it.
+
+            >>> from kvmodels import open_kv
+            >>> now = 1_700_000_000_000
+            >>> with open_kv(clock=lambda: now) as kv:
+            ...     for _ in range(4):
+            ...         _ = kv.atomic().sum(("calls", "ada"), 1, expire_in=60, keep_deadline=True).commit()
+            ...         print(kv.get(("calls", "ada")).value)
+            ...         now += 25_000
+            KvU64(1)
+            KvU64(2)
+            KvU64(3)
+            KvU64(1)
+        """
+        return self._append_arithmetic("sum", key, n, _Deadline(expire_in, keep_deadline))
+
+    def min(
+        self,
+        key: Key,
+        n: int | KvU64,
+        *,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> Self:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
-        The deadline is cleared, as with ``sum``.
-
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
+            expire_in: as in ``sum``.
+            keep_deadline: as in ``sum``.
 
         Returns:
             This operation.
 
         Raises:
-            InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer.
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError: as for ``sum``.
         """
-        return self._append_arithmetic("min", key, n)
+        return self._append_arithmetic("min", key, n, _Deadline(expire_in, keep_deadline))
 
-    def max(self, key: Key, n: int | KvU64) -> Self:
+    def max(
+        self,
+        key: Key,
+        n: int | KvU64,
+        *,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> Self:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
-        The deadline is cleared, as with ``sum``.
-
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
+            expire_in: as in ``sum``.
+            keep_deadline: as in ``sum``.
 
         Returns:
             This operation.
 
         Raises:
-            InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer.
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError: as for ``sum``.
         """
-        return self._append_arithmetic("max", key, n)
+        return self._append_arithmetic("max", key, n, _Deadline(expire_in, keep_deadline))
 
     def mutate(
         self,
@@ -195,12 +242,13 @@ class AtomicBuilder:
         maximum: float | None = None,
         clamp: bool = False,
         expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
     ) -> Self:
         """Add a mutation by name, like Deno's ``mutate``; ``sum`` accepts any kind of number.
 
         A sum adds a value to a stored one of the same type: an int to an int of any size (Deno's bigint), a float to a
         float (Deno's number), a ``KvU64`` to a ``KvU64``, modulo 2**64. An int below 2**64 can also be added to a
-        ``KvU64``. An absent key is set to the operand, and the deadline is cleared.
+        ``KvU64``. An absent key is set to the operand.
 
         Args:
             kind: ``"set"``, ``"delete"``, ``"sum"``, ``"min"`` or ``"max"``.
@@ -211,7 +259,8 @@ class AtomicBuilder:
                 apply to sums only: an absent key is set to the operand even if it is outside the bounds, as in Deno.
             maximum: like ``minimum``, the largest result allowed.
             clamp: set a result outside the bounds to the nearer bound instead of failing the commit.
-            expire_in: only for a set, as in ``set``.
+            expire_in: not for a delete; lifetime as in ``set`` and ``sum``.
+            keep_deadline: only for sum, min and max, as in ``sum``.
 
         Returns:
             This operation.
@@ -231,7 +280,8 @@ class AtomicBuilder:
             ...     kv.get(("stock",)).value
             0
         """
-        _require_fitting(kind, value, {"minimum": minimum, "maximum": maximum, "clamp": clamp or None}, expire_in)
+        deadline = _Deadline(expire_in, keep_deadline)
+        _require_fitting(kind, value, {"minimum": minimum, "maximum": maximum, "clamp": clamp or None}, deadline)
         if kind == "set":
             return self.set(key, value, expire_in=expire_in)
         # Only the key of a set may end with COMMIT_VERSIONSTAMP; packing refuses it for other kinds.
@@ -245,7 +295,7 @@ class AtomicBuilder:
                     argument="minimum" if minimum is not None else "maximum" if maximum is not None else "clamp",
                     hint="Store an int or a float instead, whose sums may be bounded.",
                 )
-            return self._append_arithmetic(kind, plain, value)
+            return self._append_arithmetic(kind, plain, value, deadline)
         if kind != "sum" or isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InvalidValueError(
                 "this operand cannot be combined with a stored value",
@@ -255,7 +305,7 @@ class AtomicBuilder:
             )
         # A subclass of a number type, such as an IntEnum, cannot be stored as it is, so its number is used.
         operand = int(value) if isinstance(value, int) else float(value)
-        return self._append_sum(plain, operand, Bounds(operand, minimum, maximum, clamp=clamp))
+        return self._append_sum(plain, operand, Bounds(operand, minimum, maximum, clamp=clamp), deadline)
 
     def enqueue(
         self,
@@ -296,17 +346,25 @@ class AtomicBuilder:
         )
         return self
 
-    def _append_sum(self, key: Key, operand: Number, bounds: Bounds) -> Self:
+    def _append_sum(self, key: Key, operand: Number, bounds: Bounds, deadline: _Deadline) -> Self:
+        lifetime = deadline.lifetime_ms()
         codec = self._form.codec
         add = sum_function(codec, operand, bounds, short_repr(key))
-        return self._append(Apply(self._form.pack_written_key(key), add, len(codec.encode(operand)[0])))
+        packed, size = self._form.pack_written_key(key), len(codec.encode(operand)[0])
+        return self._append(Apply(packed, add, size, keeps_deadline=deadline.keep), lifetime)
 
-    def _append_arithmetic(self, kind: Literal["sum", "min", "max"], key: Key, n: int | KvU64) -> Self:
+    def _append_arithmetic(
+        self, kind: Literal["sum", "min", "max"], key: Key, n: int | KvU64, deadline: _Deadline
+    ) -> Self:
+        lifetime = deadline.lifetime_ms()
         operand = n if isinstance(n, KvU64) else KvU64(n)
-        return self._append(Arithmetic(kind, self._form.pack_written_key(key), operand.value))
+        packed = self._form.pack_written_key(key)
+        return self._append(Arithmetic(kind, packed, operand.value, keeps_deadline=deadline.keep), lifetime)
 
-    def _append(self, mutation: Mutation) -> Self:
+    def _append(self, mutation: Mutation, lifetime: int | None = None) -> Self:
         self._require_unused()
+        if lifetime is not None:
+            self._lifetimes[len(self._mutations)] = lifetime
         self._mutations.append(mutation)
         return self
 
@@ -343,7 +401,7 @@ class TransactionWrite(AtomicBuilder):
         self._require_limits(built)
         for position, mutation in enumerate(built.mutations):
             lifetime = built.lifetimes.get(position)
-            if lifetime is not None and isinstance(mutation, Set):
+            if lifetime is not None and not isinstance(mutation, Delete):
                 self._flows.write(mutation._replace(expire_at=self._flows.now_ms + lifetime))
             else:
                 self._flows.write(mutation)
@@ -366,7 +424,7 @@ class TransactionWrite(AtomicBuilder):
             yield from self._flows.check(check.key, check.versionstamp)
 
 
-def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:
+def _require_fitting(kind: object, value: object, bounds: dict[str, object], deadline: _Deadline) -> None:
     """Refuse a missing value, and arguments that a mutation of this kind does not take."""
     if kind not in _KINDS:
         raise InvalidArgumentError("there is no mutation of this kind", argument="kind", value=kind, expected=_KINDS)
@@ -383,9 +441,16 @@ def _require_fitting(kind: object, value: object, bounds: dict[str, object], exp
             raise InvalidArgumentError(
                 "only a sum has bounds", argument=argument, value=bound, hint="Leave it out, or use kind 'sum'."
             )
-    if expire_in is not None and kind != "set":
+    if deadline.expire_in is not None and kind == "delete":
         raise InvalidArgumentError(
-            "only a set has a deadline", argument="expire_in", value=expire_in, hint="Every other mutation clears it."
+            "a delete takes no deadline", argument="expire_in", value=deadline.expire_in, hint="Leave it out."
+        )
+    if deadline.keep and kind in ("set", "delete"):
+        raise InvalidArgumentError(
+            "only a sum, min or max can keep the deadline of its key",
+            argument="keep_deadline",
+            value=deadline.keep,
+            hint="Leave it out. To keep the deadline of a value, read its entry and set it under a check.",
         )
 
 

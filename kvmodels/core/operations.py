@@ -111,26 +111,33 @@ class Delete(NamedTuple):
 class Arithmetic(NamedTuple):
     """Combine a stored unsigned 64-bit integer (little endian, encoding 2) with ``operand``; if absent, store it.
 
-    ``sum`` wraps at 2**64. The deadline of the row is cleared, as in Deno. If the stored row is not such an integer,
-    the engine raises InvalidValueError and applies no part of the operation.
+    ``sum`` wraps at 2**64. If the stored row is not such an integer, the engine raises InvalidValueError and applies no
+    part of the operation.
+
+    ``expire_at`` becomes the deadline of the row; None removes it, as in Deno. With ``keeps_deadline``, a live row
+    keeps its deadline, or has none as before, and ``expire_at`` is the deadline of a row that was absent.
     """
 
     kind: Literal["sum", "min", "max"]
     key: bytes
     operand: int
+    expire_at: int | None = None
+    keeps_deadline: bool = False
 
 
 class Apply(NamedTuple):
-    """Store the result of a pure function of the stored row, and clear its deadline.
+    """Store the result of a pure function of the stored row.
 
     ``function`` takes (stored bytes, encoding), or None if the key is absent, and returns such a pair. A retried commit
     may call it again. Its exceptions are raised by the commit, and then no part of the operation is applied. ``size``
-    is the size of the operand in bytes; it counts towards the limits.
+    is the size of the operand in bytes; it counts towards the limits. The deadline is that of ``Arithmetic``.
     """
 
     key: bytes
     function: Callable[[tuple[bytes, int] | None], tuple[bytes, int]]
     size: int
+    expire_at: int | None = None
+    keeps_deadline: bool = False
 
 
 Mutation = Set | Delete | Arithmetic | Apply
@@ -377,8 +384,24 @@ def combine(mutation: Arithmetic | Apply, stored: Row | None) -> tuple[bytes, in
     return _combine_integers(mutation, stored), U64_ENCODING
 
 
+def deadline_after(mutation: Arithmetic | Apply, stored: Row | None) -> int | None:
+    """Return the deadline of the row that a sum, min, max or other function leaves; ``stored`` None: no live row."""
+    return stored.expire_at if mutation.keeps_deadline and stored is not None else mutation.expire_at
+
+
+def merged(first: Arithmetic, second: Arithmetic) -> Arithmetic:
+    """Return one mutation that does the same as two of one kind and key in turn, if the first leaves a live row.
+
+    Examples:
+        >>> merged(Arithmetic("sum", b"k", 2, 60), Arithmetic("sum", b"k", 3, 99, keeps_deadline=True))
+        Arithmetic(kind='sum', key=b'k', operand=5, expire_at=60, keeps_deadline=False)
+    """
+    decides = first if second.keeps_deadline else second
+    return decides._replace(operand=combined_operands(first.kind, first.operand, second.operand))
+
+
 def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
-    kind, key, operand = mutation
+    kind, key, operand = mutation[:3]
     if not 0 <= operand < U64_MODULUS:
         raise InvalidValueError(
             "the operand of a sum, min or max is not an unsigned 64-bit integer",

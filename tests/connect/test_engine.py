@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels import Database, InvalidArgumentError, KvModel, Limits, PrimaryKey, UnsupportedError, open_kv
+from kvmodels import Database, InvalidArgumentError, KvModel, KvU64, Limits, PrimaryKey, UnsupportedError, open_kv
 from kvmodels.core.operations import (
     VACANT,
     Apply,
@@ -178,6 +178,8 @@ def test_what_the_protocol_does_not_have_is_refused_before_anything_is_written(s
             lambda: db.kv.backup(tmp_path / "copy.db"),
             lambda: next(iter(db.kv.watch(prefix=("notes",)))),
             lambda: db.kv.dump(tmp_path / "dump.jsonl"),
+            lambda: db.kv.atomic().sum(("n",), 1, keep_deadline=True).commit(),
+            lambda: db.kv.atomic().mutate("sum", ("n",), 1.5, keep_deadline=True).commit(),
         )
         for call in refused:
             with pytest.raises(UnsupportedError) as caught:
@@ -206,6 +208,19 @@ def test_a_key_with_a_lifetime_is_sent_with_its_deadline(server):
         assert kv.get(("k",)).expires_at is None
     (row,) = server.engine.read([ReadRange(b"\0", b"\xff")]).ranges[0]
     assert abs(row.expire_at - server.engine.now_ms() - 60_000) < 60_000
+
+
+def test_a_sum_with_a_lifetime_is_computed_here_because_servers_disregard_its_deadline(server):
+    with open_kv(server.url, access_token=ACCESS_TOKEN) as kv:
+        kv.atomic().sum(("n",), 1, expire_in=60).commit()
+        kv.atomic().max(("n",), 7, expire_in=60).sum(("other",), 1).commit()
+        assert [entry.value for entry in kv.list(())] == [KvU64(7), KvU64(1)]
+        n, other = server.engine.read([ReadRange(b"\0", b"\xff")]).ranges[0]
+        assert abs(n.expire_at - server.engine.now_ms() - 60_000) < 60_000
+        assert other.expire_at is None
+        kv.set(("text",), "t")
+        with pytest.raises(InvalidValueError):
+            kv.atomic().sum(("text",), 1, expire_in=60).commit()
 
 
 def test_the_token_is_needed_and_shown_nowhere(server, monkeypatch):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from kvmodels.core.operations import (
     Committed,
     Conflict,
     Delete,
+    Mutation,
     ReadRange,
     Set,
 )
@@ -173,6 +176,72 @@ def test_arithmetic_clears_the_deadline_of_the_row(engine, clock):
     assert (number(engine, b"n"), stored(engine, b"n").expire_at) == (2, None)
 
 
+@pytest.mark.parametrize("kind", ["sum", "min", "max"])
+def test_arithmetic_with_a_deadline_leaves_a_row_until_then(engine, clock, kind):
+    commit(engine, Arithmetic(kind, b"n", 5, clock.now + 50))
+    commit(engine, Arithmetic(kind, b"n", 5, clock.now + 100), Arithmetic("sum", b"other", 1))
+    clock.now += 99
+    assert number(engine, b"n") == (10 if kind == "sum" else 5)
+    clock.now += 1
+    assert keys(engine, EVERYTHING) == [b"other"]
+    commit(engine, Arithmetic(kind, b"n", 7))
+    assert number(engine, b"n") == 7
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("given", [None, 200])
+@pytest.mark.parametrize("before", ["absent", "expired", None, 100])
+def test_arithmetic_keeps_the_deadline_of_a_live_row_or_sets_its_own(engine, clock, before, given, keeps):
+    start = clock.now
+    if before != "absent":
+        deadline = start + 1 if before == "expired" else before and start + before
+        commit(engine, counter(b"n", 40)._replace(expire_at=deadline))
+    clock.now += 1
+    live = before not in ("absent", "expired")
+    commit(engine, Arithmetic("sum", b"n", 2, given and start + given, keeps))
+    expected = before if live and keeps else given
+    assert number(engine, b"n") == (42 if live else 2)
+    assert stored(engine, b"n").expire_at == (expected and start + expected)
+
+
+def test_random_mutations_with_deadlines_leave_what_a_mapping_has(engine, clock):
+    chance = random.Random(7)
+    model: dict[bytes, tuple[int, int | None]] = {}
+
+    def present(key: bytes) -> tuple[int | None, int | None]:
+        number, deadline = model.get(key, (None, None))
+        return (None, None) if deadline is not None and deadline <= clock.now else (number, deadline)
+
+    def drawn() -> Mutation:
+        key, operand = chance.choice((b"a", b"b")), chance.randrange(5)
+        deadline = chance.choice((None, clock.now, clock.now + chance.randrange(1, 40)))
+        kind = chance.choice(("set", "delete", "apply", "sum", "sum", "sum", "max"))
+        keeps = chance.random() < 0.6
+        number, before = present(key)
+        if kind == "delete":
+            model.pop(key, None)
+            return Delete(key)
+        if kind == "set":
+            model[key] = operand, deadline
+            return counter(key, operand)._replace(expire_at=deadline)
+        after = operand if number is None else max(number, operand) if kind == "max" else number + operand
+        model[key] = after, before if keeps and number is not None else deadline
+        if kind == "apply":
+            return Apply(key, partial(_added, operand), 8, deadline, keeps)
+        return Arithmetic("max" if kind == "max" else "sum", key, operand, deadline, keeps)
+
+    for _ in range(60):
+        commit(engine, *(drawn() for _ in range(chance.randrange(1, 4))))
+        found = {row.key: (int.from_bytes(row.value, "little"), row.expire_at) for row in rows(engine, EVERYTHING)}
+        assert found == {key: present(key) for key in model if present(key)[0] is not None}
+        clock.now += chance.choice((0, 5, 15))
+
+
+def _added(operand: int, stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
+    number = 0 if stored is None else int.from_bytes(stored[0], "little")
+    return (number + operand).to_bytes(8, "little"), 2
+
+
 def test_arithmetic_takes_an_expired_row_as_absent(engine, clock):
     commit(engine, counter(b"n", 40)._replace(expire_at=clock.now + 100))
     clock.now += 100
@@ -211,6 +280,8 @@ def test_an_operand_outside_64_bits_is_refused(engine, kind, operand):
 def test_a_deadline_outside_64_bits_is_refused(engine, deadline):
     with pytest.raises(InvalidValueError):
         engine.commit(AtomicWrite((), (put(b"a"), put(b"b", expire_at=deadline))))
+    with pytest.raises(InvalidValueError):
+        engine.commit(AtomicWrite((), (put(b"a"), Arithmetic("sum", b"n", 1, deadline))))
     assert keys(engine, EVERYTHING) == []
 
 

@@ -39,6 +39,7 @@ class Change(NamedTuple):
     value: Any = None
     lifetime: int | None = None
     bounds: dict[str, Any] = {}
+    keep_deadline: bool = False
 
 
 def same(one: Any, other: Any) -> bool:
@@ -96,6 +97,8 @@ class DictModel:
         if change.kind not in {"set", "stamped"}:
             present = self.get(key)
             value = combined(change, None if present is None else present.value, present is None)
+            if change.keep_deadline and present is not None:
+                deadline = present.deadline
         self.rows[packed] = Stored(key, value, stamp, deadline)
 
 

@@ -127,6 +127,33 @@ def test_a_set_without_a_lifetime_and_arithmetic_clear_the_deadline(stores):
     assert kv.get(("n",)) == kv.get(("n",))._replace(value=KvU64(2), expires_at=None)
 
 
+def _counted(kv, operand, **deadline):
+    """Add to a counter, as a KvU64 or as a number of Python."""
+    if isinstance(operand, KvU64):
+        kv.atomic().sum(("n",), operand, **deadline).commit()
+    else:
+        kv.atomic().mutate("sum", ("n",), operand, **deadline).commit()
+
+
+@pytest.mark.parametrize("one", [KvU64(1), 1, 1.0], ids=repr)
+def test_a_sum_sets_the_deadline_or_keeps_it_or_sets_it_only_for_a_new_key(stores, one):
+    kv, start = stores.open(), stores.clock.ms
+    _counted(kv, one, expire_in=60, keep_deadline=True)
+    stores.clock.ms += 10_000
+    _counted(kv, one, expire_in=60, keep_deadline=True)
+    assert kv.get(("n",)).expires_at == start + 60_000
+    _counted(kv, one, keep_deadline=True)
+    assert kv.get(("n",)).expires_at == start + 60_000
+    _counted(kv, one, expire_in=60)
+    assert kv.get(("n",)).expires_at == start + 70_000
+    stores.clock.ms = start + 70_000
+    assert kv.get(("n",)).value is None
+    _counted(kv, one, keep_deadline=True)
+    _counted(kv, one, expire_in=60, keep_deadline=True)
+    assert kv.get(("n",)).expires_at is None
+    assert kv.get(("n",)).value in (KvU64(2), 2, 2.0)
+
+
 def test_arithmetic_on_an_expired_number_begins_anew(stores):
     kv = stores.open()
     kv.set(("n",), KvU64(100), expire_in=10)

@@ -72,7 +72,8 @@ def changes(draw):
     if kind == "delete":
         return Change(kind, key)
     operand = draw(NUMBERS.filter(lambda number: kind == "sum" or isinstance(number, KvU64)))
-    return Change(kind, key, operand, bounds=fitting(operand, draw(BOUNDS)))
+    bounds = fitting(operand, draw(BOUNDS))
+    return Change(kind, key, operand, draw(LIFETIMES), bounds, keep_deadline=draw(st.booleans()))
 
 
 @st.composite
@@ -267,7 +268,7 @@ class CoreApi(RuleBasedStateMachine):
             operation.commit()
 
     def add(self, operation, change):
-        kind, key, value, lifetime, bounds = change
+        kind, key, value, lifetime, bounds, keep_deadline = change
         expire_in = None if lifetime is None else lifetime / 1_000
         if kind == "stamped":
             operation.set((*key, COMMIT_VERSIONSTAMP), value, expire_in=expire_in)
@@ -276,9 +277,9 @@ class CoreApi(RuleBasedStateMachine):
         elif kind == "delete":
             operation.delete(key)
         elif isinstance(value, KvU64):
-            getattr(operation, kind)(key, value)
+            getattr(operation, kind)(key, value, expire_in=expire_in, keep_deadline=keep_deadline)
         else:
-            operation.mutate(kind, key, value, **bounds)
+            operation.mutate(kind, key, value, **bounds, expire_in=expire_in, keep_deadline=keep_deadline)
 
     def committed(self, result, wanted):
         assert result.ok

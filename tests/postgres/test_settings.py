@@ -13,9 +13,10 @@ from psycopg.conninfo import conninfo_to_dict
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
 from kvmodels.cli.failures import USAGE, exit_code_of
 from kvmodels.cli.wording import in_commands
-from kvmodels.core.operations import AtomicWrite, Committed, Counted, ReadRange, Set, point
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Committed, Counted, ReadRange, Set, point
 from kvmodels.engines.postgres import settings
 from kvmodels.engines.postgres.engine import PostgresEngine
+from kvmodels.engines.postgres.schema import FUNCTIONS
 from kvmodels.engines.url import open_engine
 from kvmodels.errors import (
     EngineError,
@@ -28,7 +29,7 @@ from kvmodels.errors import (
     SnapshotLostError,
     UnsupportedError,
 )
-from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, stored
+from tests.contract.shorthand import EVERYTHING, commit, get, keys, number, put, stored
 from tests.postgres.databases import Databases
 from tests.postgres.proxy import proxy_of
 from tests.postgres.server import PostgresServer
@@ -201,13 +202,16 @@ def test_functions_of_an_earlier_release_are_replaced_and_a_later_format_is_refu
     engine: PostgresEngine, url: str, admin: psycopg.Connection
 ):
     engine.close()
-    admin.execute("DROP FUNCTION kvmodels.count_1; UPDATE kvmodels.meta SET functions = 0")
+    admin.execute("DROP FUNCTION kvmodels.count_1; DROP FUNCTION kvmodels.commit_1")
+    admin.execute("UPDATE kvmodels.meta SET functions = %s", (FUNCTIONS - 1,))
     with pytest.raises(UnsupportedError, match="earlier release"):
         PostgresEngine(url, readonly=True)
     again = PostgresEngine(url)
     counted = again.count([EVERYTHING])
     assert isinstance(counted, Counted)
     assert counted.numbers == [0]
+    commit(again, Arithmetic("sum", b"n", 1, 2**62), Arithmetic("max", b"n", 5, keeps_deadline=True))
+    assert (number(again, b"n"), stored(again, b"n").expire_at) == (5, 2**62)
     again.close()
     admin.execute("UPDATE kvmodels.meta SET format = 2")
     try:

@@ -11,7 +11,7 @@ from kvmodels import Database, Indexed, KvModel, PrimaryKey
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.schema import FUNCTIONS
 from kvmodels.errors import ClosedError
-from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
+from tests.contract.shorthand import EVERYTHING, commit, counter, get, keys, number, put, stored
 from tests.postgres.databases import Databases
 
 COMMITS = 20_000
@@ -84,6 +84,32 @@ def test_a_forked_child_leaves_the_store_of_its_parent_alone(databases: Database
         assert db.check().ok
 
 
+SERVER_TIME = -(2**63)
+LATER = 2**62
+
+
+def test_one_call_applies_sums_with_deadlines_and_those_of_an_earlier_release(databases: Databases):
+    """The numbers of an operation whose sums have no deadline are those that every release sends."""
+    engine = PostgresEngine(databases.url())
+    commit(engine, counter(b"a", 40)._replace(expire_at=LATER))
+    plain = [0, 0, 0, 0, 1, 0]  # no checks, sets or deletes; one sum, of the kind 0
+    timed = [0, 0, 0, 0, 2, 4 + 8, 2 + 8, LATER + 1, LATER + 2]
+    refused = [1, 0, 0, 0, 1, 77, 0, 8, LATER]
+    numbers = [SERVER_TIME, 0, 1, 5_000, 0, *timed, *plain, *refused, *plain]
+    one, n = b"\1" + bytes(7), b"n"
+    blobs = [b"a", b"b", one, one, n, one, n, n, one, n, one]
+    with databases.admin() as admin:
+        rows = admin.execute(
+            "SELECT part, outcome FROM kvmodels.commit_1(ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 4)), "
+            "%s::bytea[], %s::int8[]) WHERE part >= 0",
+            (blobs, numbers),
+        ).fetchall()
+    assert rows == [(0, 0), (1, 0), (2, 1), (3, 0)]
+    found = [(key, number(engine, key), stored(engine, key).expire_at) for key in keys(engine, EVERYTHING)]
+    assert found == [(b"a", 41, LATER), (b"b", 1, LATER + 2), (n, 2, None)]
+    engine.close()
+
+
 def test_a_program_with_older_functions_works_beside_a_newer_one(databases: Databases):
     """A later release adds functions under new names, and leaves those of this one where they are."""
     older = PostgresEngine(databases.url())
@@ -109,8 +135,8 @@ def test_a_program_with_older_functions_works_beside_a_newer_one(databases: Data
 def test_stores_in_one_server_do_not_see_each_other(databases: Databases):
     stores = [PostgresEngine(databases.url(), schema=name) for name in ("one", "two")]
     stores.append(PostgresEngine(databases.url("other")))
-    for number, store in enumerate(stores):
-        commit(store, put(b"k", b"%d" % number))
+    for position, store in enumerate(stores):
+        commit(store, put(b"k", b"%d" % position))
     assert [row.value for store in stores if (row := get(store, b"k"))] == [b"0", b"1", b"2"]
     with Database(databases.url(), models=[Page], schema="one") as db:
         db[Page].create(id=1, text="one")

@@ -58,11 +58,20 @@ def doubled(stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
 raw_keys = st.sampled_from(RAW)
 numbers = st.integers(0, 5)
 raw_writes: st.SearchStrategy[Mutation] = st.one_of(
-    st.builds(lambda key, n: Set(key, u64(n), U64), raw_keys, numbers),
+    st.builds(lambda key, n, expire_at: Set(key, u64(n), U64, expire_at), raw_keys, numbers, deadlines),
     st.builds(Delete, raw_keys),
-    st.builds(Arithmetic, st.sampled_from(["sum", "min", "max"]), raw_keys, numbers),
-    st.builds(lambda key: Apply(key, doubled, 8), raw_keys),
+    st.builds(Arithmetic, st.sampled_from(["sum", "min", "max"]), raw_keys, numbers, deadlines, st.booleans()),
+    st.builds(lambda key, *deadline: Apply(key, doubled, 8, *deadline), raw_keys, deadlines, st.booleans()),
 )
+
+
+def engine_at_now() -> MemoryEngine:
+    return MemoryEngine(clock=lambda: NOW)
+
+
+def stored_raw(base: dict[bytes, Row]) -> AtomicWrite:
+    """Return the write that stores the raw rows of a snapshot."""
+    return AtomicWrite(mutations=tuple(Set(*row[:3], row.expire_at) for row in base.values() if row.key in RAW))
 
 
 def raw_rows(engine: MemoryEngine) -> list[Row]:
@@ -77,7 +86,7 @@ class Model:
 
     base: dict[bytes, Row]
     puts: list[tuple[bytes, Layer]] = field(default_factory=list)
-    engine: MemoryEngine = field(default_factory=MemoryEngine)
+    engine: MemoryEngine = field(default_factory=engine_at_now)
 
     def rows(self) -> dict[bytes, tuple[bytes, int, int | None]]:
         found = {key: (row.value, row.encoding, row.expire_at) for key, row in self.base.items() if key not in RAW}
@@ -109,11 +118,12 @@ class Model:
 bases = st.builds(
     lambda found, counters, raw: {
         **{row.key: row._replace(versionstamp=BASE) for row in found},
-        **{key: Row(key, u64(n), U64, BASE, None) for key, n in {**counters, **raw}.items()},
+        **{key: Row(key, u64(n), U64, BASE, None) for key, n in counters.items()},
+        **{key: Row(key, u64(n), U64, BASE, expire_at) for key, (n, expire_at) in raw.items()},
     },
     st.lists(rows, max_size=6),
     st.dictionaries(st.sampled_from(COUNTERS), numbers, max_size=3),
-    st.dictionaries(raw_keys, numbers, max_size=3),
+    st.dictionaries(raw_keys, st.tuples(numbers, st.sampled_from([None, NOW + 2])), max_size=3),
 )
 bounds = st.sampled_from([b"a", *ENTRIES, *COUNTERS, *RAW, b"z"])
 ranges = st.builds(
@@ -140,10 +150,10 @@ def stored_range(base: dict[bytes, Row], wanted: ReadRange, now_ms: int | None) 
 @given(bases, st.lists(puts | raw_writes, max_size=8), st.lists(everything, min_size=1, max_size=4), st.booleans())
 def test_ranges_and_rows_are_those_of_a_dictionary(base, writes, wanted, expired):
     overlay, model = Overlay(OURS), Model(base)
-    model.engine.commit(AtomicWrite(mutations=tuple(Set(k, row.value, U64) for k, row in base.items() if k in RAW)))
+    model.engine.commit(stored_raw(base))
     for write in writes:
         if isinstance(write, Set | Delete | Arithmetic | Apply):
-            overlay.write(write, OURS)
+            overlay.write(write, OURS, NOW)
             model.engine.commit(AtomicWrite(mutations=(write,)))
         else:
             overlay.put(*write)
@@ -157,18 +167,24 @@ def test_ranges_and_rows_are_those_of_a_dictionary(base, writes, wanted, expired
 
 @given(bases, st.lists(raw_writes, max_size=6))
 def test_several_writes_of_a_key_are_one_mutation_with_the_same_effect(base, writes):
-    one_by_one, at_once, overlay = MemoryEngine(), MemoryEngine(), Overlay(OURS)
-    stored = tuple(Set(key, row.value, row.encoding) for key, row in base.items() if key in RAW)
+    one_by_one, at_once, overlay = engine_at_now(), engine_at_now(), Overlay(OURS)
     for engine in (one_by_one, at_once):
-        engine.commit(AtomicWrite(mutations=stored))
+        engine.commit(stored_raw(base))
     for write in writes:
         one_by_one.commit(AtomicWrite(mutations=(write,)))
-        overlay.write(write, OURS)
+        overlay.write(write, OURS, NOW)
     mutations = tuple(overlay.mutations())
     assert len({mutation.key for mutation in mutations}) == len(mutations)
     at_once.commit(AtomicWrite(mutations=mutations))
-    contents = [[(row.key, row.value, row.encoding) for row in raw_rows(engine)] for engine in (one_by_one, at_once)]
-    assert contents[0] == contents[1]
+    one, other = (
+        [(row.key, row.value, row.encoding, row.expire_at) for row in raw_rows(engine) if not has_expired(row)]
+        for engine in (one_by_one, at_once)
+    )
+    assert one == other
+
+
+def has_expired(row: Row) -> bool:
+    return row.expire_at is not None and row.expire_at <= NOW
 
 
 @given(bases, st.lists(puts, max_size=6))
@@ -197,7 +213,7 @@ def test_the_later_of_two_claims_is_seen_and_the_earlier_one_again_when_it_is_gi
 
 
 def test_sums_stay_sums_until_the_key_is_set():
-    assert folded(Arithmetic("sum", b"k", MODULUS - 1), Arithmetic("sum", b"k", 3)) == Arithmetic("sum", b"k", 2)
-    assert folded(Arithmetic("min", b"k", 4), Arithmetic("min", b"k", 3)) == Arithmetic("min", b"k", 3)
-    assert folded(Set(b"k", u64(4), U64), Arithmetic("max", b"k", 9)) == Set(b"k", u64(9), U64)
-    assert isinstance(folded(Arithmetic("sum", b"k", 1), Arithmetic("max", b"k", 9)), Apply)
+    assert folded(Arithmetic("sum", b"k", MODULUS - 1), Arithmetic("sum", b"k", 3), NOW) == Arithmetic("sum", b"k", 2)
+    assert folded(Arithmetic("min", b"k", 4), Arithmetic("min", b"k", 3), NOW) == Arithmetic("min", b"k", 3)
+    assert folded(Set(b"k", u64(4), U64), Arithmetic("max", b"k", 9), NOW) == Set(b"k", u64(9), U64)
+    assert isinstance(folded(Arithmetic("sum", b"k", 1), Arithmetic("max", b"k", 9), NOW), Apply)

@@ -228,6 +228,31 @@ def test_messages_go_with_the_commit(db):
 # --- deadlines ----------------------------------------------------------------------------------------------------
 
 
+def test_sums_set_and_keep_deadlines_and_own_reads_show_them():
+    clock = Clock()
+    with opened(clock=clock) as db:
+        start = clock.ms
+        db.kv.set(("n", "old"), KvU64(5), expire_in=30)
+        with db.transaction() as tx:
+            for key in ("new", "old"):
+                tx.kv.sum(("n", key), 1, expire_in=60, keep_deadline=True)
+                tx.kv.max(("n", key), 3, keep_deadline=True)
+            tx.kv.min(("n", "set"), 9, expire_in=90)
+            own = [(entry.value, entry.expires_at) for entry in tx.kv.list(("n",))]
+        assert own == [(KvU64(3), start + 60_000), (KvU64(6), start + 30_000), (KvU64(9), start + 90_000)]
+        assert [(entry.value, entry.expires_at) for entry in db.kv.list(("n",))] == own
+
+
+def test_a_sum_after_a_lifetime_of_nothing_begins_anew():
+    with opened(clock=Clock()) as db, db.transaction() as tx:
+        tx.kv.set(("a",), KvU64(5), expire_in=0)
+        tx.kv.sum(("b",), 5, expire_in=0)
+        for key in ("a", "b"):
+            assert tx.kv.get((key,)).value is None
+            tx.kv.sum((key,), 1)
+            assert tx.kv.get((key,)).value == KvU64(1)
+
+
 def test_lifetimes_begin_with_the_transaction():
     clock = Clock()
     with opened(clock=clock) as db:

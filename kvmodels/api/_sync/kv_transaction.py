@@ -149,44 +149,79 @@ class TransactionKv:
         """
         self._run("delete", TransactionWrite(self._flows, self._form).delete(key).added())
 
-    def sum(self, key: Key, n: int | KvU64) -> None:
+    def sum(
+        self,
+        key: Key,
+        n: int | KvU64,
+        *,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to it. Sums never conflict.
 
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
+            expire_in: lifetime from the beginning of the transaction, seconds or a timedelta; None: the deadline of the
+                key is removed.
+            keep_deadline: a key that is present keeps its deadline, or stays without one; ``expire_in`` is then the
+                lifetime of a key that was absent. KV Connect cannot do this.
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             InvalidValueError, InvalidArgumentError: the operand, or the transaction's own write to the key, is not an
-                unsigned 64-bit integer.
+                unsigned 64-bit integer; or ``expire_in`` is invalid.
             ClosedError: the transaction has ended.
         """
-        self._run("sum", TransactionWrite(self._flows, self._form).sum(key, n).added())
+        write = TransactionWrite(self._flows, self._form)
+        write.sum(key, n, expire_in=expire_in, keep_deadline=keep_deadline)
+        self._run("sum", write.added())
 
-    def min(self, key: Key, n: int | KvU64) -> None:
+    def min(
+        self,
+        key: Key,
+        n: int | KvU64,
+        *,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
+            expire_in: as in ``sum``.
+            keep_deadline: as in ``sum``.
 
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
-        self._run("min", TransactionWrite(self._flows, self._form).min(key, n).added())
+        write = TransactionWrite(self._flows, self._form)
+        write.min(key, n, expire_in=expire_in, keep_deadline=keep_deadline)
+        self._run("min", write.added())
 
-    def max(self, key: Key, n: int | KvU64) -> None:
+    def max(
+        self,
+        key: Key,
+        n: int | KvU64,
+        *,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
+            expire_in: as in ``sum``.
+            keep_deadline: as in ``sum``.
 
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
-        self._run("max", TransactionWrite(self._flows, self._form).max(key, n).added())
+        write = TransactionWrite(self._flows, self._form)
+        write.max(key, n, expire_in=expire_in, keep_deadline=keep_deadline)
+        self._run("max", write.added())
 
     @overload
     def check(self, entry: Entry, /) -> None: ...

@@ -171,10 +171,13 @@ def _sendable(session: Session, write: AtomicWrite, attempts: Attempts) -> Steps
 
 
 def _depending(mutations: Sequence[Mutation]) -> dict[bytes, None]:
-    """Return the keys whose values must be computed here: by a function, or by a sum beside another mutation."""
+    """Return the keys whose values must be computed here.
+
+    That is by a function, by a sum beside another mutation, or by a sum that sets a deadline: denokv disregards it.
+    """
     summed, others, computed = set[bytes](), set[bytes](), dict[bytes, None]()
     for one in mutations:
-        if isinstance(one, Apply):
+        if isinstance(one, Apply) or (isinstance(one, Arithmetic) and one.expire_at is not None):
             computed[one.key] = None
         elif isinstance(one, Arithmetic):
             summed.add(one.key)
@@ -219,10 +222,16 @@ def _require_carried(mutations: Sequence[Mutation]) -> None:
     for one in mutations:
         if isinstance(one, Arithmetic) and not 0 <= one.operand < U64_MODULUS:
             combine(one, None)
+        if not isinstance(one, Delete) and one.expire_at is not None:
+            require_storable_deadline(one.expire_at, one.key)
+        if isinstance(one, Arithmetic | Apply) and one.keeps_deadline:
+            raise UnsupportedError(
+                "KV Connect does not tell the deadline of a key, so a sum cannot keep it",
+                reason="keep_deadline",
+                hint="Set the deadline again with each sum: expire_in=. Or use another engine.",
+            )
         if not isinstance(one, Set):
             continue
-        if one.expire_at is not None:
-            require_storable_deadline(one.expire_at, one.key)
         if one.encoding not in ENCODINGS:
             raise UnsupportedError(
                 "KV Connect does not carry values in this encoding",

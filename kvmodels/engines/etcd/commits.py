@@ -21,6 +21,7 @@ from kvmodels.core.operations import (
     Check,
     Committed,
     Conflict,
+    Delete,
     Mutation,
     ReadRange,
     Row,
@@ -250,6 +251,8 @@ def _require_supported(mutations: Sequence[Mutation]) -> None:
     for one in mutations:
         if isinstance(one, Arithmetic) and not 0 <= one.operand < U64_MODULUS:
             combine(one, None)
+        if not isinstance(one, Delete) and one.expire_at is not None:
+            require_storable_deadline(one.expire_at, one.key)
         if not isinstance(one, Set):
             continue
         if one.versionstamped:
@@ -258,8 +261,6 @@ def _require_supported(mutations: Sequence[Mutation]) -> None:
                 reason="a versionstamped key",
                 hint="Number the keys with a counter, or use ULIDs.",
             )
-        if one.expire_at is not None:
-            require_storable_deadline(one.expire_at, one.key)
         if not 0 <= one.encoding <= MOST_ENCODING:
             raise InvalidValueError("the number of an encoding does not fit into a byte", hint="Use 0 to 255.")
 

@@ -23,7 +23,7 @@ from kvmodels.core.operations import (
     ReadRange,
     Row,
     Set,
-    combined_operands,
+    merged,
     point,
     vacant_range,
 )
@@ -33,6 +33,8 @@ from kvmodels.engines.shared.evaluation import evaluate, visible
 
 _LIVE, _STORED, _VACANT = 0, 1, 2
 _SUM_KINDS: Final = {"sum": 0, "min": 1, "max": 2}
+_KEEPS_DEADLINE: Final = 4
+_HAS_DEADLINE: Final = 8
 
 
 class PackedWrite(NamedTuple):
@@ -53,7 +55,8 @@ class PackedWrite(NamedTuple):
     @property
     def earliest_ms(self) -> int | None:
         """The first deadline that it sets."""
-        return min((one.expire_at for one in self.sets if one.expire_at is not None), default=None)
+        deadlines = [one.expire_at for one in self.sets] + [one.expire_at for one in self.sums]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def packed(write: AtomicWrite) -> PackedWrite | None:
@@ -61,6 +64,8 @@ def packed(write: AtomicWrite) -> PackedWrite | None:
     last: dict[tuple[bytes, bool], Set | Delete | Arithmetic] = {}
     for mutation in write.mutations:
         if isinstance(mutation, Apply):
+            return None
+        if not isinstance(mutation, Delete) and not -(1 << 63) <= (mutation.expire_at or 0) < 1 << 63:
             return None
         stamped = isinstance(mutation, Set) and mutation.versionstamped
         place = (mutation.key, stamped)
@@ -71,11 +76,11 @@ def packed(write: AtomicWrite) -> PackedWrite | None:
             if before is not None:
                 if not isinstance(before, Arithmetic) or before.kind != mutation.kind:
                     return None
-                mutation = before._replace(operand=combined_operands(before.kind, before.operand, mutation.operand))
+                if before.expire_at is not None:
+                    return None  # the time of the commit decides whether the first one leaves a live row
+                mutation = merged(before, mutation)
         elif isinstance(before, Arithmetic):
             return None  # what is stored decides whether the operation is refused
-        elif isinstance(mutation, Set) and not -(1 << 63) <= (mutation.expire_at or 0) < 1 << 63:
-            return None
         last[place] = mutation
     sets = [one for one in last.values() if isinstance(one, Set)]
     deletes = [one.key for one in last.values() if isinstance(one, Delete)]
@@ -106,12 +111,21 @@ def parameters_of(writes: Sequence[PackedWrite], context: Sequence[int]) -> tupl
             numbers += one.encoding, one.expire_at
         for added in sums:
             blobs.append(added.operand.to_bytes(8, "little"))
-            numbers.append(_SUM_KINDS[added.kind])
+            numbers.append(_rule(added))
+        numbers += [added.expire_at for added in sums if added.expire_at is not None]
     return byteas(blobs), int8s(numbers)
 
 
 def _is_stamped(one: Set) -> bool:
     return one.versionstamped
+
+
+def _rule(added: Arithmetic) -> int:
+    """Return the kind of a sum, and whether it keeps a deadline and has one of its own."""
+    rule = _SUM_KINDS[added.kind]
+    if added.keeps_deadline:
+        rule += _KEEPS_DEADLINE
+    return rule if added.expire_at is None else rule + _HAS_DEADLINE
 
 
 def _judged(check: Check) -> tuple[int, int]:

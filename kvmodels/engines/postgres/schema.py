@@ -19,7 +19,7 @@ from kvmodels.errors import EngineError, ForeignFileError, KvModelsError, Unsupp
 FORMAT: Final = 1
 """The number of the tables; a store with a greater one was made by a later release."""
 
-FUNCTIONS: Final = 5
+FUNCTIONS: Final = 6
 """The number of the set of functions."""
 
 _TABLES: Final = "SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = %s::pg_catalog.regnamespace LIMIT 1"

@@ -19,6 +19,7 @@ from kvmodels.core.operations import (
     Row,
     Set,
     combine,
+    deadline_after,
     vacant_range,
 )
 from kvmodels.errors import InvalidValueError
@@ -66,8 +67,8 @@ def evaluate(
     """Return the rows after the mutations, applied in order; nothing is written.
 
     ``now``: milliseconds; a row with a deadline up to this time counts as absent. Returns the rows that are left by key
-    (None: the key is removed), and the earliest deadline among those of ``Set``. Raises InvalidValueError: a sum, min
-    or max met a value that is no 64-bit integer.
+    (None: the key is removed), and the earliest deadline among them. Raises InvalidValueError: a sum, min or max met a
+    value that is no 64-bit integer, or a deadline is out of range.
     """
     changes: dict[bytes, Row | None] = {}
     earliest: int | None = None
@@ -85,6 +86,10 @@ def evaluate(
             changes[mutation.key] = None
         else:
             key = mutation.key
-            present = changes[key] if key in changes else stored(key)
-            changes[key] = Row(key, *combine(mutation, visible(present, now)), stamp, None)
+            present = visible(changes[key] if key in changes else stored(key), now)
+            expire_at = deadline_after(mutation, present)
+            if expire_at is not None:
+                require_storable_deadline(expire_at, key)
+                earliest = expire_at if earliest is None else min(earliest, expire_at)
+            changes[key] = Row(key, *combine(mutation, present), stamp, expire_at)
     return changes, earliest

@@ -20,11 +20,11 @@ from kvmodels.core.operations import (
     CommitResult,
     Committed,
     Conflict,
+    Delete,
     Entry,
     Mutation,
     ReadRange,
     Row,
-    Set,
     format_versionstamp,
     point,
 )
@@ -89,7 +89,7 @@ class PendingWrite(NamedTuple):
     """A built operation.
 
     Attributes:
-        lifetimes: milliseconds from the commit on, by position of the Set.
+        lifetimes: milliseconds from the commit on, by position of the mutation, which is not a Delete.
         messages: messages that the same commit puts into the queue.
     """
 
@@ -110,7 +110,7 @@ def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -
         committed_at = yield from now()
         mutations = tuple(
             mutation._replace(expire_at=committed_at + pending.lifetimes[position])
-            if position in pending.lifetimes and isinstance(mutation, Set)
+            if position in pending.lifetimes and not isinstance(mutation, Delete)
             else mutation
             for position, mutation in enumerate(mutations)
         )

@@ -35,7 +35,8 @@ from kvmodels.core.operations import (
     Row,
     Set,
     combine,
-    combined_operands,
+    deadline_after,
+    merged,
 )
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import HeaderView
@@ -309,10 +310,10 @@ class Overlay:
             if touched.is_idle:
                 del self._touched[key]
 
-    def write(self, mutation: Mutation, versionstamp: bytes) -> None:
-        """Add a raw write; the row of its key carries the versionstamp."""
+    def write(self, mutation: Mutation, versionstamp: bytes, now_ms: int) -> None:
+        """Add a raw write at this time; the row of its key carries the versionstamp."""
         present = self._touched.get(mutation.key)
-        together = folded(present.mutation if present else None, mutation)
+        together = folded(present.mutation if present else None, mutation, now_ms)
         touched = self._at(mutation.key)
         touched.mutation, touched.versionstamp = together, versionstamp
 
@@ -362,7 +363,7 @@ class Overlay:
         if wanted.end is None or wanted.limit is None:
             return wanted
         hidden = sum(not touched.rows and touched.decides for _, touched in self._between(wanted))
-        expiring = sum(row.expire_at is not None for _, touched in self._between(wanted) for row in _rows(touched))
+        expiring = sum(sum(map(_is_timed, touched.written)) for _, touched in self._between(wanted))
         return wanted._replace(limit=wanted.limit + hidden + expiring)
 
     def merged(self, wanted: ReadRange, stored: list[Row], now_ms: int | None = None) -> list[Row]:
@@ -476,6 +477,13 @@ class _KeyState:
         self.versionstamp = b""
 
     @property
+    def written(self) -> Iterator[Row | Mutation]:
+        """The rows of records and the raw write that may leave a row."""
+        yield from self.rows.values()
+        if self.mutation is not None:
+            yield self.mutation
+
+    @property
     def is_idle(self) -> bool:
         return not (self.hidden_by or self.rows or self.added_by or self.mutation)
 
@@ -487,44 +495,49 @@ class _KeyState:
         return bool(own) or isinstance(self.mutation, Set | Delete)
 
 
-def _rows(touched: _KeyState) -> Iterator[Row]:
-    yield from touched.rows.values()
-    if isinstance(touched.mutation, Set):
-        row = applied(touched.mutation, None, b"")
-        assert row is not None, "a set leaves a row"
-        yield row
+def _is_timed(one: Row | Mutation) -> bool:
+    return not isinstance(one, Delete) and one.expire_at is not None
 
 
 def _expired(row: Row, now_ms: int) -> bool:
     return row.expire_at is not None and row.expire_at <= now_ms
 
 
-def folded(before: Mutation | None, after: Mutation) -> Mutation:
-    """Return one mutation that does the same as two of one key in turn.
+def folded(before: Mutation | None, after: Mutation, now_ms: int) -> Mutation:
+    """Return one mutation that does the same as two of one key in turn, at this time.
 
     Raises InvalidValueError for a sum, min or max that cannot be applied to what the transaction has stored.
 
     Examples:
-        >>> folded(Arithmetic("sum", b"k", 2), Arithmetic("sum", b"k", 3)).operand
+        >>> folded(Arithmetic("sum", b"k", 2), Arithmetic("sum", b"k", 3), 0).operand
         5
-        >>> folded(Set(b"k", b"old", 3), Delete(b"k"))
+        >>> folded(Set(b"k", b"old", 3), Delete(b"k"), 0)
         Delete(key=b'k')
     """
     if before is None or isinstance(after, Set | Delete):
         return after
     if isinstance(before, Set | Delete):
-        return Set(after.key, *combine(after, applied(before, None, b"")))
-    if isinstance(before, Arithmetic) and isinstance(after, Arithmetic) and before.kind == after.kind:
-        return after._replace(operand=combined_operands(after.kind, before.operand, after.operand))
-    return _composed(before, after)
+        row = applied(before, None, b"")
+        row = None if row is None or _expired(row, now_ms) else row
+        return Set(after.key, *combine(after, row), deadline_after(after, row))
+    expires = before.expire_at is not None and before.expire_at <= now_ms
+    if isinstance(before, Arithmetic) and isinstance(after, Arithmetic) and before.kind == after.kind and not expires:
+        return merged(before, after)
+    return _composed(before, after, expires=expires)
 
 
-def _composed(first: Arithmetic | Apply, second: Arithmetic | Apply) -> Apply:
+def _composed(first: Arithmetic | Apply, second: Arithmetic | Apply, *, expires: bool) -> Apply:
+    """Return two mutations as one. With ``expires``, the first sets a deadline that has passed."""
+
     def both(stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
         row = None if stored is None else _row(first.key, stored)
-        return combine(second, _row(first.key, combine(first, row)))
+        between = _row(first.key, combine(first, row))
+        is_live = not expires or (first.keeps_deadline and row is not None)
+        return combine(second, between if is_live else None)
 
-    return Apply(first.key, both, max(_size(first), _size(second)))
+    decides = first if second.keeps_deadline and not expires else second
+    keeps = first.keeps_deadline and second.keeps_deadline
+    return Apply(first.key, both, max(_size(first), _size(second)), decides.expire_at, keeps)
 
 
 def applied(mutation: Mutation, stored: Row | None, versionstamp: bytes) -> Row | None:
@@ -533,11 +546,11 @@ def applied(mutation: Mutation, stored: Row | None, versionstamp: bytes) -> Row 
         return None
     if isinstance(mutation, Set):
         return Row(mutation.key, mutation.value, mutation.encoding, versionstamp, mutation.expire_at)
-    return _row(mutation.key, combine(mutation, stored), versionstamp)
+    return Row(mutation.key, *combine(mutation, stored), versionstamp, deadline_after(mutation, stored))
 
 
-def _row(key: bytes, stored: tuple[bytes, int], versionstamp: bytes = b"") -> Row:
-    return Row(key, *stored, versionstamp, None)
+def _row(key: bytes, stored: tuple[bytes, int]) -> Row:
+    return Row(key, *stored, b"", None)
 
 
 def _size(mutation: Arithmetic | Apply) -> int:

@@ -324,7 +324,7 @@ class TransactionFlows:
         if isinstance(mutation, Set) and mutation.versionstamped:
             self._versionstamped[mutation.key] = mutation
         else:
-            self._overlay.write(mutation, PendingStamp())
+            self._overlay.write(mutation, PendingStamp(), self.now_ms)
 
     def enqueue(self, message: NewMessage, form: StoreFormat) -> None:
         """Add a message to the queue of the store, or of the namespace of the form."""

@@ -348,12 +348,13 @@ $$;
 -- Applies operations, each whole or not at all, in one transaction. "numbers" begins with the time (-2^63: the
 -- server's), the mark, "since", the milliseconds to wait for the lock, and 1 if the commit waits for the disk. Then, of
 -- each operation: how many checks, sets, sets whose key ends with the versionstamp, deletes and sums it has; version
--- and kind of each check; encoding and deadline of each set; the kind of each sum. "blobs" has, of each operation: the
--- keys of its checks, sets, deletes and sums, then the values of the sets and the operands of the sums. Few arrays,
--- because each parameter takes the client and the server a microsecond or two.
+-- and kind of each check; encoding and deadline of each set; the kind of each sum; the deadlines of the sums whose kind
+-- has 8. "blobs" has, of each operation: the keys of its checks, sets, deletes and sums, then the values of the sets and
+-- the operands of the sums. Few arrays, because each parameter takes the client and the server a microsecond or two.
 -- A key appears once among the sets, deletes and sums of an operation; sets with a versionstamp are the last. Kinds of
 -- checks: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. Kinds of sums: 0 sum, 1 min,
--- 2 max, of unsigned 64-bit integers in little endian with the encoding 2.
+-- 2 max, of unsigned 64-bit integers in little endian with the encoding 2; plus 4 if a live row keeps its deadline, or
+-- stays without one; plus 8 with a deadline for every other row. Programs of earlier releases send neither.
 -- The first row (part -1) is the state before; part i is operation i. outcome 0: applied, with its version; 1: the
 -- positions of the checks that failed; 2: the positions of the sums that met another value.
 -- A series in the list of a subquery numbers the rows; "unnest" of slices of the arrays took longer. A row is looked up
@@ -373,6 +374,9 @@ DECLARE
     stamped int4;
     changes int4;
     sums int4;
+    timed int4;
+    rule int8;
+    deadline int8;
     present int8;
     last int8;
     next int8;
@@ -443,15 +447,26 @@ BEGIN
                 DELETE FROM SCHEMA.kv t
                 WHERE t.key = ANY (ARRAY(SELECT blobs[blob + n] FROM generate_series(sets + 1, changes - sums) n));
             END IF;
+            timed := 0;
             FOR n IN 1 .. sums LOOP
+                rule := numbers[at + 2 * sets + n];
+                deadline := NULL;
+                IF rule & 8 <> 0 THEN
+                    timed := timed + 1;
+                    deadline := numbers[at + 2 * sets + sums + timed];
+                END IF;
                 INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
-                VALUES (blobs[blob + changes - sums + n], blobs[blob + changes + sets + n], 2, next, NULL)
+                VALUES (blobs[blob + changes - sums + n], blobs[blob + changes + sets + n], 2, next, deadline)
                 ON CONFLICT (key) DO UPDATE SET
                     value = CASE
                         WHEN t.expires_at <= present THEN excluded.value
-                        ELSE SCHEMA.combined_1(numbers[at + 2 * sets + n], t.value, excluded.value)
+                        ELSE SCHEMA.combined_1(rule & 3, t.value, excluded.value)
                     END,
-                    encoding = 2, version = excluded.version, expires_at = NULL;
+                    encoding = 2, version = excluded.version,
+                    expires_at = CASE
+                        WHEN rule & 4 = 0 OR t.expires_at <= present THEN excluded.expires_at
+                        ELSE t.expires_at
+                    END;
             END LOOP;
             IF g.logging THEN
                 INSERT INTO SCHEMA.log AS l (key, version)
@@ -466,6 +481,9 @@ BEGIN
             s := next;
         END IF;
         blob := blob + changes + sets + sums; at := at + 2 * sets + sums;
+        IF sums > 0 THEN
+            at := at + (SELECT count(*) FROM generate_series(at - sums + 1, at) n WHERE numbers[n] & 8 <> 0);
+        END IF;
         RETURN NEXT;
     END LOOP;
     IF last <> g.state THEN
