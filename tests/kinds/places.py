@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
-from kvmodels import Expression, Index, Indexed, KvModel, PrimaryKey, Q
+from kvmodels import AggregateIndex, Expression, Index, Indexed, KvModel, PrimaryKey, Q
 from tests.kinds.bands import BandIndex, bands
 from tests.kinds.weekdays import WeekdayIndex, weekdays
 
@@ -39,6 +39,7 @@ with both_kinds():
                 BandIndex("low", "high", name="band"),
                 BandIndex("low", "high", group=("city",), name="city_band", where=Q(closed=False)),
                 Index("city", "low"),
+                AggregateIndex("city", sums=("low",)),
             )
 
 

@@ -131,6 +131,25 @@ def test_the_ranges_of_a_lookup_are_read_at_once():
     assert engine.meter.reads == 1
 
 
+@pytest.mark.parametrize("asked", [Q(band__holds=20), Q(band__begins=(15, 20)), Q(open_on__on=2)])
+def test_a_record_that_moves_between_its_row_and_itself_is_left_out(asked: Q):
+    """As on KV Connect, where rows and records are read in two states."""
+    db, engine = watched([Shop], snapshots=False)
+    shops = db[Shop]
+    shops.bulk_create([Shop(id=key, city="a", open_on=4, low=key, high=30) for key in range(16, 20)])
+
+    def move() -> None:
+        shops.patch(17, open_on=3, low=25)
+
+    def before_the_records() -> None:
+        engine.before_read = move
+
+    assert len(shops.filter(asked).to_list()) == 4
+    engine.before_read = before_the_records
+    assert sorted(one.id for one in shops.filter(asked)) == [16, 18, 19]
+    assert engine.before_read is None
+
+
 def test_a_row_that_is_no_entry_of_the_kind_is_left_out(db: Database):
     found = [one.id for one in db[Shop].filter(band__holds=20)]
     for key in (("places_by_band", 1, 20, 999), ("places_by_band", 8, 20, found[0])):
@@ -186,6 +205,11 @@ def test_a_lookup_of_no_index_names_the_line_to_add(db: Database):
     with pytest.raises(UnknownLookupError) as caught:
         db[Shop].filter(open_on__onn=2)
     assert caught.value.suggestion == "on"
+    for wrong, lookup in (({"band": 2}, "exact"), ({"band__gt": 2}, "gt"), ({"band__hold": 2}, "hold")):
+        with pytest.raises(UnknownLookupError) as caught:
+            db[Shop].filter(**wrong)
+        assert (caught.value.field, caught.value.lookup) == ("band", lookup)
+        assert "It has: begins, holds." in str(caught.value)
 
 
 @pytest.mark.parametrize("operand", [7, None, "2", [1], Q(id=1)])

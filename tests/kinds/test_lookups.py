@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels import AsyncDatabase, Database, NoUsableIndexError, Q
-from tests.kinds.places import Drawn, Shop, beside_a_lookup, both_kinds, shop
+from kvmodels import AsyncDatabase, Count, Database, Max, Min, NoUsableIndexError, Q, Sum
+from tests.kinds.places import Drawn, Shop, beside_a_lookup, both_kinds, is_band, shop
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     path = {"sqlite": f"sqlite:///{tmp_path}/a.db", "lmdb": f"lmdb:///{tmp_path}/a"}.get(name, name)
     with Database(path, models=[Shop]) as db:
         chance = Random(7)
-        db[Shop].bulk_create([Shop(**shop(chance, key)) for key in range(40)], batch_size=5)
+        db[Shop].bulk_create([Shop(**shop(chance, key)) for key in range(40)], batch_size=3)
         yield db
 
 
@@ -97,6 +98,28 @@ def through_kinds(db: Database, chance: Random, queries: int) -> int:
         found += bool({"days", "days_of_city", "band", "city_band"}.intersection(query.explain().indexes))
         require_equal(query, [one for one in records if filtered.test(one)], order)
     return found
+
+
+def test_totals_groups_and_distinct_values_of_a_lookup_are_those_of_python(db: Database):
+    shops = db[Shop]
+    records: list[Any] = list(shops.all())
+    asked: list[tuple[Any, Any]] = [
+        (Q(band__begins=(3, 29)), lambda one: is_band(one) and 3 <= one.low <= 29),
+        (Q(band__holds=20), lambda one: is_band(one) and one.low <= 20 < one.high),
+        (Q(open_on__on=2), lambda one: (one.open_on or 0) >> 2 & 1),
+        # The counters of the cities know nothing of weekdays.
+        (Q(open_on__on=2, city="a"), lambda one: (one.open_on or 0) >> 2 & 1 and one.city == "a"),
+        (Q(open_on__on=2) | Q(open_on__on=6), lambda one: (one.open_on or 0) & 68),
+    ]
+    for filtered, test in asked:
+        found = [one for one in records if test(one)]
+        lows = [one.low for one in found if one.low is not None]
+        query = shops.filter(filtered).sort_in_memory(1000)
+        totals = query.aggregate(n=Count(), total=Sum("low"), least=Min("low"), most=Max("low"))
+        assert totals == {"n": len(found), "total": sum(lows), "least": min(lows), "most": max(lows)}
+        assert sorted(query.exclude(low=None).values_list("low", flat=True).distinct()) == sorted(set(lows))
+        groups = {group["city"]: group["n"] for group in query.group_by("city").aggregate(n=Count())}
+        assert groups == collections.Counter(one.city for one in found)
 
 
 def test_a_transaction_finds_by_its_own_writes(db: Database):

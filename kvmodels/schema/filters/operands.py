@@ -97,9 +97,11 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword:
     if of_kind is not None:
         return of_kind
     _refuse_other_side(schema, words)
-    missing = without_index(schema, field, last) if field else None
+    indexed, given = (field, last) if field else (keyword, "exact")
+    if known := kind_lookups_of(schema, indexed):
+        raise unknown_lookup(schema, indexed, given, known)
     unknown = _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
-    raise unknown if missing is None else missing
+    raise without_index(schema, indexed, given) or unknown
 
 
 def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
