@@ -188,3 +188,24 @@ async def asynchronous(db: AsyncDatabase, books: AsyncRepository[Book]) -> None:
     books.patch("1", year=2)  # mypy: unused-coroutine / pyright: reportUnusedCoroutine
     db[Card]  # mypy: type-var / pyright: reportArgumentType
     print(wrong, found, page)
+
+
+# --- ranked queries
+
+def nearest(books: Repository[Book]) -> None:
+    near = books.nearest("year", 1990)
+    found: list[Book] = near.to_list()  # mypy: assignment / pyright: reportAssignmentType
+    books.nearest("year")  # mypy: call-arg / pyright: reportCallIssue
+    books.nearest("year", 1990, 5)  # mypy: call-arg / pyright: reportCallIssue
+    books.nearest("year", 1990, within=5)  # mypy: call-arg / pyright: reportCallIssue
+    near.page(20, "cursor")  # mypy: call-arg / pyright: reportCallIssue
+    near.values("name")  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType
+    print(near[0].name)  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
+    print(near.first().record)  # mypy: union-attr / pyright: reportOptionalMemberAccess
+    print(found)
+
+
+async def nearest_awaited(books: AsyncRepository[Book]) -> None:
+    for _ in books.nearest("year", 1990):  # mypy: misc / pyright: reportGeneralTypeIssues, reportUnknownVariableType
+        print("never")
+    print(books.nearest("year", 1990)[0].record)  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType

@@ -10,6 +10,7 @@ from kvmodels import (
     AsyncDatabase,
     AsyncKv,
     AsyncQuerySet,
+    AsyncRankedQuery,
     AsyncRepository,
     BulkItem,
     Count,
@@ -17,6 +18,7 @@ from kvmodels import (
     Expression,
     Field,
     FieldRef,
+    Hit,
     Indexed,
     Kv,
     KvModel,
@@ -27,6 +29,7 @@ from kvmodels import (
     Q,
     QueryPlan,
     QuerySet,
+    RankedQuery,
     Repository,
     Sum,
     Unique,
@@ -159,3 +162,36 @@ async def awaited(db: AsyncDatabase, books: AsyncRepository[Book], kv: AsyncKv) 
     four = books.values_list(Book.name, Book.year, Book.read, Book.subtitle)
     assert_type(await four.to_list(), list[tuple[str, int, date | None, str | None]])
     assert_type((await kv.get(("x",))).versionstamp, str | None)
+
+
+# --- ranked queries
+
+def nearest(books: Repository[Book], kv: Kv) -> list[str]:
+    near = books.filter(name="x").nearest("year", 1990, within_m=5)
+    assert_type(near, RankedQuery[Book])
+    assert_type(books.nearest(Book.year, 1990).filter(Book.year > 3, name="x").exclude(year=3), RankedQuery[Book])
+    assert_type(near[:10], RankedQuery[Book])
+    assert_type(near[0], Hit[Book])
+    assert_type(near[0].record, Book)
+    assert_type(near[0].distance, float)
+    assert_type(near.first(), Hit[Book] | None)
+    assert_type(near.to_list(), list[Hit[Book]])
+    assert_type(near.count(), int)
+    assert_type(near.exists(), bool)
+    assert_type(near.page(20), Page[Hit[Book]])
+    assert_type(near.page(size=20, after=near.page(20).next_cursor).items, list[Hit[Book]])
+    assert_type(near.explain(analyze=True), QueryPlan)
+    assert_type(iter(near), Iterator[Hit[Book]])
+    return [f"{book.name}: {distance:.0f} m" for book, distance in near]
+
+
+async def nearest_awaited(books: AsyncRepository[Book]) -> list[str]:
+    near = books.nearest("year", 1990)
+    assert_type(near, AsyncRankedQuery[Book])
+    assert_type(near[:10], AsyncRankedQuery[Book])
+    assert_type(near[0], Awaitable[Hit[Book]])
+    assert_type(await near[0], Hit[Book])
+    assert_type(await near.first(), Hit[Book] | None)
+    assert_type((await near.page(20)).items, list[Hit[Book]])
+    assert_type(await near.count(), int)
+    return [book.name async for book, _ in near[:3]]

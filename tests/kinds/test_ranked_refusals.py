@@ -1,4 +1,4 @@
-"""What a ranked query refuses, and what its errors and its plan say."""
+"""Refusals of ranked queries, the texts of their errors, and their plans."""
 
 from __future__ import annotations
 
