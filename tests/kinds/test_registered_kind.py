@@ -179,7 +179,10 @@ def test_it_is_described_explained_and_counted_in_statistics():
         kinds: dict[str, str] = {index.name: index.kind for index in describe(model).indexes}
         assert kinds["days"] == "weekdays"
         explained = db.explain_key(("shops_by_by_city", "x", 0, 1))
-        assert (explained.kind, explained.columns, explained.primary_key) == ("entry", {"city": "x"}, 1)
+        assert (explained.kind, explained.primary_key) == ("entry", 1)
+        assert explained.columns == {"city": "x", "weekday of open_on": 0}
+        assert str(explained) == "entry of shops.by_city: city='x', weekday of open_on=0, record 1"
+        assert db.explain_key(("shops_by_by_city", "x", "Monday", 1)).kind == "foreign"
 
 
 @with_weekdays

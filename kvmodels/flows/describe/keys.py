@@ -29,6 +29,8 @@ from kvmodels.flows.effects import Flow, read_row
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.kv.dead_letters import noted_message
 from kvmodels.indexing.entries import owner_in
+from kvmodels.query.kinds.registry import ACCESS
+from kvmodels.schema.definition.definition import IndexDefinition
 
 _OfModels = Literal["record", "entry", "slot", "counter"]
 _OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unmigrated", "violation"]
@@ -55,7 +57,8 @@ class KeyExplanation:
         collection: the collection, for a key of a model.
         index: the index, for a key of one.
         generation: the generation of the index.
-        columns: for an entry, a slot or a counter, the values of the columns by name.
+        columns: for an entry, a slot or a counter, the values of the columns by name; for an entry of another kind of
+            index also its own key parts, such as ``cell of location``.
         primary_key: the primary key of the record, if the key or its row names one; several values are a tuple.
         name: the name of a lock or namespace, the id of a message or bulk write, the token, or the counted value.
         inner: for a key of a namespace, the explanation of the rest of the key.
@@ -179,12 +182,20 @@ def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row
         explained = KeyExplanation(key, "foreign", False, collection.name, index.name, index.generation)
         try:
             columns = dict(zip(layout.definition.fields, layout.columns_in(packed), strict=True))
+            columns |= _parts_in(layout.definition, key)
             pk = layout.pk_in(packed)
             owner = None if records is None else _owner(context, records, layout, pk, row)
         except (KvModelsError, ValueError, TypeError):
             return explained
         return replace(explained, kind="entry" if pk else "slot", columns=columns, primary_key=owner)
     return KeyExplanation(key, "foreign", collection=collection.name)
+
+
+def _parts_in(definition: IndexDefinition, key: Key) -> dict[str, Any]:
+    """Return the key parts between the columns and the primary key, by the names that the kind of the index has."""
+    parts = ACCESS[definition.kind].parts(definition)
+    found = key[1 + len(definition.columns) :]
+    return {part.field: part.codec.unpack(value) for part, value in zip(parts, found, strict=False)}
 
 
 def _owner(context: Context, records: RecordLayout, layout: IndexLayout, pk: bytes, row: Row | None) -> Any:
