@@ -57,6 +57,9 @@ PLANS: list[Any] = [
     (Q(open_on__on=2) | Q(open_on__on=3), ("id",), "merge", "days", 2, ("id",), False),
     (Q(open_on__on=2) & Q(open_on__on=3), (), "intersect", "days", 2, ("id",), False),
     (Q(open_on__on=2) & ~Q(open_on__on=3), (), "scan", "days", 1, ("id",), True),
+    # A lookup counts as a column with one value, and two such columns count more.
+    (Q(band__holds=20, city="a"), (), "scan", "band", 8, ("width of band", "low", "id"), True),
+    (Q(band__holds=20, city="a", low=3), (), "scan", "city_low", 1, ("id",), True),
     # A lookup that is not exact is tested.
     (Q(open_on__only=2), (), "scan", "days", 1, ("id",), True),
     (Q(band__holds=20), (), "scan", "band", 8, ("width of band", "low", "id"), True),

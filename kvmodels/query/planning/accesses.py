@@ -65,6 +65,7 @@ class Access(NamedTuple):
         equal: fields that have one value in all rows of a scan.
         lists: fields that are bound to several values, with the number of values.
         several: the number of columns that are bound to several values or to a range.
+        looks_up: whether such a range is a lookup of a kind, which binds as much as a column with one value.
         guaranteed: the number of parts that the condition of the index answers.
         single: whether there is at most one row.
         narrows: whether the served parts exclude more than single values.
@@ -82,6 +83,7 @@ class Access(NamedTuple):
     equal: frozenset[str]
     lists: tuple[tuple[str, int], ...]
     several: int
+    looks_up: bool = False
     guaranteed: int = 0
     single: bool = False
     narrows: bool = False
@@ -100,7 +102,7 @@ class Access(NamedTuple):
     @property
     def cost(self) -> tuple[int, ...]:
         """The sort key of accesses, smaller is better; ties go to the primary key, then to the first declared index."""
-        exact = len(self.equal) - len(self.split)
+        exact = len(self.equal) - len(self.split) + self.looks_up
         several = self.several + len(self.split)
         return (not self.single, -exact, -several, -self.guaranteed, self.fans_out, not self.covers)
 
@@ -272,7 +274,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
     equal: set[str] = set()
     lists: dict[str, int] = {}
     several = complete = 0
-    ranges = 1
+    ranges, looks_up = 1, False
     for column in path.columns:
         number = terms.get(column.field)
         term = None if number is None else branch.terms[number]
@@ -283,8 +285,9 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
             several += 1
             if term.splits and term.size == 1:
                 equal.add(column.field)
-            elif term.splits:
-                lists[column.field] = term.size
+            else:
+                looks_up = term.of_kind
+                lists.update({column.field: term.size} if term.splits else {})
             break
         ranges *= term.size
         complete += 1
@@ -301,6 +304,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
         frozenset(equal),
         tuple(lists.items()),
         several,
+        looks_up,
         single=complete == len(path.columns) and ranges == 1 and _one_row(path, used),
         narrows=any(term.narrows for term in used),
     )

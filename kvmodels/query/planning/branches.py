@@ -60,7 +60,7 @@ Part = Condition | AnyOf
 class ColumnTerm:
     """All conditions of a filter on one column; their spans of key parts are computed at first use and cached."""
 
-    splits = False
+    of_kind = splits = False
 
     def __init__(self, source: ColumnSource, parts: tuple[Part, ...], at: tuple[int, ...]) -> None:
         self.source = source
@@ -320,6 +320,7 @@ class TermShape(NamedTuple):
         excludes_none: whether it excludes every record whose column is None.
         at: the positions of its parts in the branch.
         served: the positions of those that need no test where the term is bound.
+        of_kind: whether it has lookups of a kind of index.
         splits: whether each range lies within one value of a key part, so that it can be read as one scan of an order.
     """
 
@@ -331,6 +332,7 @@ class TermShape(NamedTuple):
     excludes_none: bool
     at: tuple[int, ...]
     served: tuple[int, ...]
+    of_kind: bool
     splits: bool
 
 
@@ -482,6 +484,7 @@ def _term(term: Term, implicit: tuple[Part, ...]) -> TermShape:
         term.excludes_none,
         term.at,
         term.served,
+        term.of_kind,
         term.splits,
     )
 

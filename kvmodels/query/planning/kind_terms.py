@@ -24,12 +24,12 @@ class KindTerm:
         parts, at: the conditions, and their positions in the branch.
         served: the positions of the conditions that the spans alone decide.
         splits: as in ``KindAccess``.
+        of_kind: unlike a ``ColumnTerm``.
         excludes_none: a record without a value has no entry.
         narrows: a lookup excludes more than single values.
     """
 
-    excludes_none = True
-    narrows = True
+    of_kind = excludes_none = narrows = True
 
     def __init__(self, schema: ModelSchema, parts: Sequence[Condition], at: Sequence[int]) -> None:
         self.parts = tuple(parts)
