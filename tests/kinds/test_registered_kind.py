@@ -218,3 +218,11 @@ def test_keys_begin_with_the_group_and_end_with_the_primary_key():
         db[model].create(id=7, name="a", city="z", open_on=4)
         (key,) = [entry.key for entry in db.kv.list(prefix=("shops_by_by_city",))]
         assert key == ("shops_by_by_city", "z", 2, 7)
+
+
+@with_weekdays
+def test_an_index_whose_lookups_go_by_a_field_may_have_the_name_of_the_field():
+    model = shop_model(WeekdayIndex("open_on", name="open_on"))
+    with Database("memory://", models=[model]) as db:
+        db[model].create(id=1, name="a", open_on=4)
+        assert db[model].filter(open_on__on=2).explain().index == "open_on"

@@ -249,7 +249,8 @@ class Declarations:
         kept = kind.compile(index, columns, text, self)
         max_fan_out = index.max_fan_out or kind.max_fan_out
         made = self._defined(name, columns, index.where, text, **kept, max_fan_out=max_fan_out)
-        if kind.lookups and made.lookup_name == name and name in (*self.fields, *self.schema.computed):
+        by_its_name = made.options is not None and made.options.looked_up is None
+        if kind.lookups and by_its_name and name in (*self.fields, *self.schema.computed):
             lookup = f"{name}__{next(iter(kind.lookups))}"
             raise self.error(
                 "an index whose lookups go by its name has the name of a field",
