@@ -28,6 +28,7 @@ from kvmodels.cli.model_source import model_source
 from kvmodels.ext.admin.pages.offers import offers_of, search_names
 from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.testing.factories import KvFactory
+from tests.admin.shop import browsed
 from tests.kinds.weekdays import WeekdayIndex, register, weekdays, without_weekdays
 
 register()
@@ -210,6 +211,14 @@ def test_the_admin_offers_no_condition_and_no_order_by_it():
     assert "open_on" not in offers.served
     assert offers.headers == {"id", "name"}
     assert search_names(description) == ["id", "name", "name__startswith"]
+
+
+def test_the_admin_lists_it_and_the_records_of_its_model(path: Path):
+    with Database(path, models=[Shop]) as db, browsed(db) as client:
+        page = client.get("/admin/indexes").text
+        assert "<td>weekdays</td>" in page
+        assert "city, open_on" in page
+        assert client.get("/admin/records/shops").status_code == 200
 
 
 def test_factories_build_records_that_it_can_hold():
