@@ -307,8 +307,6 @@ def test_an_interrupt_while_the_memory_engine_prepares_snapshots_leaves_the_comm
     engine.close()
 
 
-# From Python 3.13 on, a connection that is collected says so.
-@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
 def test_connections_that_were_dropped_or_died_do_not_hold_up_closing(tmp_path: Path):
     """An interrupt drops a connection between the pool and a call: a traceback keeps it, or it is collected."""
     engine = SqliteEngine(tmp_path / "store.db")

@@ -6,8 +6,11 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,6 +23,7 @@ from kvmodels.errors import (
     EngineError,
     ForeignFileError,
     InvalidArgumentError,
+    KvModelsError,
     ReadOnlyError,
     UnsupportedError,
 )
@@ -114,6 +118,73 @@ def test_a_file_that_becomes_foreign_while_it_is_opened_is_refused(path: Path, m
     assert other.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
     other.close()
+
+
+class CountedConnection(sqlite_file.Connection):
+    """Remembers every connection."""
+
+    made: ClassVar[list[sqlite3.Connection]] = []
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.made.append(self)
+
+
+@pytest.fixture
+def still_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many of the connections that the test has opened are not closed."""
+    monkeypatch.setattr(sqlite_file, "Connection", CountedConnection)
+    monkeypatch.setattr(CountedConnection, "made", [])
+
+    def count() -> int:
+        unclosed = 0
+        for connection in CountedConnection.made:
+            with suppress(sqlite3.ProgrammingError):
+                unclosed += connection.total_changes >= 0
+        return unclosed
+
+    return count
+
+
+@pytest.mark.parametrize("place", ["store.db", ":memory:"])
+def test_closing_leaves_no_connection_open(tmp_path: Path, still_open: Callable[[], int], place: str):
+    engine = SqliteEngine(place if place == ":memory:" else tmp_path / place)
+    for _ in range(2):
+        commit(engine, put(b"a"))
+        engine.read([EVERYTHING])
+        thread = threading.Thread(target=engine.read, args=([EVERYTHING],))
+        thread.start()
+        thread.join()
+    engine.snapshot().close()
+    left = engine.snapshot()
+    left.read([EVERYTHING])
+    assert still_open() > 0
+    engine.close()
+    assert still_open() == 0
+
+
+def test_a_file_that_is_refused_leaves_no_connection_open(path: Path, still_open: Callable[[], int]):
+    def foreign(statement: str) -> None:
+        SqliteEngine(path).close()
+        other = sqlite3.connect(path)
+        other.execute(statement)
+        other.commit()
+        other.close()
+
+    for spoil in (
+        lambda: path.write_bytes(b"SQLite format 2\0" * 50),
+        lambda: foreign("PRAGMA user_version = 99"),
+        lambda: foreign("PRAGMA application_id = 77"),
+        lambda: foreign("DELETE FROM meta"),
+        path.touch,
+    ):
+        path.unlink(missing_ok=True)
+        spoil()
+        for readonly in (True, False):
+            with suppress(KvModelsError):
+                SqliteEngine(path, readonly=readonly).close()
+            assert still_open() == 0, readonly
+    assert CountedConnection.made
 
 
 def test_an_empty_file_becomes_a_store(path: Path):
