@@ -19,6 +19,7 @@ from kvmodels import (
     NoUsableIndexError,
     PrimaryKey,
     Q,
+    UnknownFieldError,
     UnknownLookupError,
     parse_lookups,
 )
@@ -201,6 +202,14 @@ def test_a_lookup_of_no_index_names_the_line_to_add(db: Database):
         db[Shop].filter(note__on=2)
     assert (caught.value.model, caught.value.field, caught.value.lookup) == ("Shop", "note", "on")
     assert 'WeekdayIndex("note")' in str(caught.value)
+    with pytest.raises(UnknownLookupError) as caught:
+        db[Shop].filter(open_om__on=2)
+    assert (caught.value.suggestion, caught.value.hint) == ("open_on", "It is a lookup of: open_on.")
+    with pytest.raises(UnknownLookupError) as caught:
+        db[Shop].filter(note__holds=2)
+    assert caught.value.hint == "It is a lookup of: band, city_band."
+    with pytest.raises(UnknownFieldError):  # of ordinary lookups the field is misspelt
+        db[Shop].filter(nota__contains="x")
     with pytest.raises(UnknownLookupError) as caught:
         db[Shop].filter(bands__holds=2)
     assert caught.value.suggestion == "band"

@@ -109,6 +109,8 @@ class WeekdayKind(KindDefinition):
     max_fan_out = DAYS
     lookups = MappingProxyType({"on": On(), "only": Only()})
 
+    names_field = True
+
     def line(self, name: str) -> str:
         return f'WeekdayIndex("{name}")'
 

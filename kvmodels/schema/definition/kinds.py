@@ -95,6 +95,9 @@ class KindDefinition(ABC):
     lookups: ClassVar[Mapping[str, KindLookup]] = MappingProxyType({})
     """The lookups that the kind adds to ``filter()``, by name."""
 
+    names_field: ClassVar[bool] = False
+    """Whether lookups name the field of an index, ``KindOptions.looked_up``."""
+
     def line(self, name: str) -> str | None:
         """Return a declaration whose lookups go by this name of a field or index, for hints; None if there is none."""
         del name

@@ -88,7 +88,9 @@ def fields_of_test(schema: ModelSchema, operand: KindOperand) -> tuple[str, ...]
 
 def without_index(schema: ModelSchema, name: str, lookup: str) -> UnknownLookupError | None:
     """Return the error for a lookup of a kind that the model has no index of; None if no kind has this lookup."""
-    lines = [line for kind in KINDS if lookup in KINDS[kind].lookups and (line := KINDS[kind].line(name))]
+    kinds = [KINDS[kind] for kind in KINDS if lookup in KINDS[kind].lookups]
+    is_field = name in schema.fields or schema.source(name) is not None
+    lines = [line for kind in kinds if kind.names_field is is_field and (line := kind.line(name))]
     named = [one.lookup_name for one in schema.indexes.values() if lookup in KINDS[one.kind].lookups]
     if not lines and not named:
         return None

@@ -100,8 +100,9 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword:
     indexed, given = (field, last) if field else (keyword, "exact")
     if known := kind_lookups_of(schema, indexed):
         raise unknown_lookup(schema, indexed, given, known)
-    unknown = _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
-    raise without_index(schema, indexed, given) or unknown
+    if words[-1] in _LOOKUPS:  # rather a misspelt field than an index that is missing
+        raise _unknown_field(schema, "__".join(words[:-1]))
+    raise without_index(schema, indexed, given) or _unknown_field(schema, words[0] or keyword)
 
 
 def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
