@@ -6,8 +6,8 @@
   it as guard (``HeaderView.guard``).
 - R4, one compiler: builds, repair and touches go through ``compile_write`` like every user write.
 - R5, self-fencing: every operation checks a key that it writes, so that a second delivery is refused
-  (``record_check`` for an insert, ``token_check``, ``progress_check``, the progress row of a build). The row of a
-  shared guard is set without a check; where deliveries can repeat, the token of its transaction fences it.
+  (``record_check`` for an insert, ``token_check``, ``progress_check``). The row of a shared guard is set without a
+  check; where deliveries can repeat, the token of its transaction fences it.
 
 Counters are the one exception of R1: an addition does not depend on what is there, so it is never checked, and writers
 of one group do not meet. That each record is added once and taken away once follows from R2: its versionstamp says
@@ -60,7 +60,7 @@ def token_check(key: bytes) -> Check | None:
 
 
 def progress_check(key: bytes, versionstamp: bytes | None) -> Check | None:
-    """R5 for a bulk write: the row that says what is done is as it was when this batch was chosen."""
+    """R5 for a bulk write, a build or a migration: the row of its progress is as it was when a batch was chosen."""
     return Check(key, versionstamp, physical=True)
 
 

@@ -23,7 +23,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import POSTGRES_TRAITS
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.url import ENGINES, MEMORY, OPTIONS
-from kvmodels.flows.evolution import build
+from kvmodels.flows.evolution import record_pass
 from kvmodels.flows.execution import executor as batches
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
@@ -104,7 +104,7 @@ def test_the_page_of_limits_shows_those_of_models_and_queries():
     sorts = signature(QuerySet.sort_in_memory).parameters["limit"].default
     assert shown == [
         declarations.MAX_FAN_OUT, compiled_indexes.MOST_ALTERNATIVES, branches.MAX_BRANCHES, branches.MAX_PRODUCT,
-        sorts, batches.MAX_BATCH, collection.MAX_PLANS, build.VIOLATIONS_REPORTED,
+        sorts, batches.MAX_BATCH, collection.MAX_PLANS, record_pass.VIOLATIONS_REPORTED,
     ]  # fmt: skip
 
 

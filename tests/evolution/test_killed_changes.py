@@ -14,7 +14,7 @@ from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.evolution import batches
+from kvmodels.flows.evolution import record_pass
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
@@ -40,7 +40,7 @@ def applied(model: type[KvModel]) -> Callable[[str, Callable[..., object]], None
 
     def work(path: str, tell: Callable[..., object]) -> None:
         for size in ("FIRST_BATCH", "LARGEST_BATCH"):
-            setattr(batches, size, SIZE)
+            setattr(record_pass, size, SIZE)
         with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
             db.apply(progress=tell)
 

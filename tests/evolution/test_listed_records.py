@@ -18,6 +18,7 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
+from kvmodels.catalog.catalogue import IndexState
 from kvmodels.flows.effects import Commit
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.runtime.sync import perform, run
@@ -164,6 +165,31 @@ def test_repair_writes_the_entries_of_a_record_that_has_more_values_than_are_all
     db.kv.unsafe().delete(("notes_by_tags", "b", 1))
     assert db.check(repair=True).ok
     exact(db, FewTags)
+
+
+def test_listed_records_are_tried_again_after_another_build_has_begun_meanwhile(opened):
+    opened(Plain)[Plain].bulk_create([Plain(id=n, tags=[str(n // 2)]) for n in range(4)])
+    db = opened(Owned)
+    core = db._core
+
+    def build_of_tags() -> Any:
+        return build_index(core.context, core.schema_for(Owned), "tags")
+
+    assert {found.key for found in run(db._engine, build_of_tags()).violations} == {1, 3}
+    for owner in (0, 2):
+        db[Owned].remove(owner)
+    flow, commits = build_of_tags(), 0
+    request = next(flow)
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            if isinstance(request, Commit):
+                commits += 1
+                if commits == 1:
+                    begin(opened(Owned), Owned, "all")  # which changes the header
+            request = flow.send(perform(db._engine, request))
+    assert ended.value.value.state is IndexState.READABLE
+    assert violations(db.build_indexes()) == {}
+    exact(db, Owned)
 
 
 @pytest.mark.parametrize(("model", "elements"), [(Tagged, 1_000), (OneOwner, 98)])

@@ -22,7 +22,7 @@ from kvmodels import (
     open_kv,
 )
 from kvmodels.flows.effects import Commit
-from kvmodels.flows.evolution import batches, build
+from kvmodels.flows.evolution import build, record_pass
 from kvmodels.runtime.sync import perform
 from tests.evolution.shapes import INDEXES, NEEDS, SPEC, release, values
 from tests.oracle import audit, read_store
@@ -158,8 +158,8 @@ class Story:
 
 
 def told(seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    monkeypatch.setattr(batches, "FIRST_BATCH", 2)
-    monkeypatch.setattr(batches, "LARGEST_BATCH", 3)
+    monkeypatch.setattr(record_pass, "FIRST_BATCH", 2)
+    monkeypatch.setattr(record_pass, "LARGEST_BATCH", 3)
     print("seed", seed)
     story = Story(seed)
     story.run(steps)

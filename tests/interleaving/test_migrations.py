@@ -29,6 +29,7 @@ from kvmodels.catalog import collection as live
 from kvmodels.flows.evolution import migrate as migrations
 from kvmodels.flows.evolution.migrate import migrate
 from kvmodels.flows.evolution.throttle import Pace
+from kvmodels.indexing import rules
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
@@ -236,13 +237,13 @@ def _older_releases_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def _entries_of_the_upgraded_form(patch: pytest.MonkeyPatch) -> None:
-    real = migrations.rewritten
+    real = migrations.Migration.change
 
-    def rewritten(context: Any, collection: Any, row: Any, aim: Any, now_ms: int) -> Any:
-        change = real(context, collection, row, aim, now_ms)
+    def rewritten(self: Any, *args: Any, **options: Any) -> Any:
+        change = real(self, *args, **options)
         return change._replace(old_document=change.new_document) if isinstance(change, RecordChange) else change
 
-    patch.setattr(migrations, "rewritten", rewritten)
+    patch.setattr(migrations.Migration, "change", rewritten)
 
 
 def _readable_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -259,7 +260,7 @@ def _older_releases_ask_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def _progress_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(migrations, "progress_check", lambda key, row: None)
+    patch.setattr(rules, "progress_check", lambda key, versionstamp: None)
 
 
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {

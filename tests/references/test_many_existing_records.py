@@ -21,7 +21,7 @@ from kvmodels import (
     ReferenceViolationError,
     SchemaMismatchError,
 )
-from kvmodels.flows.evolution import batches
+from kvmodels.flows.evolution import record_pass
 from tests.killing import Story, killed_until_done
 
 AUTHORS = 50
@@ -142,7 +142,7 @@ def test_two_thousand_records_are_checked_beside_four_writers(tmp_path: Path):
 
 def _apply(path: str, tell: Callable[..., object]) -> None:
     for size in ("FIRST_BATCH", "LARGEST_BATCH"):
-        setattr(batches, size, SIZE)
+        setattr(record_pass, size, SIZE)
     with Database(path, models=[Author, Book], durability="relaxed", busy_timeout=60) as db:
         db.apply(progress=tell)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvmodels.flows.evolution import batches
+from kvmodels.flows.evolution import record_pass
 from tests.stateful.evolution import Evolution
 
 STEPS = 40
@@ -22,8 +22,8 @@ VERBS = {
 
 
 def drive(engine: str, examples: int, folder, monkeypatch, *, fixed: bool) -> None:
-    monkeypatch.setattr(batches, "FIRST_BATCH", 2)
-    monkeypatch.setattr(batches, "LARGEST_BATCH", 3)
+    monkeypatch.setattr(record_pass, "FIRST_BATCH", 2)
+    monkeypatch.setattr(record_pass, "LARGEST_BATCH", 3)
     ran: Counter[str] = Counter()
 
     def new_url(number: int) -> str:

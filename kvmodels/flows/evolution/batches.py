@@ -13,36 +13,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
+from pydantic import ValidationError
+
 from kvmodels._support.naming import show_public_path
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import RecordLayout
-from kvmodels.core.keys import decode_key, key_successor
-from kvmodels.core.operations import (
-    AtomicWrite,
-    Check,
-    Committed,
-    GuardFailed,
-    Mutation,
-    ReadRange,
-    Row,
-    Set,
-    after_prefix,
-    point,
-)
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Mutation, Row, Set
 from kvmodels.core.values import StoredAsJson
-from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
-from kvmodels.flows.context import Context, HeaderView, pause_before
-from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once
-from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.effects import Flow, commit, read_together
+from kvmodels.flows.hydration.rows import cause_of, shown_key
 from kvmodels.flows.references import anchor, busy_targets
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import Misfit, NeedRows, RecordChange, Violation
 from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
-
-FIRST_BATCH = 100
-LARGEST_BATCH = 1_000
+from kvmodels.schema.compile.columns import failed_function
 
 
 class IndexViolation(NamedTuple):
@@ -85,86 +73,30 @@ def _refused(refusal: Violation | MissingTarget) -> RefusedChange:
     return RefusedChange(row, Misfit("duplicate", refusal.index.stored.name))
 
 
-class BatchSize:
-    """The size of the next batch: doubled after a commit, halved after a failure, with a pause after a conflict.
-
-    ``progress_key`` is the key of the build or migration, for the error.
-    """
-
-    def __init__(self, context: Context, progress_key: bytes) -> None:
-        self._context = context
-        self._key = progress_key
-        self._conflicts = 0
-        self.records = FIRST_BATCH
-
-    def passed(self, *, committed: bool) -> None:
-        """Count a batch that was committed, by this process or another one."""
-        self._conflicts = 0
-        if committed:
-            self.records = min(self.records * 2, LARGEST_BATCH)
-
-    def failed(self, *, too_large: bool) -> Flow[None]:
-        """Halve the batch; pause, unless it was too large to be sent. Raises like ``pause``."""
-        self.records = max(self.records // 2, 1)
-        if not too_large:
-            yield from self.pause()
-
-    def pause(self) -> Flow[None]:
-        """Wait after a conflict. Raises RetriesExhaustedError if every attempt of the policy met a conflict."""
-        self._conflicts += 1
-        if self._conflicts > self._context.retry.attempts:
-            raise RetriesExhaustedError(
-                "every attempt to index or migrate a batch of records met a conflict",
-                attempts=self._conflicts,
-                failed_checks=(decode_key(self._key),),
-            )
-        yield from pause_before(self._context, self._conflicts + 1)
-
-
-def read_batch(
-    context: Context, view: HeaderView, live: LiveCollection, progress_key: bytes, position: tuple[bytes, int]
-) -> Flow[tuple[Row | None, list[Row]] | None]:
-    """Return the progress row and the next records, including expired ones; None if the header has changed."""
-    last, size = position
-    start = key_successor(last) if last else live.layout.prefix
-    span = ReadRange(start, after_prefix(live.layout.prefix), rows_at_once(context.limits, size, beside=2))
-    result = yield from read((point(progress_key), span), view.guard, include_expired=True)
-    if isinstance(result, GuardFailed):
-        context.view = None
-        return None
-    progress, rows = result.ranges
-    return progress[0] if progress else None, rows
-
-
-def records_after(layout: RecordLayout, key: bytes) -> ReadRange:
-    """Return the range of the records after a packed key."""
-    return ReadRange(key_successor(key), after_prefix(layout.prefix))
+def misfit_of(error: KvModelsError | ValidationError) -> Misfit:
+    """Return why a record cannot be written, by the error of reading it or of making its stored form."""
+    if isinstance(error, DecodeError):
+        return Misfit("not_decodable", cause_of(error))
+    failed = None if isinstance(error, ValidationError) else failed_function(error)
+    return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
 
 
 class RecordBatch:
-    """The checks and mutations of one commit. It begins with those of the progress, if it advances any."""
+    """The checks and mutations of one commit. It begins with the check of the progress, if it advances any."""
 
-    def __init__(
-        self,
-        context: Context,
-        view: HeaderView,
-        live: LiveCollection,
-        checked: Check | None = None,
-        *mutations: Mutation,
-    ) -> None:
+    def __init__(self, context: Context, view: HeaderView, live: LiveCollection, progress: Check | None = None) -> None:
         self._context = context
         self._view = view
-        self._begin = checked, mutations
+        self._progress = progress
         self._own: set[bytes] = set()
         self._checks: dict[bytes, Check] = {}
-        self._mutations = [*mutations]
+        self._mutations: list[Mutation] = []
         self.live = live
-        self.check(checked)
+        self.check(progress)
 
     def restarted(self) -> RecordBatch:
         """Return a batch as this one began."""
-        checked, mutations = self._begin
-        return RecordBatch(self._context, self._view, self.live, checked, *mutations)
+        return RecordBatch(self._context, self._view, self.live, self._progress)
 
     def check(self, *checks: Check | None) -> None:
         """Add checks; of two checks of one key, the first is used."""
@@ -230,9 +162,9 @@ class RecordBatch:
             if any(rows[change.key] != change.old for change in changes):
                 return None
 
-    def writes(self, key: bytes) -> bool:
-        """Return whether a mutation of the key was added."""
-        return any(mutation.key == key for mutation in self._mutations)
+    def mutations(self) -> dict[bytes, Mutation]:
+        """Return the added mutations by key."""
+        return {mutation.key: mutation for mutation in self._mutations}
 
     def commit(self) -> Flow[bool]:
         """Commit the batch; return whether it is known to have been applied.

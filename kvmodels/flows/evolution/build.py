@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Final
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -26,31 +26,24 @@ from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
 from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
 from kvmodels.catalog.references import given_up_reference, unenforced_references
-from kvmodels.core.keys import decode_key, key_successor, skip_parts
-from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
+from kvmodels.core.keys import decode_key, skip_parts
+from kvmodels.core.operations import Delete, Mutation, Row, Set
 from kvmodels.core.truth import without_truth
-from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError, SchemaMismatchError, UnknownFieldError
-from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, now, read, rows_at_once
-from kvmodels.flows.evolution.batches import (
-    BatchSize,
-    IndexViolation,
-    RecordBatch,
-    index_violation,
-    read_batch,
-    records_after,
-)
+from kvmodels.errors import DecodeError, KvModelsError, SchemaMismatchError, UnknownFieldError
+from kvmodels.flows.context import Context, HeaderView, reload_header
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.evolution.batches import IndexViolation, misfit_of
 from kvmodels.flows.evolution.header import commit_header, drop_generations, outdated_generations, raise_schema_version
-from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
-from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
+from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
+from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.flows.hydration.rows import StoredDocument, document_of, is_incomplete, stored_of
 from kvmodels.indexing import rules
 from kvmodels.indexing.entries import Misfit, RecordChange, StoredRecord
 from kvmodels.indexing.kinds.registry import maintenance_of, misfit
-from kvmodels.schema.compile.columns import failed_function
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
-VIOLATIONS_REPORTED = 1_000
-VIOLATIONS_AT_ONCE = 100
+AT_START: Final = PassProgress({})
+"""The progress with which every build begins."""
 
 
 @without_truth("report.violations, or report.state")
@@ -74,7 +67,7 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
     """Build one declared index, or finish a build that another process began, including its violations."""
     if name not in schema.indexes:
         raise unknown_index(schema, name)
-    scanned = 0
+    work = PassWork(context)
     while True:
         view = yield from reload_header(context)
         live = view.live[schema.collection]
@@ -88,14 +81,15 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
             continue
         if stored.state is IndexState.READABLE:
             yield from drop_generations(context, schema.collection, name, pace)
-            return BuildReport(schema.collection, name, stored.generation, stored.state, scanned, ())
-        index = next(ix for ix in live.maintained if ix.stored == stored)
-        if stored.state is IndexState.WRITE_ONLY:
-            scanned += yield from _scan(context, schema, index, pace)
-        yield from resolve_violations(context, schema, index)
-        finished = yield from _finish(context, schema, index)
+            return BuildReport(schema.collection, name, stored.generation, stored.state, work.scanned, ())
+        build = IndexBuild(context, schema, work, next(ix for ix in live.maintained if ix.stored == stored))
+        if stored.state is IndexState.WRITE_ONLY and (yield from build.scan(AT_START, pace)) is None:
+            yield from work.pause(build.key)
+            continue
+        yield from build.settle()
+        finished = yield from build.finish()
         if finished is not None and finished.state is IndexState.PENDING:
-            return replace(finished, scanned=scanned)
+            return finished
 
 
 def _require_reference_kept(collection: StoredCollection, schema: ModelSchema, name: str) -> None:
@@ -185,72 +179,80 @@ def _commit_beginning(
         collection = collection.with_index(stored_index(schema.indexes[name], generation, IndexState.WRITE_ONLY))
         place = (schema.collection, name, generation)
         mutations.append(Set(fence_key(*place), *context.codec.encode(b"")))
-        mutations.append(Set(build_key(*place), *context.codec.encode(Progress(b"", 0)._asdict())))
+        mutations.append(Set(build_key(*place), *context.codec.encode(AT_START.to_value())))
     yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
 
 
-def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -> Flow[int]:
-    """Index every record that is not newer than the fence; return the number of records that this process has read."""
-    size = BatchSize(context, build_key(schema.collection, index.stored.name, index.stored.generation))
-    scanned, cursor = 0, b""
-    while True:
-        batch = yield from build_batch(context, schema, index, cursor, pace.size(size.records))
-        if batch.finished:
-            return scanned
-        if batch.cursor == cursor:
-            yield from size.failed(too_large=batch.too_large)
-            continue
-        cursor = batch.cursor
-        size.passed(committed=batch.committed)
-        if batch.committed:
-            scanned += batch.scanned
-            progress = SchemaProgress("build", schema.collection, index.stored.name, batch.total)
-            yield from pace.after(progress, batch.scanned, records_after(context.layouts[schema.collection], cursor))
+class IndexBuild(RecordPass):
+    """The pass that writes the entries or counters of one generation of an index."""
 
+    step = "build"
+    unfit = Misfit("too_many")  # its entries alone exceed a limit of the engine
+    tried_at_once = 1  # most stay as they are, so a conflict of one must not stop others
 
-def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[BuildReport | None]:
-    """Make the index READABLE, or PENDING while there are violations; older generations become DROPPING.
+    def __init__(self, context: Context, schema: ModelSchema, work: PassWork, index: LiveIndex) -> None:
+        self._place = (schema.collection, index.stored.name, index.stored.generation)
+        super().__init__(context, schema, work, build_key(*self._place), index.violations)
+        self.index = index.stored.name
+        self._index = index
 
-    The absence of violations is a condition on a range, which no check can guard. It is stable: after the scan, a
-    violation row is only rewritten in place or removed, and a new duplicate is refused.
-    """
-    view = yield from reload_header(context)
-    place = (schema.collection, index.stored.name, index.stored.generation)
-    violations = yield from _violations(context, schema, index, view)
-    if violations is None:
-        return None
-    collection = view.header.collections[schema.collection]
-    stored = collection.index(index.stored.name, index.stored.generation)
-    if stored is None or stored.state not in (IndexState.WRITE_ONLY, IndexState.PENDING):
-        return None
-    if view.live[schema.collection].unknown:
-        return None  # a newer release has begun something; the caller raises its error
-    state = IndexState.PENDING if violations else IndexState.READABLE
-    report = BuildReport(schema.collection, stored.name, stored.generation, state, 0, violations)
-    if stored.state is state:
-        return report
-    collection = collection.with_index(replace(stored, state=state))
-    mutations: list[Mutation] = [Delete(build_key(*place))]
-    if state is IndexState.READABLE:
-        mutations.append(Delete(fence_key(*place)))
-        for other in collection.indexes:
-            if other.name == stored.name and other.generation != stored.generation:
-                collection = collection.with_index(replace(other, state=IndexState.DROPPING))
-    committed = yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
-    return report if committed else None
+    def is_open(self, live: LiveCollection) -> bool:
+        """Return whether the index is in the same state, and use its fence under this header."""
+        current = next((ix for ix in live.maintained if ix.stored == self._index.stored), None)
+        self._index = current or self._index
+        return current is not None
 
+    def listing_key(self, pk: bytes) -> bytes:
+        """Return the key of the violation row of a record, without a slot."""
+        return violation_key(self.listed, None, pk)
 
-def _violations(
-    context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView
-) -> Flow[tuple[IndexViolation, ...] | None]:
-    span = ReadRange(
-        index.violations, after_prefix(index.violations), rows_at_once(context.limits, VIOLATIONS_REPORTED)
-    )
-    result = yield from read((span,), view.guard)
-    if isinstance(result, GuardFailed):
-        return None
-    layout = context.layouts[schema.collection]
-    return tuple(index_violation(context, layout, listed_parts(index, row)[1], row) for row in result.ranges[0])
+    def listed_pk(self, row: Row) -> bytes:
+        """Return the primary key in the key of a violation row, which also holds the slot."""
+        return listed_parts(self._index, row)[1]
+
+    def change(self, live: LiveCollection, row: Row, *, listed: bool) -> RecordChange | Misfit | None:
+        """Return the change that indexes a record; None if its versionstamp shows that it is indexed.
+
+        A listed record gets every entry, independent of the fence: it is listed because they do not exist.
+        """
+        fence = self._index.fence
+        if not listed and fence is not None and row.versionstamp > fence:
+            return None
+        change = index_change(self.context, live, self._index, row)
+        return change._replace(rewrite=listed) if isinstance(change, RecordChange) else change
+
+    def finish(self) -> Flow[BuildReport | None]:
+        """Make the index READABLE, or PENDING while there are violations; older generations become DROPPING.
+
+        The absence of violations is a condition on a range, which no check can guard. It is stable: after the scan, a
+        violation row is only rewritten in place or removed, and a new duplicate is refused.
+        """
+        context, name = self.context, self._index.stored.name
+        view = yield from reload_header(context)
+        found = yield from self.left(view)
+        if found is None:
+            return None
+        collection, (_, violations) = view.header.collections[self.schema.collection], found
+        stored = collection.index(name, self._index.stored.generation)
+        if stored is None or stored.state not in (IndexState.WRITE_ONLY, IndexState.PENDING):
+            return None
+        if view.live[self.schema.collection].unknown:
+            return None  # a newer release has begun something; the caller raises its error
+        state = IndexState.PENDING if violations else IndexState.READABLE
+        report = BuildReport(collection.name, name, stored.generation, state, self.work.scanned, violations)
+        if stored.state is state:
+            return report
+        collection = collection.with_index(replace(stored, state=state))
+        mutations: list[Mutation] = [Delete(self.key)]
+        if state is IndexState.READABLE:
+            mutations.append(Delete(fence_key(*self._place)))
+            for other in collection.indexes:
+                if other.name == name and other.generation != stored.generation:
+                    collection = collection.with_index(replace(other, state=IndexState.DROPPING))
+        committed = yield from commit_header(
+            context, view, view.header.with_collection(collection), mutations=mutations
+        )
+        return report if committed else None
 
 
 def listed_parts(index: LiveIndex, violation: Row) -> tuple[bytes, bytes]:
@@ -261,97 +263,7 @@ def listed_parts(index: LiveIndex, violation: Row) -> tuple[bytes, bytes]:
     return slot if isinstance(slot, bytes) else b"", rest[at:]
 
 
-class Progress(NamedTuple):
-    """The progress row: the last processed record key (empty at the start), and the number of records."""
-
-    cursor: bytes
-    scanned: int
-
-
-class IndexBatch(NamedTuple):
-    """Result of one batch.
-
-    Attributes:
-        cursor: the record key after which the next batch begins.
-        committed: whether this process committed it.
-        too_large: whether nothing was sent, because one operation cannot hold so many records.
-        total: the number of records that the build has processed, including those of other processes.
-    """
-
-    cursor: bytes
-    scanned: int
-    committed: bool
-    finished: bool
-    too_large: bool = False
-    total: int = 0
-
-
-def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[IndexBatch]:
-    """Index the next ``size`` records after ``cursor``, which this process believes to be the stored one."""
-    view, live = yield from writable_collection(context, schema)
-    current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
-    if current is None or current.stored.state is not IndexState.WRITE_ONLY:
-        return IndexBatch(cursor, 0, False, True)
-    progress_key = build_key(schema.collection, index.stored.name, index.stored.generation)
-    found = yield from read_batch(context, view, live, progress_key, (cursor, size))
-    if found is None:
-        return IndexBatch(cursor, 0, False, False)
-    row, rows = found
-    if row is None:
-        context.view = None
-        return IndexBatch(cursor, 0, False, False)
-    value: Any = context.codec.decode(row.value, row.encoding, progress_key)
-    progress = Progress(value["cursor"], value["scanned"])
-    if progress.cursor != cursor:
-        return IndexBatch(progress.cursor, 0, False, False)
-    if not rows:
-        return IndexBatch(cursor, 0, False, True)
-    moved = Progress(rows[-1].key, progress.scanned + len(rows))
-    unchanged = Check(progress_key, row.versionstamp, physical=True)
-    advance = Set(progress_key, *context.codec.encode(moved._asdict()))
-    batch = RecordBatch(context, view, live, unchanged, advance)
-    try:
-        committed = yield from _index_rows(context, batch, current, rows)
-    except OperationTooLargeError:
-        if len(rows) > 1:
-            return IndexBatch(cursor, 0, False, False, too_large=True)
-        # No operation can index the record, because its entries alone exceed a limit of the engine.
-        alone = batch.restarted()
-        alone.check_header()
-        alone.pass_over(rows[0], _violation_key(live, current, rows[0]), Misfit("too_many"))
-        committed = yield from alone.commit()
-    return IndexBatch(moved.cursor if committed else cursor, len(rows), committed, False, total=moved.scanned)
-
-
-def _index_rows(context: Context, batch: RecordBatch, index: LiveIndex, rows: Sequence[Row]) -> Flow[bool]:
-    """Commit the entries of these records together with the progress; return False after a conflict."""
-    now_ms = yield from now()
-    live, fence = batch.live, index.fence
-    old = [row for row in rows if not rules.is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
-    changes: list[RecordChange] = []
-    for row in old:
-        if not live.layout.is_record_key(row.key):
-            continue  # no primary key to list it by; a check reports it as foreign
-        change = _change(context, live, index, row)
-        if isinstance(change, RecordChange):
-            changes.append(change)
-        else:
-            batch.pass_over(row, _violation_key(live, index, row), change)
-    refused = yield from batch.compile(changes, now_ms)
-    if refused is None:
-        return False
-    for stored, why in refused:
-        # Rewritten in the present form of its model, the record would take a unique value of another index from its
-        # owner, or refer to a missing record.
-        batch.pass_over(stored, _violation_key(live, index, stored), why)
-    return (yield from batch.commit())
-
-
-def _violation_key(live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
-    return violation_key(index.violations, None, live.layout.pk_of(row.key))
-
-
-def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | Misfit:
+def index_change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | Misfit:
     """Return the change that indexes one record, or why it cannot be indexed."""
     pk = live.layout.pk_of(row.key)
     try:
@@ -359,7 +271,7 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         touched = rules.must_touch(index) or is_incomplete(index, document)
         made = _materialised(context, live, row, document) if touched else None
     except DecodeError as error:
-        return Misfit("not_decodable", cause_of(error))
+        return misfit_of(error)
     if isinstance(made, Misfit) and is_incomplete(index, document):
         return made
     # Records that only other indexes cannot hold are accepted here: the compiler lists them for those indexes.
@@ -399,73 +311,14 @@ def _materialised(
         return None
     try:
         return stored_of(context, live, row)
-    except DecodeError as error:
-        return Misfit("not_decodable", cause_of(error))
     except KvModelsError as error:
-        failed = failed_function(error)
-        return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
+        return misfit_of(error)
 
 
 def _holds_too_much(context: Context, index: LiveIndex, record: StoredRecord) -> bool:
     """Return whether the value of an entry would be too long; that of a unique slot also contains the primary key."""
     values = maintenance_of(index).contents(record, context.codec).entries.values()
     return any(len(value) > context.limits.max_value_bytes for value, _ in values)
-
-
-def resolve_violations(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[None]:
-    """Try every listed record again: take the slot if it is free now, remove the row if it is out of date."""
-    start = index.violations
-    while True:
-        view, _ = yield from writable_collection(context, schema)
-        span = ReadRange(start, after_prefix(index.violations), VIOLATIONS_AT_ONCE)
-        result = yield from read((span,), view.guard)
-        if isinstance(result, GuardFailed):
-            context.view = None
-            return
-        rows = result.ranges[0]
-        if not rows:
-            return
-        for row in rows:
-            yield from _resolve(context, schema, index, view, row)
-        start = key_successor(rows[-1].key)
-
-
-def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView, violation: Row) -> Flow[None]:
-    live = view.live[schema.collection]
-    current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
-    if current is None:
-        return
-    key = live.layout.key(listed_parts(index, violation)[1])
-    result = yield from read((point(key),), view.guard)
-    if isinstance(result, GuardFailed):
-        context.view = None
-        return
-    batch = RecordBatch(context, view, live)
-    batch.check(Check(violation.key, violation.versionstamp, physical=True))
-    if not result.ranges[0]:
-        batch.check(Check(key, None))
-        batch.add(Delete(violation.key))
-        yield from batch.commit()
-        return
-    row = result.ranges[0][0]
-    change = _change(context, live, current, row)
-    if not isinstance(change, RecordChange):
-        value = context.codec.encode(change.to_value())
-        if _violation_key(live, current, row) == violation.key and value != (violation.value, violation.encoding):
-            # Another reason than before, for example with another release of a function.
-            batch.pass_over(row, violation.key, change)
-            yield from batch.commit()
-        return
-    # Every entry, independent of the fence: the violation is listed because they do not exist.
-    refused = yield from batch.compile((change._replace(rewrite=True),), (yield from now()))
-    if refused is None or refused:
-        return
-    if not batch.writes(violation.key):
-        batch.add(Delete(violation.key))
-    try:
-        yield from batch.commit()
-    except OperationTooLargeError:
-        return  # it stays listed until it has fewer values
 
 
 show_public_path(BuildReport)
