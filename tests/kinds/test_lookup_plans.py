@@ -381,5 +381,5 @@ def test_classes_of_one_collection_share_the_lookups_of_their_indexes():
         assert db[Cafe].filter(open_on__on=0).explain().index == "days"
         assert db[Cafe].filter(~Q(open_on__on=0)).allow_scan().count() == 2
         assert [one.id for one in db[Garden].filter(band__holds=6).order_by("low")] == [5]
-        with pytest.raises(UnknownLookupError):
+        with pytest.raises(UnknownFieldError):
             db[Park].filter(open_on__on=0)
