@@ -180,6 +180,7 @@ def nearest(books: Repository[Book], kv: Kv) -> list[str]:
     assert_type(near.exists(), bool)
     assert_type(near.page(20), Page[Hit[Book]])
     assert_type(near.page(size=20, after=near.page(20).next_cursor).items, list[Hit[Book]])
+    assert_type(near.page(before=near.page(20).previous_cursor), Page[Hit[Book]])
     assert_type(near.explain(analyze=True), QueryPlan)
     assert_type(iter(near), Iterator[Hit[Book]])
     return [f"{book.name}: {distance:.0f} m" for book, distance in near]

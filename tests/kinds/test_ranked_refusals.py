@@ -166,6 +166,7 @@ def test_a_cursor_serves_its_query_alone(db: Database):
     assert refused(InvalidArgumentError, lambda: asked.page(0)).argument == "size"
     assert refused(InvalidValueError, lambda: asked.page(2.5)).field == "size"  # type: ignore[arg-type]
     assert refused(InvalidArgumentError, lambda: asked[:9].page(3)).argument == "size"
+    assert refused(InvalidArgumentError, lambda: asked.page(3, after=cursor, before=cursor)).argument == "before"
 
 
 def test_the_plan_is_shown(db: Database):

@@ -200,28 +200,38 @@ class AsyncRankedQuery(Generic[R]):
         """
         return await self._runner.run("exists", ranked.exists(self._runner.context, self._query), self._query)
 
-    async def page(self, size: int = 100, *, after: str | None = None) -> Page[Hit[R]]:
-        """Return one page of hits; pages lead forward only, from the nearest to the farthest.
+    async def page(self, size: int = 100, *, after: str | None = None, before: str | None = None) -> Page[Hit[R]]:
+        """Return one page of hits.
 
         A record that is written between two pages may be on both or on none; every other record is on exactly one.
 
         Args:
             size: the maximum number of hits, 1 or more.
             after: ``next_cursor`` of the previous page; None for the first page.
+            before: ``previous_cursor`` of the next page; returns the hits before it, in the same order.
 
         Returns:
-            ``Page(items, next_cursor, has_more)``; ``previous_cursor`` is None. A page has fewer hits than its size
-            only if it is the last one. Cost: the entries up to the last hit of the page, and a record for each that is
-            tested or returned.
+            ``Page(items, next_cursor, has_more, previous_cursor, has_previous)``. A page has fewer hits than its size
+            only at the end of the results. Cost: the entries up to the last hit of the page, and a record for each that
+            is tested or returned.
 
         Raises:
             InvalidCursorError: the cursor was changed, or belongs to another query or origin.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError, InvalidValueError: the ranked query is a slice, or the size is below 1 or no int.
+            InvalidArgumentError, InvalidValueError: the ranked query is a slice, the size is below 1 or no int, or both
+                cursors were given.
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
-        data = await self._runner.run("page", ranked.page(self._runner.context, self._query, size, after), self._query)
-        return Page(data.objects, data.next_cursor, data.next_cursor is not None)
+        data = await self._runner.run(
+            "page", ranked.page(self._runner.context, self._query, size, after, before), self._query
+        )
+        return Page(
+            data.objects,
+            data.next_cursor,
+            data.next_cursor is not None,
+            data.previous_cursor,
+            data.previous_cursor is not None,
+        )
 
     async def explain(self, *, analyze: bool = False) -> plans.QueryPlan:
         """Return the query plan.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import key_successor
@@ -52,6 +52,27 @@ class RankedPosition(NamedTuple):
     pk: bytes
 
 
+class PageBounds(NamedTuple):
+    """The part of the order that is read.
+
+    A bound is a place, or a place and one item more: then it lies after the result at the place.
+
+    Attributes:
+        after: results at this bound and after it are read; None: from the origin.
+        before: results before this bound are read, from the farthest to the nearest; None: to the end.
+    """
+
+    after: tuple[Any, ...] | None = None
+    before: tuple[Any, ...] | None = None
+
+    def has(self, place: RankedPosition) -> bool:
+        """Return whether a place lies within the bounds."""
+        return (self.after is None or place >= self.after) and (self.before is None or place < self.before)
+
+
+ALL_PLACES: Final = PageBounds()
+
+
 class RankedRow(NamedTuple):
     """An entry with its place; entries are sorted by it."""
 
@@ -74,17 +95,17 @@ class _GroupRange(NamedTuple):
 
 
 class _RingRows:
-    """The entries of a ring that are within reach, and after the position that the reading begins after."""
+    """The entries of a ring that are within reach and bounds."""
 
-    def __init__(self, index: LiveIndex, step: RankEntries, within: float | None, after: RankedPosition | None) -> None:
+    def __init__(self, index: LiveIndex, step: RankEntries, within: float | None, bounds: PageBounds) -> None:
         self._pk_in = index.layout.pk_in
         self._distance = step.distance
         self._within = within
-        self._after = after
+        self._bounds = None if bounds == ALL_PLACES else bounds
 
     def ranked(self, ranges: Iterable[_GroupRange], found: Iterable[list[Row]]) -> Iterator[RankedRow]:
         """Yield the entries among the rows of some ranges, with their places."""
-        within, after = self._within, self._after
+        within, bounds = self._within, self._bounds
         for (head, _), rows in zip(ranges, found, strict=True):
             for row in rows:
                 try:
@@ -95,7 +116,7 @@ class _RingRows:
                 if distance is None or (within is not None and distance > within):
                     continue
                 place = RankedPosition(distance, pk)
-                if after is None or place > after:
+                if bounds is None or bounds.has(place):
                     yield RankedRow(place, row)
 
 
@@ -113,19 +134,19 @@ class RankedReader:
 
     Args:
         reach: the results that are needed, for the ranking.
-        after: the place that reading begins after; None: at the origin.
+        bounds: the part of the order to read.
     """
 
     def __init__(
-        self, context: Context, query: Query, plan: QueryPlan, reach: Reach, after: RankedPosition | None = None
+        self, context: Context, query: Query, plan: QueryPlan, reach: Reach, bounds: PageBounds = ALL_PLACES
     ) -> None:
         self._context = context
         self._query = query
         self._reach = reach
-        self._after = after
+        self._bounds = bounds
         self._ranking: Ranking | None = None
         self._answer: Any = None
-        self._begun = after is not None  # a position belongs to one plan
+        self._begun = bounds != ALL_PLACES  # which belong to one plan
         self._left: deque[RankedRow] = deque()
         self._ahead: dict[bytes, Row | None] = {}
         self._exhausted = plan.combine == "nothing"
@@ -192,10 +213,17 @@ class RankedReader:
         """Rank the entries of the next ring, and read the records of ``ahead`` entries after the skipped ones."""
         window = slice(skipped, skipped + min(ahead, ranges_at_once(self._context.limits, guarded=True)))
         found: list[RankedRow] = []
-        whole = yield from self._ring(found.extend, window)
-        ranked = _in_order(found) if whole is None else whole
-        self._left.extend(ranked)
-        self._answer = len(ranked)
+        if self._bounds.before is None:
+            whole = yield from self._ring(found.extend, window)
+            ranked = _in_order(found) if whole is None else whole
+            self._left.extend(ranked)
+            self._answer = len(ranked)
+            return
+        while not self._exhausted:  # the last results are the first to be read
+            before = len(found)
+            yield from self._ring(found.extend)
+            self._answer = len(found) - before
+        self._left.extend(reversed(_in_order(found)))
 
     def _ring(
         self, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None
@@ -259,7 +287,7 @@ class RankedReader:
         once = window is not None and self._context.traits.snapshots and len(pending) <= most
         while pending:
             _, live, index = yield from self._index()
-            ring = _RingRows(index, step, self._reach.within, self._after)
+            ring = _RingRows(index, step, self._reach.within, self._bounds)
             some, pending = pending[:most], pending[most:]
             part = max(1, rows_at_once(limits, limits.max_read_entries) // len(some))
             if window is not None and once:

@@ -1,7 +1,7 @@
 """Ranked queries: their results with distances, in batches, all at once or page by page; and their number.
 
 A page or a slice is full unless there are no more results, however few records pass the filter, because entries are
-read on until it is. A page begins after a distance and a primary key.
+read on until it is. A page begins or ends at a place in the order: a distance and a primary key.
 
 Promise: a record that is not written between the first and the last read is returned exactly once, in order, because
 its distance depends on its entry alone. An iteration returns no record twice, whatever is written.
@@ -23,12 +23,11 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, count_rows, ranges_at_once
 from kvmodels.flows.execution.executor import MAX_BATCH, plan_of, resume
 from kvmodels.flows.execution.join import result_of
-from kvmodels.flows.execution.rings import RankedPosition, RankedReader, RankedRecord
-from kvmodels.flows.reading.scan import FEWEST_TESTED, PageData, check_page, collected
+from kvmodels.flows.execution.rings import PageBounds, RankedPosition, RankedReader, RankedRecord
+from kvmodels.flows.reading.scan import FEWEST_TESTED, PageData, PageEnds, check_page, collected, page_data
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.query.hits import Hit
 from kvmodels.query.kinds.ranking import Reach
-from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
@@ -97,10 +96,10 @@ class RankedScan:
         return min(max(self._left + self._skip, self._tested) if tested else self._left, MAX_BATCH)
 
 
-def _reach(query: Query, wanted: int | None, after: RankedPosition | None = None) -> Reach:
+def _reach(query: Query, wanted: int | None) -> Reach:
     ranked = query.ranked
     assert ranked is not None  # it is a ranked query
-    return Reach(wanted, 0.0 if after is None else after.distance, ranked.within)
+    return Reach(wanted, within=ranked.within)
 
 
 def _hits(context: Context, query: Query, found: list[RankedRecord]) -> Flow[list[Hit[Any]]]:
@@ -173,37 +172,58 @@ def _all_entries(context: Context, query: Query, plan: QueryPlan) -> Flow[int | 
 # --- pages ------------------------------------------------------------------------------------------------------
 
 
-def page(context: Context, query: Query, size: int, after: str | None = None) -> Flow[PageData]:
-    """Return one page of a ranked query of at most ``size`` hits, with the cursor after its last one."""
-    check_page(query, size, after, None)
+def page(
+    context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
+) -> Flow[PageData]:
+    """Return one page of a ranked query of at most ``size`` hits, with the cursors at its ends.
+
+    A page before a cursor ranks the entries up to it, and reads records from the last of them backward.
+    """
+    check_page(query, size, after, before)
     query = yield from resolved(context, query)
-    position = None
-    if after is None:
+    cursor, back = (after, False) if before is None else (before, True)
+    if cursor is None:
         plan = yield from plan_of(context, query)
+        reader = RankedReader(context, query, plan, _reach(query, size + 1))
     else:
-        plan, _, mark = yield from resume(context, query, after)
-        position = _position_at(plan, mark)
-    reader = RankedReader(context, query, plan, _reach(query, size + 1, position), position)
+        plan, _, mark = yield from resume(context, query, cursor)
+        bound = _bound_at(plan, mark)
+        bounds = PageBounds(before=bound) if back else PageBounds(after=bound)
+        reader = RankedReader(context, query, plan, _reach_at(query, size + 1, bound[0], back=back), bounds)
     found: list[RankedRecord] = []
     rows = size + 1
     while len(found) <= size and not reader.ended:
         found += yield from reader.next_records(min(rows, MAX_BATCH))
         rows = max(FEWEST_TESTED, rows * 2) if reader.plan.matches is not None else size + 1 - len(found)
-    hits = yield from _hits(context, query, found[:size])
-    more = len(found) > size
-    return PageData(hits, cursor_after(reader.plan, msgpack.packb(found[size - 1].place)) if more else None)
+    taken = found[:size]
+    hits = yield from _hits(context, query, taken)
+    marks = [(_mark(one.place, behind=False), _mark(one.place, behind=True)) for one in taken]
+    return page_data(reader.plan, hits, PageEnds(marks, len(found) > size), cursor, back=back)
 
 
-def _position_at(plan: QueryPlan, mark: bytes) -> RankedPosition:
-    """Return the place in a cursor. Raises InvalidCursorError."""
+def _reach_at(query: Query, wanted: int, distance: float, *, back: bool) -> Reach:
+    """Return the reach of a page that begins or ends at a distance."""
+    reach = _reach(query, None if back else wanted)
+    if not back:
+        return reach._replace(beyond=distance)
+    return reach._replace(within=distance if reach.within is None else min(distance, reach.within))
+
+
+def _mark(place: RankedPosition, *, behind: bool) -> bytes:
+    marked: bytes = msgpack.packb([place.distance, place.pk, behind])
+    return marked
+
+
+def _bound_at(plan: QueryPlan, mark: bytes) -> tuple[Any, ...]:
+    """Return the place in a cursor as a bound of ``PageBounds``. Raises InvalidCursorError."""
     try:
-        place = RankedPosition(*msgpack.unpackb(mark))
+        distance, pk, behind = msgpack.unpackb(mark)
     except (ValueError, TypeError) as error:
         raise _invalid() from error
-    known = [type(part) for part in place] == [float, bytes] and isfinite(place.distance)
-    if not known or plan.combine == "nothing":
+    known = [type(part) for part in (distance, pk, behind)] == [float, bytes, bool]
+    if not known or not isfinite(distance) or distance < 0 or plan.combine == "nothing":
         raise _invalid()
-    return place
+    return (distance, pk, b"") if behind else (distance, pk)
 
 
 def _invalid() -> InvalidCursorError:

@@ -359,19 +359,34 @@ def _ends(found: list[Any]) -> list[Any]:
 
 def _as_page(context: Context, query: Query, found: _FoundPage, cursor: str | None, *, back: bool) -> Flow[PageData]:
     results = yield from _results_of(context, query, found.hits)
-    marks = found.marks
+    return page_data(found.plan, results, PageEnds(found.marks, found.more), cursor, back=back)
+
+
+class PageEnds(NamedTuple):
+    """The places before and after the first and the last result of a page, and whether there are more results.
+
+    Results and places are in reading direction; there are none of an empty page.
+    """
+
+    marks: Sequence[tuple[bytes, bytes]]
+    more: bool
+
+
+def page_data(plan: QueryPlan, results: list[Any], ends: PageEnds, cursor: str | None, *, back: bool) -> PageData:
+    """Return a page in the order of the query, with the cursors at its ends; ``cursor``: that of the request."""
+    marks = ends.marks
     if back:
         results.reverse()
         marks = marks[::-1]
     if cursor is None:  # a first page: there is nothing before it
-        return PageData(results, cursor_after(found.plan, marks[-1][1]) if found.more else None)
-    first = cursor_after(found.plan, marks[0][0]) if marks else cursor
-    last = cursor_after(found.plan, marks[-1][1]) if marks else cursor
+        return PageData(results, cursor_after(plan, marks[-1][1]) if ends.more else None)
+    first = cursor_after(plan, marks[0][0]) if marks else cursor
+    last = cursor_after(plan, marks[-1][1]) if marks else cursor
     # On the side of the cursor there was a result when it was created; in reading direction the flag is certain.
     return PageData(
         results,
-        next_cursor=last if back or found.more else None,
-        previous_cursor=first if found.more or not back else None,
+        next_cursor=last if back or ends.more else None,
+        previous_cursor=first if ends.more or not back else None,
     )
 
 
