@@ -1,4 +1,4 @@
-"""``bulk_create`` of a generator: one batch in memory, progress after each, and results as numbers."""
+"""``bulk_create`` and ``bulk_update`` of a generator: one batch in memory, progress after each, results as numbers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kvmodels import (
     InvalidArgumentError,
     KvModel,
     PrimaryKey,
+    StaleObjectError,
     Unique,
     UniqueViolationError,
 )
@@ -148,3 +149,96 @@ def test_a_list_and_a_call_without_batches_are_still_validated_as_a_whole(db):
 def test_a_stream_gets_automatic_keys(db):
     result = db[Item].bulk_create((Item(n=n) for n in range(7)), batch_size=3)
     assert len({item.obj.id for item in result}) == 7
+
+
+# --- bulk_update ------------------------------------------------------------------------------------------------------
+
+
+def changed(db: Database, seen: list[Any], look: Any) -> Iterator[Item]:
+    for one in db[Item].all().to_list():
+        seen.append(look())
+        one.n = 1
+        yield one
+
+
+def test_each_batch_of_an_update_is_committed_before_the_next_objects_are_made(db):
+    db[Item].bulk_create([Item(id=n) for n in range(1, 26)])
+    seen: list[int] = []
+    reports: list[tuple[int, int]] = []
+    result = db[Item].bulk_update(
+        changed(db, seen, lambda: len(reports)),
+        batch_size=10,
+        progress=lambda one: reports.append((one.matched, one.batches)),
+    )
+    assert seen == [n // 10 for n in range(25)]
+    assert reports == [(10, 1), (20, 2), (25, 3)]
+    assert (result.matched, result.written, result.batches) == (25, 25, 3)
+    assert {one.n for one in db[Item]} == {1}
+    assert db[Item].bulk_update(iter(())).matched == 0
+
+
+def test_an_update_of_a_stream_keeps_one_batch_in_memory(db):
+    db[Item].bulk_create([Item(id=n, token=n) for n in range(1, 301)])
+    alive: list[weakref.ref[Item]] = []
+    most = 0
+
+    def objects() -> Iterator[Item]:
+        nonlocal most
+        for n in range(1, 301):
+            one = db[Item].get(n)
+            one.n = n
+            alive.append(weakref.ref(one))
+            if n % 50 == 0:
+                gc.collect()
+                most = max(most, sum(ref() is not None for ref in alive))
+            yield one
+
+    assert db[Item].bulk_update(objects(), batch_size=50).written == 300
+    assert most <= 2 * 50 + 1
+    assert [one.n for one in db[Item]] == list(range(1, 301))
+
+
+def test_errors_in_a_stream_of_updates_name_their_object_and_what_is_committed(db):
+    db[Item].bulk_create([Item(id=n, token=n) for n in range(1, 26)])
+    loaded = db[Item].all().to_list()
+    db[Item].patch(17, n=5)
+    loaded[20].n = "x"
+    with pytest.raises(StaleObjectError) as stale:
+        db[Item].bulk_update(iter(loaded[:20]), batch_size=10)
+    assert (stale.value.position, stale.value.key) == (16, 17)
+    assert stale.value.__notes__ == [
+        "kvmodels: 10 records in 1 batches were committed before this was raised",
+    ]
+    loaded[18:20] = [db[Item].get(19), db[Item].get(20)]
+    result = db[Item].bulk_update(iter(loaded[10:]), on_error="collect", batch_size=5)
+    assert [(one.key, one.kind) for one in result.failed] == [(17, "StaleObjectError"), (21, "ValidationError")]
+    with pytest.raises(InvalidArgumentError, match="never loaded"):
+        db[Item].bulk_update(one for one in (db[Item].get(1), Item(id=99)))
+
+
+def test_a_record_that_returns_in_a_later_batch_is_stored_again_or_stale(db):
+    db[Item].bulk_create([Item(id=1), Item(id=2)])
+    first, second, other = db[Item].get(1), db[Item].get(2), db[Item].get(1)
+    assert db[Item].bulk_update(iter([first, second, first]), batch_size=2).written == 3
+    with pytest.raises(StaleObjectError):
+        db[Item].bulk_update(iter([first, second, other]), batch_size=2)
+    with pytest.raises(InvalidArgumentError, match="one primary key"):
+        db[Item].bulk_update(iter([first, first]))
+
+
+async def test_the_asynchronous_update_streams_too():
+    async with AsyncDatabase("memory://", models=[Item]) as db:
+        await db[Item].bulk_create([Item(id=n) for n in range(1, 26)])
+        loaded = await db[Item].to_list()
+        reports: list[int] = []
+        taken: list[int] = []
+
+        def objects() -> Iterator[Item]:
+            for one in loaded:
+                taken.append(len(reports))
+                one.n = 2
+                yield one
+
+        result = await db[Item].bulk_update(objects(), batch_size=10, progress=lambda one: reports.append(one.matched))
+        assert (result.written, reports) == (25, [10, 20, 25])
+        assert taken == [n // 10 for n in range(25)]

@@ -700,8 +700,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             objs: the objects, in order. With ``batch_size``, an iterator without a length, such as a generator, is read
                 batch by batch, so that one batch is in memory, and an invalid object is found when its batch is read.
                 With ``resume_id`` all objects are read first, because their keys identify the write.
-            batch_size: records per operation; None for a single operation. Not allowed in a transaction, which is one
-                commit.
+            batch_size: the maximum number of records per operation: a batch that is too large for the engine is halved.
+                None for a single operation, which stores all objects or none. Not allowed in a transaction, which is
+                one commit.
             on_conflict: ``"error"`` raises at the first object that cannot be inserted, ``"ignore"`` skips such
                 objects, and ``"update"`` overwrites the record with the same primary key.
             expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
@@ -721,7 +722,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 of objects in earlier batches, which are stored.
             ReferenceViolationError: a foreign key refers to a missing record, also to one of a later batch; with the
                 same attributes.
-            OperationTooLargeError: a batch exceeds a limit.
+            OperationTooLargeError: a single object, or all objects without ``batch_size``, exceed a limit.
             RetriesExhaustedError: a batch met a conflict in every attempt.
             InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
                 write.
@@ -751,7 +752,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """Store many loaded objects in batches with one commit each, every object only if its record is unchanged.
 
         Args:
-            objs: objects that were loaded or stored before; each record at most once.
+            objs: objects that were loaded or stored before; each record at most once. An iterator without a length,
+                such as a generator, is read batch by batch, so that one batch is in memory, and an invalid or repeated
+                object is found when its batch is read. With ``resume_id`` all objects are read first.
             fields: names of the fields to store; by default all. Afterwards each object has the stored values, so
                 changes to its other fields are undone.
             batch_size: the maximum number of records per commit; by default the engine's limit, at most 500.

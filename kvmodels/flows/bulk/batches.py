@@ -65,6 +65,28 @@ FEW_ATTEMPTS: Final = 4
 _LONGEST_MESSAGE: Final = 1_000
 
 
+class FittingSize:
+    """The number of records of the next batch: halved after a failure, then doubled up to the largest that fits.
+
+    Attributes:
+        largest: the size of the first batch; smaller once a batch was too large.
+        now: the size of the next batch.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.largest = self.now = largest
+
+    def halve(self, count: int, error: Exception) -> None:
+        """Choose half of ``count``, the size of a batch that has failed."""
+        self.now = count // 2
+        if isinstance(error, OperationTooLargeError):
+            self.largest = self.now
+
+    def grow(self, count: int) -> None:
+        """Choose twice as many after a batch of ``count`` records was committed."""
+        self.now = min(max(self.now, count) * 2, self.largest)
+
+
 class BulkRun(Generic[T]):
     """Writes records in batches and counts them; ``progress`` is stored with each batch."""
 
@@ -78,14 +100,15 @@ class BulkRun(Generic[T]):
         self._failed: list[BulkFailure] = []
         limits = context.limits
         fitting = max(1, min(LARGEST_BATCH, limits.max_ranges - _BESIDE, limits.max_checks - _BESIDE))
-        self._largest = options.batch_size or fitting
+        self._size = FittingSize(options.batch_size or fitting)
         self.matched = self.written = self.batches = 0
 
     def write(self, source: Source[T]) -> Flow[bool]:
         """Write all records of a source; return False if another process has handled some of them."""
-        size = self._largest
+        size = self._size
+        size.now = size.largest
         while True:
-            items = yield from source.take(size)
+            items = yield from source.take(size.now)
             if not items:
                 return True
             batch = ActionBatch(
@@ -100,9 +123,7 @@ class BulkRun(Generic[T]):
                 if len(items) == 1 or not self._may_halve(error):
                     raise
                 source.give_back(items)
-                size = len(items) // 2
-                if isinstance(error, OperationTooLargeError):
-                    self._largest = size
+                size.halve(len(items), error)
                 continue
             if outcome is None:
                 return False
@@ -111,7 +132,7 @@ class BulkRun(Generic[T]):
             if self._options.progress is not None:
                 own = BulkProgress(self.matched, self.written, self.batches)
                 self._options.progress(own if self._progress is None else self._progress.so_far())
-            size = min(max(size, len(items)) * 2, self._largest)
+            size.grow(len(items))
 
     def resume(self, source: Source[T]) -> Flow[None]:
         """Write the rest of a run with stored progress, and finish it; read it again if another process was faster."""

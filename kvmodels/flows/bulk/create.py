@@ -2,8 +2,8 @@
 
 Rules of this module: objects are validated and encoded before the first batch is sent, so invalid input writes nothing.
 Only an iterator without a length, given with ``batch_size``, is read batch by batch, with one batch in memory.
-A batch is written completely or not at all, and is never split; an error names its object and the number of objects
-committed before it.
+A batch is written completely or not at all. With ``batch_size``, one that is too large is halved before anything of it
+is sent; without, the objects are one commit. An error names its object and the number of objects committed before it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from kvmodels.errors import (
     InvalidValueError,
     KvModelsError,
     LimitExceededError,
+    OperationTooLargeError,
     ReferenceViolationError,
     UniqueViolationError,
 )
 from kvmodels.flows.arguments import iterator_of, require_flag
-from kvmodels.flows.bulk.batches import changed_record, key_of, name_record, naming, repeated_key
+from kvmodels.flows.bulk.batches import FittingSize, changed_record, key_of, name_record, naming, repeated_key
 from kvmodels.flows.bulk.insert import InsertColumns, insert_columns
 from kvmodels.flows.bulk.options_and_results import (
     BulkItem,
@@ -95,20 +96,22 @@ def bulk_create(
     require_flag("results", results)
     iterator = iterator_of("objs", instances, "Give objects of the model in a list.")
     kept = CreateResults(schema, progress, keeps_items=results)
-    creation = _Creation(context, schema, options, expire_in, kept)
+    size = None if batch_size is None else FittingSize(batch_size)
+    creation = _Creation(context, schema, options, expire_in, kept, size)
     if batch_size is not None and resume_id is None and not isinstance(instances, Sized):
         return creation.streamed(iterator, batch_size)
     return creation.part([*iterator], 0)
 
 
 class _Creation(NamedTuple):
-    """One call: its options, and the results so far."""
+    """One call: its options, the results so far, and the size of its batches; None: all objects are one batch."""
 
     context: Context
     schema: ModelSchema
     options: BulkOptions
     expire_in: Deadline
     results: CreateResults
+    size: FittingSize | None
 
     def streamed(self, iterator: Iterator[Any], size: int) -> Flow[list[BulkItem[Any]] | BulkResult]:
         """Insert the objects of an iterator without a length, such as a generator, with one batch in memory."""
@@ -157,7 +160,7 @@ class _Creation(NamedTuple):
         what = ["bulk_create", writer.schema.collection, options.on_conflict]
         described = list_digest(what, (layout.key(item.pk) for item in items))
         progress = StoredProgress(writer.context, layout, options.resume_id, described)
-        results.count((yield from _resumed(writer, items, options, progress)))
+        results.count((yield from self._resumed(writer, items, progress)))
         results.batches = progress.so_far().batches
         return results.result(resumed=progress.resumed)
 
@@ -165,14 +168,62 @@ class _Creation(NamedTuple):
         self, writer: ChangeBuilder, items: Sequence[EncodedObject] | InsertColumns, first: int
     ) -> Flow[list[BulkItem[Any]] | BulkResult]:
         count = len(items.pks) if isinstance(items, InsertColumns) else len(items)
-        size = self.options.batch_size or max(count, 1)
-        for start in range(0, count, size):
-            end = start + size
+        start = 0
+        while start < count:
+            end = count if self.size is None else start + self.size.now
             part = items.part(start, end) if isinstance(items, InsertColumns) else items[start:end]
-            stored_now = yield from CreateBatch(writer, part, self.options.on_conflict, first + start).stored()
+            batch = CreateBatch(writer, part, self.options.on_conflict, first + start)
+            try:
+                stored_now = yield from batch.stored()
+            except OperationTooLargeError as error:
+                self._halve(batch, error)
+                continue
             assert stored_now is not None, "only stored progress can be overtaken"
             self.results.add(stored_now)
+            start = end
         return self.results.result()
+
+    def _resumed(
+        self, writer: ChangeBuilder, items: Sequence[EncodedObject], progress: StoredProgress
+    ) -> Flow[list[BulkItem[Any]]]:
+        """Write the objects after those that earlier runs, or other processes, have handled."""
+        options = self.options
+        own: dict[int, BulkItem[Any]] = {}
+        progress.resumed = (yield from progress.load()) is not None
+        while (state := progress.state) is None or state.phase != "done":
+            if state is None:
+                yield from progress.begin("list")
+                continue
+            start = state.position
+            if start >= len(items):
+                yield from progress.finish()
+                continue
+            end = len(items) if self.size is None else start + self.size.now
+            batch = CreateBatch(writer, items[start:end], options.on_conflict, start, progress)
+            try:
+                stored_now = yield from batch.stored()
+            except OperationTooLargeError as error:
+                self._halve(batch, error)
+                continue
+            if stored_now is None:
+                yield from progress.overtaken()
+                continue
+            own.update(enumerate(stored_now, start))
+            if options.progress is not None:
+                options.progress(progress.so_far())
+        if len(own) == len(items):
+            return list(own.values())
+        became = yield from read_outcomes(writer.context, writer.schema, progress.prefix("item"), items)
+        return [
+            own[position] if position in own else BulkItem(item.instance, one.created, one.error)
+            for position, (item, one) in enumerate(zip(items, became, strict=True))
+        ]
+
+    def _halve(self, batch: CreateBatch, error: OperationTooLargeError) -> None:
+        """Choose half of a batch that was too large; raise the error if it cannot be halved, or is of a later hook."""
+        if self.size is None or batch.committed or len(batch) == 1:
+            raise error
+        self.size.halve(len(batch), error)
 
 
 def _first(writer: ChangeBuilder, instance: Any, position: int) -> EncodedObject:
@@ -190,37 +241,6 @@ def _note_committed(error: Exception, count: int) -> None:
         error.add_note(note)
 
 
-def _resumed(
-    writer: ChangeBuilder, items: Sequence[EncodedObject], options: BulkOptions, progress: StoredProgress
-) -> Flow[list[BulkItem[Any]]]:
-    """Write the objects after those that earlier runs, or other processes, have handled."""
-    size = options.batch_size or max(len(items), 1)
-    own: dict[int, BulkItem[Any]] = {}
-    progress.resumed = (yield from progress.load()) is not None
-    while (state := progress.state) is None or state.phase != "done":
-        if state is None:
-            yield from progress.begin("list")
-        elif state.position >= len(items):
-            yield from progress.finish()
-        else:
-            start = state.position
-            batch = CreateBatch(writer, items[start : start + size], options.on_conflict, start, progress)
-            stored_now = yield from batch.stored()
-            if stored_now is None:
-                yield from progress.overtaken()
-                continue
-            own.update(enumerate(stored_now, start))
-            if options.progress is not None:
-                options.progress(progress.so_far())
-    if len(own) == len(items):
-        return list(own.values())
-    became = yield from read_outcomes(writer.context, writer.schema, progress.prefix("item"), items)
-    return [
-        own[position] if position in own else BulkItem(item.instance, one.created, one.error)
-        for position, (item, one) in enumerate(zip(items, became, strict=True))
-    ]
-
-
 def _require_distinct(items: Iterable[EncodedObject]) -> None:
     seen: set[bytes] = set()
     for item in items:
@@ -230,7 +250,11 @@ def _require_distinct(items: Iterable[EncodedObject]) -> None:
 
 
 class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
-    """One atomic operation that stores several objects."""
+    """One atomic operation that stores several objects.
+
+    Attributes:
+        committed: whether it is committed; later errors come from hooks.
+    """
 
     def __init__(
         self,
@@ -256,6 +280,10 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         self._refusals: dict[int, IntegrityError] = {}
         self._violations: dict[IntegrityError, Violation | MissingTarget] = {}
         self._changes: tuple[RecordChange, ...] = ()
+        self.committed = False
+
+    def __len__(self) -> int:
+        return len(self._items if self._columns is None else self._columns.pks)
 
     @property
     def _items(self) -> Sequence[EncodedObject]:
@@ -296,6 +324,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         write, accept = compiled
 
         def done(versionstamp: bytes) -> list[BulkItem[Any]]:
+            self.committed = True
             accept(versionstamp)
             return list(map(_new, repeat(BulkItem), zip(columns.instances, repeat(True), repeat(None), strict=False)))
 
@@ -357,6 +386,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         beside, advance = (None, None) if self._progress is None else self._advanced(self._progress, results)
 
         def done(versionstamp: bytes) -> list[BulkItem[Any]]:
+            self.committed = True
             if advance is not None:
                 advance(versionstamp)
             for item, step in steps:

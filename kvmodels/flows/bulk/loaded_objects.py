@@ -1,17 +1,19 @@
 """Store many loaded objects (``bulk_update``), each only if its record has not changed since it was loaded.
 
-Rules of this module: objects are validated and encoded before the first batch is sent.
+Rules of this module: objects are validated and encoded before the first batch is sent. Only an iterator without a
+length is read batch by batch, with one batch in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from kvmodels.core.operations import Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.arguments import items_of, require_object
+from kvmodels.flows.arguments import items_of, iterator_of, require_object
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, name_record, repeated_key, write_in_transaction
 from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
@@ -33,11 +35,13 @@ def bulk_update(
 ) -> Flow[BulkResult]:
     """Store loaded objects. ``fields``: store only the values of these fields; None: all fields."""
     checked_options(context, options)
-    objects = items_of("objs", instances, "Give objects of the model in a list.")
+    objects = iterator_of("objs", instances, "Give objects of the model in a list.")
     names = None if fields is None else tuple(items_of("fields", fields, "Give names of fields in a list."))
     if names is not None:
         _require_names(schema, names)
-    loaded = _loaded(context, schema, objects)
+    if not isinstance(instances, Sized) and options.resume_id is None and context.transaction is None:
+        return writing(context, schema, KEEP, partial(_streamed, objects, names, options))
+    loaded = _loaded(context, schema, objects, 0)
     return writing(context, schema, KEEP, partial(_bulk_update, loaded, names, options))
 
 
@@ -53,11 +57,13 @@ def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
     require_changes(schema, dict.fromkeys(names))
 
 
-def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> dict[bytes, tuple[Any, ObjectState]]:
+def _loaded(
+    context: Context, schema: ModelSchema, objects: Iterable[Any], start: int
+) -> dict[bytes, tuple[Any, ObjectState]]:
     """Return the objects with their states, by packed primary key; refuse a repeated object."""
     loaded: dict[bytes, tuple[Any, ObjectState]] = {}
     layout = context.layouts[schema.collection]
-    for position, instance in enumerate(objects):
+    for position, instance in enumerate(objects, start):
         try:
             require_object(schema, instance)
         except InvalidValueError as error:
@@ -85,9 +91,41 @@ def _bulk_update(
     writer: ChangeBuilder,
 ) -> Flow[BulkResult]:
     context = writer.context
-    layout = context.layouts[writer.schema.collection]
+    items = yield from _items(loaded, names, options, writer, 0)
+    work = StoreAction(writer)
+    work.expect(items)
+    if context.transaction is not None:
+        return (yield from write_in_transaction(context, work, items, options))
+    if options.resume_id is not None:
+        what = ["bulk_update", writer.schema.collection, None if names is None else sorted(names), options.on_error]
+        return (yield from _resumed(context, work, items, options, list_digest(what, (item.row.key for item in items))))
+    run = BulkRun(context, work, options)
+    with run.noting():
+        yield from run.write(Source(items))
+    return run.result()
+
+
+def _streamed(
+    objects: Iterator[Any], names: Sequence[str] | None, options: BulkOptions, writer: ChangeBuilder
+) -> Flow[BulkResult]:
+    work = StoreAction(writer)
+    run = BulkRun(writer.context, work, options)
+    with run.noting():
+        yield from run.write(ObjectSource(objects, names, options, work))
+    return run.result()
+
+
+def _items(
+    loaded: Mapping[bytes, tuple[Any, ObjectState]],
+    names: Sequence[str] | None,
+    options: BulkOptions,
+    writer: ChangeBuilder,
+    start: int,
+) -> Flow[list[LoadedObject]]:
+    """Validate and encode objects, the first of which has the position ``start``."""
+    layout = writer.context.layouts[writer.schema.collection]
     items: list[LoadedObject] = []
-    for position, (pk, (instance, state)) in enumerate(loaded.items()):
+    for position, (pk, (instance, state)) in enumerate(loaded.items(), start):
         row = Row(layout.key(pk), state.value, state.encoding, state.versionstamp, state.expire_at)
         try:
             item = yield from _prepared(writer, instance, state, row, names)
@@ -98,16 +136,7 @@ def _bulk_update(
             items.append(LoadedObject(position, pk, state.key, row, None, error))
         else:
             items.append(LoadedObject(position, pk, state.key, row, item))
-    work = StoreAction(writer, may_expire=any(item.row.expire_at is not None for item in items))
-    if context.transaction is not None:
-        return (yield from write_in_transaction(context, work, items, options))
-    if options.resume_id is not None:
-        what = ["bulk_update", writer.schema.collection, None if names is None else sorted(names), options.on_error]
-        return (yield from _resumed(context, work, items, options, list_digest(what, (item.row.key for item in items))))
-    run = BulkRun(context, work, options)
-    with run.noting():
-        yield from run.write(Source(items))
-    return run.result()
+    return items
 
 
 def _resumed(
@@ -157,14 +186,18 @@ class LoadedObject(NamedTuple):
 
 
 class StoreAction(BulkAction[LoadedObject]):
-    """Store loaded objects whose records are unchanged; ``may_expire`` means that one of them has a deadline."""
+    """Store loaded objects whose records are unchanged."""
 
     holds_objects = True
+    reads = False
 
-    def __init__(self, writer: ChangeBuilder, *, may_expire: bool) -> None:
+    def __init__(self, writer: ChangeBuilder) -> None:
         self.schema = writer.schema
-        self.reads = may_expire
-        self._writer = writer
+        self.writer = writer
+
+    def expect(self, items: Iterable[LoadedObject]) -> None:
+        """Read the records of the next batches before the first attempt if one of these objects has a deadline."""
+        self.reads = any(item.row.expire_at is not None for item in items)
 
     def position_of(self, item: LoadedObject, /) -> int:
         """Return the index in the caller's list."""
@@ -180,4 +213,28 @@ class StoreAction(BulkAction[LoadedObject]):
         current = loaded if seen.rows is None else seen.live_row(loaded.key)
         if current is None or current.versionstamp != loaded.versionstamp:
             raise stale_error(self.schema, item.key, loaded, current)
-        return self._writer.store(item.item, seen, old)
+        return self.writer.store(item.item, seen, old)
+
+
+class ObjectSource(Source[LoadedObject]):
+    """A source of the objects of an iterator, which reads, validates and encodes those of one batch at a time."""
+
+    def __init__(
+        self, objects: Iterator[Any], names: Sequence[str] | None, options: BulkOptions, work: StoreAction
+    ) -> None:
+        super().__init__()
+        self._objects = objects
+        self._names = names
+        self._options = options
+        self._work = work
+        self._position = 0
+
+    def take(self, size: int) -> Flow[list[LoadedObject]]:
+        """Return the next objects, at most ``size``; empty at the end."""
+        if not self._found:
+            writer, start = self._work.writer, self._position
+            loaded = _loaded(writer.context, writer.schema, islice(self._objects, size), start)
+            self._position += len(loaded)
+            self._found.extend((yield from _items(loaded, self._names, self._options, writer, start)))
+            self._work.expect(self._found)
+        return (yield from super().take(size))
