@@ -10,6 +10,8 @@ import pytest
 
 from kvmodels import (
     Database,
+    Field,
+    Indexed,
     IndexNotReadyError,
     InvalidCursorError,
     InvalidLookupError,
@@ -343,6 +345,33 @@ def test_an_index_that_is_not_built_is_named(tmp_path: Any):
         assert [one.id for one in db[New].filter(open_on__on=2).allow_scan()] == [4, 5, 6, 7]
         db.apply()
         assert [one.id for one in db[New].filter(open_on__on=2)] == [4, 5, 6, 7]
+
+
+def test_a_record_that_was_written_before_the_field_has_its_default(tmp_path: Any):
+    class Old(KvModel, collection="places"):
+        id: PrimaryKey[int]
+        city: Indexed[str] = Field(default="a")
+
+    class New(KvModel, collection="places"):
+        id: PrimaryKey[int]
+        city: Indexed[str] = Field(default="a")
+        open_on: int = 4
+        low: int = 1
+        high: int = 5
+
+        class Meta:
+            indexes: ClassVar = (WeekdayIndex("open_on", name="days"), BandIndex("low", "high", name="band"))
+
+    with Database(tmp_path / "a.db", models=[Old]) as db:
+        db[Old].bulk_create([Old(id=key) for key in range(3)])
+    with Database(tmp_path / "a.db", models=[New]) as db:
+        for apply in (lambda: None, db.apply):
+            apply()
+            shops = db[New].filter(city="a").using_index("city")
+            assert shops.filter(open_on__on=2).count() == 3
+            assert shops.filter(~Q(band__holds=5), band__holds=4).count() == 3
+            assert not shops.filter(open_on__on=3).exists()
+        assert db[New].filter(open_on__on=2).count() == db[New].filter(band__holds=4).count() == 3
 
 
 def test_classes_of_one_collection_share_the_lookups_of_their_indexes():
