@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +12,10 @@ from typing import Any, Self
 import lmdb
 import pytest
 
-from kvmodels.core.operations import ReadRange
 from kvmodels.engines.lmdb import file as lmdb_file
 from kvmodels.engines.lmdb.engine import LmdbEngine
-from kvmodels.errors import ClosedError, CommitUnknownError, EngineTimeoutError, SnapshotExpiredError, StorageFullError
+from kvmodels.errors import ClosedError, CommitUnknownError, EngineTimeoutError, StorageFullError
 from tests.contract.shorthand import EVERYTHING, commit, keys, number, put
-from tests.engines.deadlines import seconds_until_all_have_given_up
 from tests.engines.processes import finish, run, start
 
 
@@ -37,47 +32,11 @@ def held_by_another_process(path: Path) -> Iterator[None]:
         yield
 
 
-def test_a_commit_gives_up_at_the_busy_deadline_and_works_afterwards(path: Path):
-    engine = LmdbEngine(path, busy_timeout=0.1)
-    before = time.monotonic()
-    with held_by_another_process(path):
-        with pytest.raises(EngineTimeoutError) as caught:
-            commit(engine, put(b"a"))
-        assert time.monotonic() - before >= 0.1
-        assert "busy_timeout" in str(caught.value.hint)
-        assert keys(engine, EVERYTHING) == [], "who reads waits for nobody"
-        with pytest.raises(EngineTimeoutError):
-            engine.sweep(1)
-    commit(engine, put(b"b"))
-    assert keys(engine, EVERYTHING) == [b"b"]
-    engine.close()
-
-
 def test_opening_has_the_same_deadline(path: Path):
     LmdbEngine(path).close()
     with held_by_another_process(path), pytest.raises(EngineTimeoutError):
         LmdbEngine(path, busy_timeout=0.05)
     LmdbEngine(path).close()
-
-
-def test_a_commit_waits_for_another_process_that_is_done_in_time(path: Path):
-    engine = LmdbEngine(path, busy_timeout=60)
-    thread = threading.Thread(target=lambda: commit(engine, put(b"a")))
-    with held_by_another_process(path):
-        thread.start()
-        thread.join(0.05)
-        assert thread.is_alive()
-    thread.join(60)
-    assert keys(engine, EVERYTHING) == [b"a"]
-    engine.close()
-
-
-def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(path: Path, monkeypatch: pytest.MonkeyPatch):
-    engine = LmdbEngine(path, busy_timeout=0.3)
-    with held_by_another_process(path):
-        assert seconds_until_all_have_given_up(engine, monkeypatch) == pytest.approx(0.3)
-    monkeypatch.undo()
-    engine.close()
 
 
 WRITING = """
@@ -190,40 +149,6 @@ def test_more_reads_at_once_than_the_table_holds_wait_for_each_other(path: Path,
     engine.close()
 
 
-def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path):
-    engine = LmdbEngine(path, durability="relaxed")
-    stop, errors, committed = threading.Event(), [], [0, 0]
-
-    def work(who: int):
-        try:
-            while not stop.is_set():
-                commit(engine, put(b"%d-%06d" % (who, committed[who])))
-                committed[who] += 1
-                engine.read([EVERYTHING._replace(limit=5), ReadRange(b"0")])
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test shows it
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(who,)) for who in (0, 1)]
-    for thread in threads:
-        thread.start()
-    snapshot = engine.snapshot()
-    for _ in range(8):
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-    while min(committed) == 0 and not errors:
-        time.sleep(0.001)
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
-    assert len(keys(engine, EVERYTHING)) == sum(committed)
-    with pytest.raises(SnapshotExpiredError):
-        snapshot.read([EVERYTHING])
-    engine.close()
-
-
 def test_a_child_that_opens_the_folder_itself_and_outlives_its_parent_keeps_no_lock(path: Path):
     printed = run(
         """
@@ -245,30 +170,6 @@ def test_a_child_that_opens_the_folder_itself_and_outlives_its_parent_keeps_no_l
         path,
     )
     assert printed.splitlines() == ["1", "[b'by child', b'by parent', b'by parent again']"]
-
-
-def test_two_processes_that_make_one_folder_at_the_same_time_both_succeed(path: Path):
-    opener = """
-        import sys
-        from kvmodels.engines.lmdb.engine import LmdbEngine
-        from tests.contract.shorthand import commit, put
-        sys.stdin.readline()
-        for n in range(20):
-            engine = LmdbEngine(f"{sys.argv[1]}{n}", durability="relaxed")
-            commit(engine, put(sys.argv[2].encode()))
-            engine.close()
-        """
-    processes = [start(opener, path, who) for who in ("one", "two")]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        finish(process)
-    for n in range(20):
-        engine = LmdbEngine(f"{path}{n}")
-        assert keys(engine, EVERYTHING) == [b"one", b"two"]
-        engine.close()
 
 
 def test_a_file_that_may_not_grow_refuses_commits_and_loses_none(path: Path):

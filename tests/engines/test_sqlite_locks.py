@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,7 +18,6 @@ from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.sqlite.file import IDLE_CONNECTIONS
 from kvmodels.errors import EngineTimeoutError, ForeignFileError, SnapshotExpiredError
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
-from tests.engines.deadlines import seconds_until_all_have_given_up
 from tests.engines.pragmas import writer_pragmas
 from tests.engines.processes import finish, run, start
 
@@ -107,60 +105,6 @@ def test_review_29_a_child_that_opens_the_file_itself_loses_nothing(path: Path):
     engine.close()
 
 
-def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path):
-    engine = SqliteEngine(path, durability="relaxed")
-    stop, errors, committed = threading.Event(), [], [0, 0]
-
-    def work(who: int):
-        try:
-            while not stop.is_set():
-                commit(engine, put(b"%d-%06d" % (who, committed[who])))
-                committed[who] += 1
-                engine.read([EVERYTHING._replace(limit=5), ReadRange(b"0")])
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test shows it
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(who,)) for who in (0, 1)]
-    for thread in threads:
-        thread.start()
-    snapshot = engine.snapshot()
-    for _ in range(8):
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-    while min(committed) == 0 and not errors:
-        time.sleep(0.001)
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
-    assert len(keys(engine, EVERYTHING)) == sum(committed)
-    with pytest.raises(SnapshotExpiredError):
-        snapshot.read([EVERYTHING])
-    engine.close()
-
-
-def test_two_processes_that_make_one_file_at_the_same_time_both_succeed(path: Path):
-    opener = """
-        import sys
-        from kvmodels.engines.sqlite.engine import SqliteEngine
-        from tests.contract.shorthand import commit, put
-        sys.stdin.readline()
-        for n in range(10):
-            engine = SqliteEngine(f"{sys.argv[1]}{n}")
-            commit(engine, put(sys.argv[2].encode()))
-            engine.close()
-        """
-    processes = [start(opener, path, who) for who in ("one", "two")]
-    for process in processes:
-        finish(process, "go\n")
-    for n in range(10):
-        engine = SqliteEngine(f"{path}{n}")
-        assert keys(engine, EVERYTHING) == [b"one", b"two"]
-        engine.close()
-
-
 def test_review_29_a_hundred_and_twenty_concurrent_openings_all_succeed(path: Path):
     opener = """
         import sys, threading
@@ -189,40 +133,6 @@ def test_review_29_a_hundred_and_twenty_concurrent_openings_all_succeed(path: Pa
     assert [finish(process) for process in processes] == ["0\n"] * 4
     engine = SqliteEngine(path)
     assert len(keys(engine, EVERYTHING)) == 120
-    engine.close()
-
-
-def test_a_commit_gives_up_at_the_busy_deadline_and_works_afterwards(path: Path):
-    engine = SqliteEngine(path, busy_timeout=0.1)
-    before = time.monotonic()
-    with held_by_another_connection(path):
-        with pytest.raises(EngineTimeoutError) as caught:
-            commit(engine, put(b"a"))
-        assert time.monotonic() - before >= 0.1
-        assert "busy_timeout" in str(caught.value.hint)
-        assert keys(engine, EVERYTHING) == []
-    commit(engine, put(b"b"))
-    assert keys(engine, EVERYTHING) == [b"b"]
-    engine.close()
-
-
-def test_a_commit_waits_for_another_process_that_is_done_in_time(path: Path):
-    engine = SqliteEngine(path, busy_timeout=60)
-    thread = threading.Thread(target=lambda: commit(engine, put(b"a")))
-    with held_by_another_connection(path):
-        thread.start()
-        thread.join(0.05)
-        assert thread.is_alive()
-    thread.join(60)
-    assert keys(engine, EVERYTHING) == [b"a"]
-    engine.close()
-
-
-def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(path: Path, monkeypatch: pytest.MonkeyPatch):
-    engine = SqliteEngine(path, busy_timeout=0.3)
-    with held_by_another_connection(path):
-        assert seconds_until_all_have_given_up(engine, monkeypatch) == pytest.approx(0.3)
-    monkeypatch.undo()
     engine.close()
 
 
