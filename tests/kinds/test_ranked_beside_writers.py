@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import nextafter
 from typing import Any
 
@@ -174,6 +175,31 @@ def test_an_index_that_is_built_anew_ends_pages_and_not_queries(snapshots: bool)
         list(reading)
     engine.before_read = rebuild
     assert query.count() == len(ranked(records, 0))
+
+
+@SNAPSHOTS
+@pytest.mark.parametrize("within", [None, 30], ids=["anywhere", "near"])
+def test_a_query_whose_index_is_dropped_before_it_reads_tests_what_that_has_answered(
+    snapshots: bool, within: float | None
+):
+    for ask in (
+        lambda query: pairs(query[3:9]),
+        lambda query: query[3:9].count(),
+        lambda query: query.count(),
+        lambda query: pairs(query.page(4)),
+        lambda query: pairs(query),
+    ):
+        db, engine, records = filled(snapshots=snapshots)
+        query = db[stall_model()].nearest("at", 0, within_m=within).filter(kind="a", open=True)
+        assert query.explain().index == "by_both"
+        expected = ask(query)
+        assert expected
+        elsewhere = other(engine)
+        for name in ("by_both", "open_ones", "by_kind"):
+            engine.before_read = partial(elsewhere.drop_index, stall_model(), name)
+            assert ask(query) == expected
+        wanted = ranked(records, 0, lambda one: one.kind == "a" and one.open, within)
+        assert (query.explain().index, pairs(query)) == ("at_line", wanted)
 
 
 def test_another_schema_change_is_no_matter():

@@ -179,16 +179,19 @@ class RankedReader:
         return found
 
     def skip(self, number: int, ahead: int) -> Flow[int]:
-        """Pass over at most ``number`` entries without their records, and return how many; ``ahead`` are read next."""
+        """Pass over at most ``number`` entries without their records, and return how many; ``ahead`` are read next.
+
+        None are passed if a new plan tests records.
+        """
         if not self._left and not self._exhausted:
             yield from self._next_ring(number, ahead)
-        passed = min(number, len(self._left))
+        passed = min(number, len(self._left)) if self.plan.matches is None else 0
         for _ in range(passed):
             self._left.popleft()
         return passed
 
-    def count(self, most: int | None) -> Flow[int]:
-        """Count the entries, up to ``most``, without keeping them."""
+    def count(self, most: int | None) -> Flow[int | None]:
+        """Count the entries, up to ``most``, without keeping them; None if a new plan tests records."""
         counted: set[bytes] = set()
         number = 0
         repeated = any(column.many for column in self.plan.scans[0].columns)
@@ -203,6 +206,8 @@ class RankedReader:
         while not self._exhausted and (most is None or number < most):
             before = number
             yield from self._ring(take)
+            if self.plan.matches is not None:
+                return None
             number = len(counted) if repeated else number
             self._answer = number - before
         return number if most is None else min(number, most)

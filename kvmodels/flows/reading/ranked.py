@@ -65,10 +65,9 @@ class RankedScan:
         reader = self._reader
         if reader is None:
             reader = self._reader = yield from self._begin()
+        while self._skip and reader.plan.matches is None and not reader.ended:
+            self._skip -= yield from reader.skip(self._skip, self._size_now(tested=False))
         tested = reader.plan.matches is not None
-        if self._skip and not tested:
-            while self._skip and not reader.ended:
-                self._skip -= yield from reader.skip(self._skip, self._size_now(tested=False))
         found = yield from reader.next_records(self._size_now(tested=tested))
         found = [one for one in found if one.place.pk not in self._returned]
         self._returned.update(one.place.pk for one in found)
@@ -125,11 +124,13 @@ def count(context: Context, query: Query) -> Flow[int]:
     plan = yield from plan_of(context, query)
     if plan.combine == "nothing":
         return 0
-    if plan.matches is not None:
-        return (yield from _tested(context, query))
-    number = yield from _all_entries(context, query, plan)
+    number = None
+    if plan.matches is None:
+        number = yield from _all_entries(context, query, plan)
+        if number is None:
+            number = yield from RankedReader(context, query, plan, _reach(query, query.stop)).count(query.stop)
     if number is None:
-        number = yield from RankedReader(context, query, plan, _reach(query, query.stop)).count(query.stop)
+        return (yield from _tested(context, query))
     total = number if query.stop is None else min(number, query.stop)
     return max(0, total - query.start)
 
