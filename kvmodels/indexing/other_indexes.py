@@ -31,6 +31,8 @@ def _is_same_stored(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_is_same_stored(one[name], other[name]) for name in one)
     if kind is int:
         return bool(one == other) and -_LARGEST < one < _LARGEST
+    if kind is float:
+        return bool(one == other) and (one != 0.0 or str(one) == str(other))  # 0.0 equals -0.0
     return kind in _COMPARED and bool(one == other)
 
 
