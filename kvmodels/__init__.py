@@ -67,6 +67,7 @@ _NAMES_OF = {
     "schema.geometry.circle": "Circle",
     "schema.geometry.point": "GeoPoint",
     "schema.geometry.polygon": "Polygon",
+    "schema.kinds.geo": "GeoIndex",
 }
 """The names of each module, below this package. Errors are not listed: all of them are public."""
 

@@ -151,6 +151,7 @@ from kvmodels.schema.geometry.box import Box as Box
 from kvmodels.schema.geometry.circle import Circle as Circle
 from kvmodels.schema.geometry.point import GeoPoint as GeoPoint
 from kvmodels.schema.geometry.polygon import Polygon as Polygon
+from kvmodels.schema.kinds.geo import GeoIndex as GeoIndex
 
 __all__ = [
     "AUTO",
@@ -205,6 +206,7 @@ __all__ = [
     "ForeignFileError",
     "ForeignKey",
     "ForeignKeyRef",
+    "GeoIndex",
     "GeoPoint",
     "Hit",
     "Index",

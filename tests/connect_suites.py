@@ -20,6 +20,7 @@ BOTH: Final = (OWN, DENOKV)
 IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.bulk.test_upserts": ("connect", *BOTH),
     "tests.evolution.test_building_kinds": BOTH,
+    "tests.geo.test_geo_queries": ("connect", *BOTH),
     "tests.hooks.test_hooks": ("connect", *BOTH),
     "tests.kinds.test_lookups": BOTH,
     "tests.kinds.test_ranked_queries": ("connect", *BOTH),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 SUITES = frozenset(
     {
+        "tests.geo.test_geo_queries",
         "tests.query.test_brute_force",
         "tests.query.test_covering",
         "tests.query.test_distinct",
@@ -31,6 +32,7 @@ ABOUT_FAST_KINDS = {
     "tests.engines.test_sqlite_turn_reads": 1,
     "tests.engines.test_lmdb_uncontended": 4,
     "tests.engines.test_sqlite_uncontended": 5,
+    "tests.geo.test_geo_costs": 1,
     "tests.interleaving.test_rules": 1,
     "tests.kit.test_exploration": 1,
     "tests.query.test_aggregate": 1,

@@ -28,6 +28,7 @@ SUITES: dict[str, Limits] = {
     "tests.evolution.test_plan": MANY_CHECKS,
     "tests.evolution.test_upgrades": MANY_CHECKS,
     "tests.expiry.test_models": FEW,
+    "tests.geo.test_geo_queries": FEW,
     "tests.hooks.test_hooks": BARE,
     "tests.kinds.test_ranked_queries": BARE_READS,
     "tests.locks.test_locks": UNTOLD,

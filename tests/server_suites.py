@@ -31,6 +31,7 @@ SUITES = frozenset(
         "tests.evolution.test_releases",
         "tests.evolution.test_upgrades",
         "tests.expiry.test_models",
+        "tests.geo.test_geo_queries",
         "tests.hooks.test_hooks",
         "tests.kinds.test_lookups",
         "tests.kinds.test_ranked_queries",

@@ -64,6 +64,7 @@ PUBLIC = [
     "ForeignFileError",
     "ForeignKey",
     "ForeignKeyRef",
+    "GeoIndex",
     "GeoPoint",
     "Hit",
     "Index",

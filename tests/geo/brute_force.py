@@ -22,11 +22,12 @@ class Place(NamedTuple):
 
 def distance(one: Place, other: Place) -> float:
     """The haversine on the sphere of the mean radius; a pole has no longitude, and -180 is 180."""
-    a = math.sin(math.radians(other.lat - one.lat) / 2) ** 2
+    up = math.sin(math.radians(other.lat - one.lat) / 2)
+    a = up * up  # a power may differ in the last bit
     if 90 not in (abs(one.lat), abs(other.lat)):
         across = abs((180 if other.lon == -180 else other.lon) - (180 if one.lon == -180 else one.lon))
-        b = math.sin(math.radians(across if across <= 180 else 360 - across) / 2) ** 2
-        a += math.cos(math.radians(one.lat)) * math.cos(math.radians(other.lat)) * b
+        b = math.sin(math.radians(across if across <= 180 else 360 - across) / 2)
+        a += math.cos(math.radians(one.lat)) * math.cos(math.radians(other.lat)) * (b * b)
     return 2 * 6_371_008.8 * math.asin(min(1, math.sqrt(a)))
 
 

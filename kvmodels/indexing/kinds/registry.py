@@ -20,6 +20,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
     {
         "entries": "kvmodels.indexing.kinds.entries",
         "counters": "kvmodels.indexing.kinds.counters",
+        "geo": "kvmodels.indexing.kinds.geo",
     },
 )
 """The class that maintains an index, by the name of its kind."""

@@ -149,6 +149,7 @@ KINDS: Final = ModuleTable[KindDefinition](
     {
         "entries": "kvmodels.schema.kinds.entries",
         "counters": "kvmodels.schema.kinds.counters",
+        "geo": "kvmodels.schema.kinds.geo",
     },
 )
 """The definition of each kind, by its name."""

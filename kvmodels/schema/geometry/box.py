@@ -32,7 +32,7 @@ class Box(Shape):
     def __init__(self, *, south: float, west: float, north: float, east: float) -> None:
         for name, value, most in (("south", south, 90), ("west", west, 180), ("north", north, 90), ("east", east, 180)):
             _require_degrees(name, value, most)
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, float(value))
         if south > north:
             raise InvalidArgumentError(
                 "the south of a box is north of its north",
@@ -57,6 +57,10 @@ class Box(Shape):
         """Return the box, two at the antimeridian."""
         east = self.east if self.west <= self.east else self.east + 360
         return tuple(DegreeBox(self.south, left, self.north, right) for left, right in strips(self.west, east))
+
+    def identity(self) -> list[Any]:
+        """Return the borders."""
+        return ["box", self.south, self.west, self.north, self.east]
 
 
 def _require_degrees(name: str, value: Any, most: int) -> None:

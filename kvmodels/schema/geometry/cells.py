@@ -29,7 +29,7 @@ LAST_CELL: Final = (1 << 2 * BITS) - 1
 MOST_RANGES: Final = 8
 """The maximum number of ranges for a shape, so that one read suffices on every engine."""
 
-_PIECES: Final = 24
+_PIECES: Final = 16
 """The number of rectangles into which a shape is divided before the closest ranges are joined."""
 
 CellRange = tuple[int, int]

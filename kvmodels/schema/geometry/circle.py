@@ -36,6 +36,7 @@ class Circle(Shape):
     def __post_init__(self) -> None:
         require_point("center", self.center)
         require_distance("radius_m", self.radius_m)
+        object.__setattr__(self, "radius_m", float(self.radius_m))
 
     def contains(self, lat: float, lon: float) -> bool:
         """Return whether a point is at most the radius away."""
@@ -54,6 +55,10 @@ class Circle(Shape):
         lower, upper = cos(radians(lat) - angle), cos(radians(lat) + angle)
         turn = degrees(atan2(sin(angle), sqrt(lower * upper))) + WIDENED
         return tuple(DegreeBox(south, west, north, east) for west, east in strips(lon - turn, lon + turn))
+
+    def identity(self) -> list[Any]:
+        """Return the centre and the radius."""
+        return ["circle", self.center.lat, self.center.lon, self.radius_m]
 
 
 def require_point(argument: str, value: Any) -> None:

@@ -7,6 +7,7 @@ decide it. So a point on a border is inside, and two polygons with a common bord
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -68,7 +69,7 @@ class Polygon(Shape):
 
     points: tuple[GeoPoint, ...]
     holes: tuple[tuple[GeoPoint, ...], ...]
-    _rings: tuple[_Ring, ...]
+    _rings: tuple[_Ring, ...] = field(repr=False, compare=False)
 
     def __init__(self, points: Iterable[GeoPoint], *, holes: Iterable[Iterable[GeoPoint]] = ()) -> None:
         rings = [_ring("points", points), *(_ring("holes", hole) for hole in holes)]
@@ -109,6 +110,10 @@ class Polygon(Shape):
         """Return the box around the corners, two at the antimeridian."""
         box = self._rings[0].box
         return tuple(box._replace(west=west, east=east) for west, east in strips(box.west, box.east))
+
+    def identity(self) -> list[Any]:
+        """Return the corners of all rings."""
+        return ["polygon", *([[point.lat, point.lon] for point in ring] for ring in (self.points, *self.holes))]
 
 
 def _points(ring: Any) -> list[GeoPoint]:

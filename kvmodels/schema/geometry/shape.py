@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 WIDENED: Final = 1e-9
 """The degrees by which a computed border is moved outwards, 0.1 mm: more than the rounding errors of computing it."""
@@ -35,6 +35,10 @@ class Shape(ABC):
     @abstractmethod
     def boxes(self) -> tuple[DegreeBox, ...]:
         """Return boxes that enclose every point of the area."""
+
+    @abstractmethod
+    def identity(self) -> list[Any]:
+        """Return strings, numbers and lists that equal shapes share in every process."""
 
 
 def strips(west: float, east: float) -> tuple[tuple[float, float], ...]:
