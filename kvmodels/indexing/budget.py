@@ -51,16 +51,16 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
     largest_key, largest_value = limits.max_key_bytes, limits.max_value_bytes
     operation_bytes = key_bytes = 0
     for check in checks:
-        size = len(check[0])
+        size = len(check.key)
         if size > largest_key:
-            raise _key_too_large(check[0], limits, collections)
+            raise _key_too_large(check.key, limits, collections)
         operation_bytes += size
     for mutation in mutations:
         size = len(mutation.key)
         if size > largest_key:
             raise _key_too_large(mutation.key, limits, collections)
         if isinstance(mutation, Set):  # first, because most are
-            value_size = len(mutation[1])
+            value_size = len(mutation.value)
         elif isinstance(mutation, Delete):
             operation_bytes += size
             continue

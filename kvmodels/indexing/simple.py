@@ -96,12 +96,12 @@ def fits(write: AtomicWrite, limits: Limits) -> bool:
         return False
     size = 0
     for check in checks:
-        size += len(check[0])
+        size += len(check.key)
     for mutation in mutations:
         if type(mutation) is Set:
-            size += 2 * len(mutation[0]) + len(mutation[1])
+            size += 2 * len(mutation.key) + len(mutation.value)
         elif type(mutation) is Delete:
-            size += len(mutation[0])
+            size += len(mutation.key)
         elif type(mutation) is Arithmetic:
             size += 2 * len(mutation.key) + len(U64_ZERO)
         else:
@@ -195,7 +195,7 @@ class RecordWriter:
                 return None
             if self._others and not self._add_others(change, mutations, totals):
                 return None
-        if len(changes) > 1 and len({mutation[0] for mutation in mutations}) < len(mutations):
+        if len(changes) > 1 and len({mutation.key for mutation in mutations}) < len(mutations):
             return None
         if rows is not None and claimed:
             if any(rows.get(key) is not None for key in claimed):
@@ -217,7 +217,7 @@ class RecordWriter:
                     continue
                 had = has = NOTHING
                 if row is not None and before is not None:
-                    old = old or StoredRecord(pk, before, row[1], row[2])
+                    old = old or StoredRecord(pk, before, row.value, row.encoding)
                     had = index.contents(old, self._codec)
                 if document is not None:
                     new = new or StoredRecord(pk, document, value, encoding)
@@ -402,8 +402,8 @@ class RecordWriter:
         written, held = keys + entries + slots, [*values, *owners]
         if others:
             sets += others
-            written += [mutation[0] if type(mutation) is Set else mutation.key for mutation in others]
-            held += [mutation[1] if type(mutation) is Set else U64_ZERO for mutation in others]
+            written += [mutation.key for mutation in others]
+            held += [mutation.value if type(mutation) is Set else U64_ZERO for mutation in others]
         return Inserts(AtomicWrite(checks, (*sets,)), keys, headers + checked, written, held)
 
     def _add_inserted(

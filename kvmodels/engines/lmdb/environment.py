@@ -125,8 +125,8 @@ class LmdbEnvironment(FileStore[OpenEnvironment]):
             with environment.begin() as transaction:
                 state = transaction.get(STATE_KEY)
                 if guard is not None:
-                    held = transaction.get(guard[0], None, databases[0])
-                    if held is None or held[9] or held[:8] + ZEROS != guard[1]:
+                    held = transaction.get(guard.key, None, databases[0])
+                    if held is None or held[9] or held[:8] + ZEROS != guard.versionstamp:
                         return None
                 found = _at(transaction, databases, key)
                 followed = [] if follow is None else _followed(transaction, databases, found, follow)

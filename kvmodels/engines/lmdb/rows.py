@@ -289,7 +289,7 @@ def _plain_pairs(changes: Mapping[bytes, Row | None]) -> list[tuple[bytes, bytes
     heads: dict[int, bytes] = {}
     pairs: list[tuple[bytes, bytes]] = []
     for row in changes.values():
-        if row is None or row[4] is not None:
+        if row is None or row.expire_at is not None:
             return None
         key, value, encoding, versionstamp, _ = row
         head = heads.get(encoding)

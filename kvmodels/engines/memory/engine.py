@@ -236,11 +236,11 @@ class MemoryEngine(StoreHandle[MemoryStore]):
         if guard is not None or follow is not None:
             if row is None or guard is None or not isinstance(follow, PredictedFollow):
                 return None
-            predicted = follow.predicted_key(row[1])
-            guarded, behind = get(guard[0]), get(predicted)
-            if guarded is None or behind is None or guarded[3] != guard[1]:
+            predicted = follow.predicted_key(row.value)
+            guarded, behind = get(guard.key), get(predicted)
+            if guarded is None or behind is None or guarded.versionstamp != guard.versionstamp:
                 return None
-            if row[4] is not None or guarded[4] is not None:
+            if row.expire_at is not None or guarded.expire_at is not None:
                 return None
             row, follow.misses = behind, 0
         # As in _without_lock: the same object before and after.
@@ -248,7 +248,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
             return None
         if row is None:
             return ()
-        return row if row[4] is None else None
+        return row if row.expire_at is None else None
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
         """Say how many rows ``read`` would give for each range, in one snapshot."""
@@ -389,11 +389,11 @@ def _without_lock(
     found: list[list[Row]] = [[] if row is None else [row]]
     followed: list[list[Row]] = []
     if guard is not None:
-        guarded = get(guard[0])
-        if (None if guarded is None else guarded[3]) != guard[1]:
+        guarded = get(guard.key)
+        if (None if guarded is None else guarded.versionstamp) != guard.versionstamp:
             return None
     if isinstance(follow, PredictedFollow) and row is not None:
-        predicted = follow.predicted_key(row[1])
+        predicted = follow.predicted_key(row.value)
         behind = get(predicted)
         if behind is not None:
             followed.append([behind])
@@ -410,7 +410,7 @@ def _without_lock(
     if store.any_deadline and not include_expired:
         if guard is not None or follow is not None:
             return None
-        deadline = None if row is None else row[4]
+        deadline = None if row is None else row.expire_at
         if deadline is not None and deadline <= store.clock.now_ms():
             found[0] = []
     return _new(ReadResult, (found, followed, stamp))

@@ -169,7 +169,7 @@ class MemoryStore:
         for view in list(self._views.values()):
             view.order = SortedList(view.before)
         self._order = SortedList(self.rows)
-        self._deadlines = SortedList((x, key) for key, row in self.rows.items() if (x := row[4]) is not None)
+        self._deadlines = SortedList((x, key) for key, row in self.rows.items() if (x := row.expire_at) is not None)
         if self._redo is not None:
             self._store(self._redo)
             # Interrupted after counting, the counter is one too high: a gap in the versionstamps does no harm,
@@ -337,10 +337,10 @@ class MemoryStore:
         rows, order, deadlines = self.rows, self._order, self._deadlines
         for key, row in redo.changes.items():
             before = rows.get(key)
-            if before is not None and (deadline := before[4]) is not None:
+            if before is not None and (deadline := before.expire_at) is not None:
                 deadlines.discard((deadline, key))
             if row is not None:
-                if (deadline := row[4]) is not None:
+                if (deadline := row.expire_at) is not None:
                     self.any_deadline = True
                     deadlines.add((deadline, key))
                 if before is None:

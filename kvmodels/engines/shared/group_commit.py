@@ -143,9 +143,9 @@ class Member:
         if isinstance(write, Removal):
             return len(write.key)
         size = 0
-        for mutation in write[1]:
+        for mutation in write.mutations:
             if type(mutation) is Set:
-                size += len(mutation[0]) + len(mutation[1])
+                size += len(mutation.key) + len(mutation.value)
             else:
                 size += len(mutation.key)
         return size

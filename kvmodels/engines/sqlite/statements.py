@@ -153,12 +153,12 @@ def judge(connection: sqlite3.Connection, checks: Sequence[Check], clock: Engine
     """The version that the next operation would have, the time, and which of its checks do not hold."""
     if len(checks) > CHECKS_AT_ONCE:
         return _judged_apart(connection, checks, clock)
-    found = connection.execute(STATE_AND_VERSIONS[len(checks)], [bytearray(check[0]) for check in checks]).fetchall()
+    found = connection.execute(STATE_AND_VERSIONS[len(checks)], [bytearray(check.key) for check in checks]).fetchall()
     if not found:
         return _judged_apart(connection, checks, clock)  # which says what is missing
     version, high_water, *stored = found[0]
     for check, stamp in zip(checks, stored, strict=True):
-        versionstamp = check[1]
+        versionstamp = check.versionstamp
         if stamp is None:
             if versionstamp is not None:
                 return _judged_apart(connection, checks, clock)
@@ -192,10 +192,10 @@ def read_guarded_point(
     commit has come in between, the guard does not hold, or several keys follow. ``clock``: decides on expiry; None:
     rows that have expired are read too.
     """
-    found = connection.execute(GUARDED_POINT, (bytearray(guard[0]), bytearray(key))).fetchall()
+    found = connection.execute(GUARDED_POINT, (bytearray(guard.key), bytearray(key))).fetchall()
     version, high_water = _state_of(found)
     _, _, guarded, guarded_until, value, encoding, stamp, expire_at = found[0]
-    if guarded is None or guarded_until is not None or guarded.to_bytes(8, "big") + ZEROS != guard[1]:
+    if guarded is None or guarded_until is not None or guarded.to_bytes(8, "big") + ZEROS != guard.versionstamp:
         return None
     rows = _live(key, (value, encoding, stamp, expire_at), high_water, clock)
     more = () if follow is None else follow([rows])
@@ -307,7 +307,7 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
                 break
             changes[key] = (key, value, encoding, version)
         elif type(mutation) is Delete:
-            changes[mutation[0]] = None
+            changes[mutation.key] = None
         else:
             break
     else:
@@ -434,7 +434,7 @@ def stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> 
     stored: dict[bytes, tuple[int, int | None]] = {}
     # One statement per key is cheaper for the few checks of one record, one for many in a batch of records. The
     # number of parameters is fixed, so that it is prepared once.
-    keys = sorted([check[0] for check in checks])
+    keys = sorted([check.key for check in checks])
     for at in range(0, len(keys), CHECKS_PER_STATEMENT):
         some = keys[at : at + CHECKS_PER_STATEMENT]
         # Between new keys that were given in order, as most are, there is nothing: one search instead of many.

@@ -108,7 +108,7 @@ def written(
     """Judge and write an operation in a write transaction, or return its conflict; None: leave it to a group."""
     before, held = known
     if isinstance(write, Removal):
-        if held is not None and write[0] == held and _raise(connection, clock, before):
+        if held is not None and write.check == held and _raise(connection, clock, before):
             return _removed(connection, before + 1, write)
         evaluated, now = statements.evaluate_removal(connection, write, clock)
         if isinstance(evaluated, Conflict):
@@ -146,7 +146,7 @@ def _judged_by_writing(write: AtomicWrite, held: Check | None, version: int) -> 
     if len(mutations) >= statements.ROWS_TO_SORT:
         return None  # so many rows are written in the order of their keys
     others = [check for check in checks if check != held]
-    expected = {check[0]: check[1] for check in others}
+    expected = {check.key: check.versionstamp for check in others}
     keys = {mutation.key for mutation in mutations}
     inserts: list[_Row] = []
     updates: list[tuple[bytearray, int, int, bytearray, int]] = []
@@ -207,12 +207,12 @@ def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> 
     if keys is None:
         return _new(Conflict, ((),))
     connection.executemany(statements.DELETE, [(bytearray(key),), *[(bytearray(one),) for one in keys]])
-    return version, None, None if check[0] == key or check[0] in keys else check
+    return version, None, None if check.key == key or check.key in keys else check
 
 
 def _left(checks: Sequence[Check], changed: AbstractSet[bytes]) -> Check | None:
     """Return a check that an operation leaves as true as it was, whatever time passes."""
     for check in checks:
-        if check[1] is not None and check[2] and check[0] not in changed:
+        if check.versionstamp is not None and check.physical and check.key not in changed:
             return check
     return None

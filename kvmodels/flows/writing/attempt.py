@@ -100,10 +100,10 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
                 (key,) = operation.keys(view)
                 ranges = (_new(ReadRange, (key, None, None, False, False)),)
                 found: ReadResult = yield _new(ReadToChange, (ranges, None, True, None))
-                row = found[0][0][0] if found[0][0] else None
+                row = found.ranges[0][0] if found.ranges[0] else None
                 rows = {key: row}
                 del found
-            now_ms = (yield from now()) if operation.timed or (row is not None and row[4] is not None) else 0
+            now_ms = (yield from now()) if operation.timed or (row is not None and row.expire_at is not None) else 0
             guess = _guess(context, operation, _new(AttemptState, (view, rows, now_ms)), writer)
             del rows, row  # the garbage collector visits everything that many waiting tasks keep
         if guess is not None:
@@ -115,9 +115,9 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
             except ReadOnlyError as error:
                 outcome = refused_by_store(write, error)
             if isinstance(outcome, Committed):
-                result: R = proposal[1](outcome[0])
-                if proposal[4]:
-                    run_after(proposal[4])
+                result: R = proposal.done(outcome.versionstamp)
+                if proposal.after:
+                    run_after(proposal.after)
                 return result
             failed = failed_keys(write, outcome)
     return (yield from _carried_out(_Run(context, operation, started), failed, passed=passed or ()))
@@ -147,18 +147,18 @@ def _guess(
     """
     try:
         proposal = operation.propose(seen)
-        changes = proposal[0]
+        changes = proposal.changes
         compiled: AtomicWrite | NeedRows | None = None
-        if writer is not None and changes and proposal[5] is None:
+        if writer is not None and changes and proposal.beside is None:
             compiled = writer.compiled(changes, None)  # of unique slots nothing is read: each is taken for free
         if compiled is None:
             compiled = _compiled(context, operation, proposal, seen)
         if compiled is None or isinstance(compiled, NeedRows):
             return None
         if not fits(compiled, context.limits):
-            check_budget(compiled, context.limits, [change[0] for change in changes])
+            check_budget(compiled, context.limits, [change.live for change in changes])
     except KvModelsError:
-        if seen[1] is None:
+        if seen.rows is None:
             raise
         return None
     return proposal, compiled

@@ -151,7 +151,7 @@ def record_change(
     view, _, now_ms = seen
     expire_at: int | None
     if deadline is KEEP:
-        expire_at = None if old is None else old[4]
+        expire_at = None if old is None else old.expire_at
         # An expired row is none: the record is a new one.
         if (old is None and schema.ttl_ms is not None) or (expire_at is not None and expire_at <= now_ms):
             expire_at = None if schema.ttl_ms is None else now_ms + schema.ttl_ms
@@ -173,9 +173,9 @@ def stored(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> An
     schema.accept(instance, prepared)
     if fresh is not None:
         _take_over(instance, fresh)
-    row = layout.prefix + pk, value, encoding, versionstamp, change[7]
-    if prepared[4]:
-        set_loaded(instance, layout.unpack, pk, row, prepared[4])
+    row = layout.prefix + pk, value, encoding, versionstamp, change.expire_at
+    if prepared.unknown:
+        set_loaded(instance, layout.unpack, pk, row, prepared.unknown)
     else:
         set_stored(instance, layout.unpack_key, row)
     return instance

@@ -102,7 +102,7 @@ class _InsertObject(RecordWrite):
     def __init__(self, writer: ChangeBuilder, instance: Any, targets: Mapping[bytes, bytes] | None) -> None:
         self.targets = targets
         item = self._item = writer.first(instance)
-        super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
+        super().__init__(writer, item.layout.prefix + item.pk, needs_clock(writer.schema, writer.deadline))
 
     def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         item, writer = self._item, self._writer
@@ -254,7 +254,7 @@ class _ChangeRecord(RecordWrite):
         writer, function, changes = self._writer, self._function, self._changes
         context, schema = writer.context, writer.schema
         # If an object can be made of the row, this is a document.
-        old: Document = context.codec.decode_unchecked(row[1], row[2], row[0])
+        old: Document = context.codec.decode_unchecked(row.value, row.encoding, row.key)
         revised = None
         if schema.revise is not None and writer.is_plain and old.__class__ is dict:
             revised = schema.revise(old, changes)
@@ -448,7 +448,7 @@ class _RemoveByKey(RecordWrite):
         if row is None:
             return Proposal((), always(False))
         step = writer.remove(seen, self._pk, row, unread=True)
-        return _new(_PROPOSAL, ((step[0],), _removed, _removed, None, step[2], None))
+        return _new(_PROPOSAL, ((step.change,), _removed, _removed, None, step.after, None))
 
 
 def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:

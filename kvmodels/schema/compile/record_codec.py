@@ -231,7 +231,7 @@ class RecordCodec:
         them stay valid.
         """
         present = instance.__dict__
-        values = prepared[0]
+        values = prepared.values
         if values is present:
             return
         if self._mutable:
@@ -241,7 +241,7 @@ class RecordCodec:
                     values[name] = present[name]
         # Not setattr, which would validate a second time, and fail on a frozen model.
         present.update(values)
-        extras, prepared_extras = instance.__pydantic_extra__, prepared[1]
+        extras, prepared_extras = instance.__pydantic_extra__, prepared.extra
         if prepared_extras and extras is not None:
             for name, value in prepared_extras.items():
                 if not unchanged(extras.get(name), value):
