@@ -41,6 +41,7 @@ _IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (
             "AggregateIndex",
             "AsyncDatabase",
             "ForeignKey",
+            "GeoPoint",
             "Index",
             "Indexed",
             "KeyNumber",
@@ -70,6 +71,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "ip6": "IPv6Address",
     "ip": "IPvAnyAddress",
 }
+_OF_KINDS: Final[Mapping[str, str]] = {**_TYPES, "GeoPoint": "GeoPoint"}
+"""The types of fields that a kind of index uses: elsewhere a nested model of the program may have such a name."""
 _ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
 MSGPACK: Final = "msgpack"
 _CONTAINERS: Final = frozenset(("list", "set", "frozenset", "dict", "tuple"))
@@ -160,6 +163,7 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
     types = {column.name: column for index in usable for column in index.columns if _is_plain(column)}
     keys = {index.columns[0].name: index for index in usable if index.references is not None}
     folded = {index.columns[0].name: index for index in reversed(usable) if _folds_field(index)}
+    of_kinds = {name for index in usable for name in index.fields}
     yield f"class {names[one.name]}(KvModel, collection={one.name!r}):"
     for column in one.primary_key:
         yield f"    {column.name}: PrimaryKey[{_TYPES.get(column.type, 'Any')}]"
@@ -169,7 +173,8 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
         if name not in fields:
             yield f"    # the field {name!r} cannot be declared"
             continue
-        declared = _column_type(types[name]) if name in types else _type(stored)
+        known = _OF_KINDS if name in of_kinds else _TYPES
+        declared = _column_type(types[name]) if name in types else _type(stored, known)
         if name in keys:
             declared = _foreign_key(keys[name], declared, names)
         elif name in folded:
@@ -194,25 +199,25 @@ def _column_type(column: ColumnDescription) -> str:
     return _TYPES.get(column.type, "Any") + (" | None" if column.nullable else "")
 
 
-def _type(stored: str) -> str:
+def _type(stored: str, known: Mapping[str, str]) -> str:
     """Return the annotation for a type in the catalogue; nested models and everything unknown are Any."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.unparse(_known_type(ast.parse(stored, mode="eval").body))
+        return ast.unparse(_known_type(ast.parse(stored, mode="eval").body, known))
     return "Any"
 
 
-def _known_type(node: ast.expr) -> ast.expr:
+def _known_type(node: ast.expr, known: Mapping[str, str]) -> ast.expr:
     match node:
         case ast.Name(name):
-            return ast.Name(_TYPES.get(name, "Any"), ast.Load())
+            return ast.Name(known.get(name, "Any"), ast.Load())
         case ast.Constant(value) if value is None or value is ...:
             return node
         case ast.BinOp(left, ast.BitOr(), right):
-            return ast.BinOp(_known_type(left), ast.BitOr(), _known_type(right))
+            return ast.BinOp(_known_type(left, known), ast.BitOr(), _known_type(right, known))
         case ast.Subscript(ast.Name(container), items) if container in _CONTAINERS:
-            return ast.Subscript(ast.Name(container, ast.Load()), _known_type(items), ast.Load())
+            return ast.Subscript(ast.Name(container, ast.Load()), _known_type(items, known), ast.Load())
         case ast.Tuple(items):
-            return ast.Tuple([_known_type(item) for item in items], ast.Load())
+            return ast.Tuple([_known_type(item, known) for item in items], ast.Load())
         case _:
             return ast.Name("Any", ast.Load())
 
@@ -280,7 +285,7 @@ def _is_expressible(index: IndexDescription, one: CollectionDescription, folded:
 
 def _is_known(one: CollectionDescription, field: str) -> bool:
     """Return whether a field that a kind of index uses is printed with its own type."""
-    return field in one.fields and "Any" not in _type(one.fields[field])
+    return field in one.fields and "Any" not in _type(one.fields[field], _OF_KINDS)
 
 
 def _names_only(index: IndexDescription, fields: Collection[str]) -> bool:

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from kvmodels import (
     Database,
+    GeoIndex,
+    GeoPoint,
     Index,
     KvModel,
     PrimaryKey,
@@ -107,6 +109,23 @@ def test_its_declaration_is_printed_and_declares_the_stored_index(path: Path):
         assert all(one.declared for one in db.indexes())
         db[model].patch(1, open_on=2)
         assert db.check().ok
+
+
+class Place(KvModel, collection="places"):
+    id: PrimaryKey[int]
+    at: GeoPoint
+    owner: str
+
+    class Meta:
+        indexes: ClassVar = (GeoIndex("at", group="owner", name="near"),)
+
+
+def test_a_place_is_printed_with_its_type():
+    with Database(models=[Place]) as db:
+        source = model_source(db.collections(), db.indexes())
+        assert "    at: GeoPoint\n" in source
+        (model,) = module_of(source).MODELS
+        assert describe(model).indexes == describe(Place).indexes
 
 
 def test_the_declaration_of_every_kind_can_be_printed():
