@@ -363,7 +363,7 @@ class QueryPlan:
 
         Cost: linear in the number of ranges. Raises InvalidValueError for an operand that cannot be stored.
         """
-        described = [
+        described: list[Any] = [
             self.schema.collection,
             self.combine,
             [_scan_digest(self.schema, scan) for scan in self.scans],

@@ -504,6 +504,21 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             UnknownFieldError, UnknownLookupError: no such field or index, or its values have no distances.
             InvalidValueError: the field cannot hold the origin, or the distance is not a number.
             InvalidArgumentError: a negative or infinite distance, a slice, or a query of values or related records.
+
+        Examples:
+            >>> from kvmodels import Database, GeoIndex, GeoPoint, KvModel, PrimaryKey
+            >>> class Hut(KvModel, collection="huts"):
+            ...     name: PrimaryKey[str]
+            ...     place: GeoPoint
+            ...     class Meta:
+            ...         indexes = (GeoIndex("place"),)
+            >>> huts = Database("memory://", models=[Hut])[Hut]
+            >>> for name, lat, lon in [("Konkordia", 46.50, 8.05), ("Finsteraarhorn", 46.52, 8.12)]:
+            ...     _ = huts.create(name=name, place=GeoPoint(lat=lat, lon=lon))
+            >>> for hut, metres in huts.nearest("place", GeoPoint(lat=46.54, lon=8.13)):
+            ...     print(hut.name, f"{metres:,.0f} m")
+            Finsteraarhorn 2,352 m
+            Konkordia 7,566 m
         """
         query = ranked_plans.ranked_query(self._query, "nearest", field, origin, within_m)
         return ranked.RankedQuery(self._runner, query)

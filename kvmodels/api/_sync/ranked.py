@@ -39,6 +39,26 @@ class RankedQuery(Generic[R]):
     Args:
         runner: runs flows against the store.
         query: the filter, the order by distance, and the slice.
+
+    Examples:
+        >>> from kvmodels import Database, GeoIndex, GeoPoint, KvModel, PrimaryKey
+        >>> class Stop(KvModel, collection="stops"):
+        ...     id: PrimaryKey[int]
+        ...     place: GeoPoint
+        ...     roofed: bool = False
+        ...     class Meta:
+        ...         indexes = (GeoIndex("place"),)
+        >>> stops = Database("memory://", models=[Stop])[Stop]
+        >>> places = [GeoPoint(lat=46.95, lon=7.44 + number / 100) for number in range(6)]
+        >>> rows = [Stop(id=number, place=place, roofed=number % 2 == 1) for number, place in enumerate(places)]
+        >>> _ = stops.bulk_create(rows)
+        >>> near = stops.nearest("place", GeoPoint(lat=46.95, lon=7.44), within_m=3_000)
+        >>> [hit.record.id for hit in near], near.count()
+        ([0, 1, 2, 3], 4)
+        >>> page = near.filter(roofed=True).page(1)
+        >>> rest = near.filter(roofed=True).page(1, after=page.next_cursor)
+        >>> [hit.record.id for hit in page], [hit.record.id for hit in rest], rest.has_more
+        ([1], [3], False)
     """
 
     __slots__ = ("_query", "_runner")
