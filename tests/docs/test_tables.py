@@ -27,6 +27,7 @@ from kvmodels.flows.evolution import record_pass
 from kvmodels.flows.execution import executor as batches
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
+from kvmodels.indexing.kinds.geo import GeoMaintenance
 from kvmodels.limits import Limits, Traits
 from kvmodels.query.planning import branches
 from kvmodels.runtime.sync import run
@@ -34,6 +35,9 @@ from kvmodels.schema.compile import indexes as compiled_indexes
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare import declarations
 from kvmodels.schema.declare.declarations import AggregateIndex
+from kvmodels.schema.geometry.cells import LAST_CELL, packed_cell
+from kvmodels.schema.geometry.point import GeoPoint
+from kvmodels.schema.kinds.geo import GeoIndex
 from tests.source_tree import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -126,6 +130,17 @@ class Sample(KvModel, collection="collection"):
         indexes = (UniqueConstraint("column", name="unique"), Index("column", name="index"))
 
 
+class Located(KvModel, collection="collection"):
+    """A record with a place."""
+
+    id: PrimaryKey[str]
+    column: str | None
+    location: GeoPoint
+
+    class Meta:
+        indexes = (GeoIndex("location", group="column", name="index"),)
+
+
 class Counted(KvModel, collection="collection"):
     """A record that is counted in a group."""
 
@@ -167,6 +182,8 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.token_key("token"),
         *(counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
+    places = GeoMaintenance(keyspace.IndexLayout("collection", schema_of(Located).indexes["index"], 1))
+    packed += places.keys({"id": "pk", "column": "column", "location": {"lat": 90.0, "lon": 180.0}}, pk)
     return {decode_key(key) for key in packed}
 
 
@@ -207,6 +224,7 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     with open_kv() as kv:
         services = keys_of_the_services(kv)
     names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
+    names |= {"cell": packed_cell(LAST_CELL)}
     names |= {"reversed_id": services["note"][2], "number": services["note"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
