@@ -19,6 +19,7 @@ from kvmodels._support.visible import visible
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.flows.describe.catalogue import CollectionDescription, IndexStatus
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.declarations import declaration_text
 from kvmodels.schema.declare.on_write import VERB_KEYWORDS
 from kvmodels.schema.describe.conditions import is_source_name
 from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription
@@ -229,7 +230,7 @@ def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str
     key = f'ForeignKey[{declared}, "{target}"]'
     action = _ON_DELETE.get(index.on_delete or "")
     marks = [action] if action is not None else []
-    marks += [f"Unique(name={index.name!r}, nulls={index.nulls!r})"] if index.unique else []
+    marks += [declaration_text("Unique", (), {"name": index.name, "nulls": index.nulls})] if index.unique else []
     return f"Annotated[{', '.join([key, *marks])}]" if marks else key
 
 
@@ -243,11 +244,11 @@ def _folds_field(index: IndexDescription) -> bool:
 
 
 def _folded(index: IndexDescription, declared: str) -> str:
-    options = [f"key=str.{index.columns[0].fold}", f"name={index.name!r}"]
-    options += ["descending=True"] if index.columns[0].descending else []
-    options += _common_options(index)
-    marker = "MultiIndexed" if index.columns[0].many else "Unique" if index.unique else "Indexed"
-    return f"Annotated[{declared}, {marker}({', '.join(options)})]"
+    first = index.columns[0]
+    options: dict[str, object] = {"key": _Code(f"str.{first.fold}"), "name": index.name}
+    options |= {"descending": True} if first.descending else {}
+    marker = "MultiIndexed" if first.many else "Unique" if index.unique else "Indexed"
+    return f"Annotated[{declared}, {declaration_text(marker, (), options | _common_options(index))}]"
 
 
 def _meta(
@@ -301,15 +302,21 @@ def _names_only(index: IndexDescription, fields: Collection[str]) -> bool:
 
 def _declaration(index: IndexDescription) -> str:
     columns = index.names[: len(index.columns)]
-    arguments = [repr(name) for name in index.fields or columns]
-    arguments += [f"group={columns!r}"] if index.fields and columns else []
-    arguments += [f"name={index.name!r}", *(f"{name}={value!r}" for name, value in index.options.items())]
-    return f"{(index.declaration or '').rpartition('.')[2]}({', '.join(arguments + _common_options(index))})"
+    group = {"group": columns} if index.fields and columns else {}
+    options = {**group, "name": index.name, **index.options, **_common_options(index)}
+    return declaration_text((index.declaration or "").rpartition(".")[2], index.fields or columns, options)
 
 
-def _common_options(index: IndexDescription) -> list[str]:
+def _common_options(index: IndexDescription) -> dict[str, object]:
     """Return the options that declarations at a field and in ``Meta`` share."""
-    options = [f"nulls={index.nulls!r}"] if index.nulls != "distinct" else []
-    options += ['store="record"'] if index.stores_record else []
-    options += [f"include={index.included!r}"] if index.included else []
-    return options + ([f"where={index.condition}"] if index.condition is not None else [])
+    options: dict[str, object] = {"nulls": index.nulls} if index.nulls != "distinct" else {}
+    options |= {"store": "record"} if index.stores_record else {}
+    options |= {"include": index.included} if index.included else {}
+    return options | ({"where": _Code(index.condition)} if index.condition is not None else {})
+
+
+class _Code(str):
+    """The source text of a value that is no literal."""
+
+    __slots__ = ()
+    __repr__ = str.__str__

@@ -30,7 +30,7 @@ from kvmodels.query.aggregates import Grouping, Measure, fields_of
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.branches import Branch, Term, branches_of, shape_of
 from kvmodels.query.planning.planner import plan_query
-from kvmodels.query.planning.refusals import is_one, not_readable, unused_name
+from kvmodels.query.planning.refusals import index_to_add, is_one, not_readable
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
 from kvmodels.query.query import Query, order_names
 from kvmodels.schema.compile.columns import is_summed
@@ -255,11 +255,8 @@ def _totals(grouping: Grouping) -> str | None:
     columns = _columns(grouping, branches[0])
     if sums is None or columns is None:
         return None
-    options = _quoted(columns)
-    if sums:
-        options += f", sums=({_quoted(sums)}{',' if len(sums) == 1 else ''})"
-    name = "_".join([*(column.replace(".", "_") for column in columns), "totals"])
-    return f"AggregateIndex({options}{unused_name(query.schema, name)})"
+    default = "_".join([*(column.replace(".", "_") for column in columns), "totals"])
+    return index_to_add(query.schema, "AggregateIndex", columns, default, {"sums": tuple(sums)} if sums else None)
 
 
 def _columns(grouping: Grouping, branch: Branch) -> list[str] | None:
@@ -288,10 +285,6 @@ def _sums(measures: Iterable[Measure]) -> list[str] | None:
             return None
         sums[measure.field] = None
     return list(sums)
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ pasted: then the query is served, or the next alternative is suggested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kvmodels.catalog.catalogue import IndexState
@@ -41,6 +41,7 @@ from kvmodels.query.planning.branches import (
 from kvmodels.query.planning.combining import decide
 from kvmodels.query.planning.kind_terms import KindTerm
 from kvmodels.query.query import Query, order_names
+from kvmodels.schema.declare.declarations import declaration_text
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -145,19 +146,20 @@ def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Dir
 
 def _addition(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> str:
     # Never "declare the field as Indexed[...]": that line would drop the default and other options of the field.
-    names = ", ".join(f'"{"-" if descending else ""}{name}"' for name, descending in columns)
-    name = "_".join(field.replace(".", "_") for field, _ in columns)
-    return f"add Index({names}{unused_name(schema, name)}) to the indexes of {schema.name}.Meta"
+    names = [f"{'-' if descending else ''}{name}" for name, descending in columns]
+    default = "_".join(field.replace(".", "_") for field, _ in columns)
+    return f"add {index_to_add(schema, 'Index', names, default)} to the indexes of {schema.name}.Meta"
 
 
-def unused_name(schema: ModelSchema, name: str) -> str:
-    """Return the argument for a name, if the default name of the index is taken."""
-    if name not in schema.indexes:
-        return ""
-    number = 2
-    while f"{name}_{number}" in schema.indexes:
+def index_to_add(
+    schema: ModelSchema, declared: str, fields: Iterable[str], default: str, options: Mapping[str, object] | None = None
+) -> str:
+    """Return the declaration of another index; it has a name if ``default``, the name without one, is taken."""
+    given, name, number = dict(options or {}), default, 1
+    while name in schema.indexes:
         number += 1
-    return f', name="{name}_{number}"'
+        name = given["name"] = f"{default}_{number}"
+    return declaration_text(declared, fields, given).replace("'", '"')
 
 
 _EVERYTHING = BranchShape((), (), None, ())

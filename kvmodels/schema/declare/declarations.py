@@ -6,7 +6,7 @@ itself is refused here; ``schema/compile/indexes.py`` checks it against the fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar, Final, Literal, Never, cast, get_args
 
@@ -27,6 +27,17 @@ FOLDS: Final[dict[Any, str]] = {str.casefold: "casefold", str.lower: "lower", st
 """Functions that never change, so they need no version, with the text that replaces it."""
 
 
+def declaration_text(declared: str, fields: Iterable[str], options: Mapping[str, object]) -> str:
+    """Return a declaration as source text.
+
+    Examples:
+        >>> declaration_text("Index", ["city", "-age"], {"name": "by_city"})
+        "Index('city', '-age', name='by_city')"
+    """
+    given = (f"{name}={value!r}" for name, value in options.items())
+    return f"{declared}({', '.join([*map(repr, fields), *given])})"
+
+
 class Declaration:
     """Base class of markers and of the indexes in ``Meta``, which are compared by their options."""
 
@@ -35,12 +46,11 @@ class Declaration:
 
     def __repr__(self) -> str:
         options = dict(vars(self))
-        fields = map(repr, options.pop("fields", ()))
+        fields = options.pop("fields", ())
         shown = {name: options.pop(name) for name in self._shown}
         # By identity: an expression in the place of an option refuses to be compared by ==.
         shown |= {name: value for name, value in options.items() if not any(value is one for one in (None, False, ()))}
-        given = (f"{name}={value!r}" for name, value in shown.items())
-        return f"{type(self).__name__}({', '.join([*fields, *given])})"
+        return declaration_text(type(self).__name__, fields, shown)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and repr(self) == repr(other)
