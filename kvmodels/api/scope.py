@@ -10,11 +10,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from inspect import signature
 from types import FrameType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ReferenceType
 
+from kvmodels._support.annotations import signature_of
 from kvmodels._support.callers import is_running, place_of, thread_and_task
 from kvmodels._support.naming import short_repr
 from kvmodels.engines.contract import Engine
@@ -123,7 +123,7 @@ class Scope(Generic[X]):
 def require_function(function: Callable[..., object]) -> None:
     """Refuse a function whose first parameter is an object instead of the transaction. Raises InvalidArgumentError."""
     try:
-        first = next(iter(signature(function).parameters), None)
+        first = next(iter(signature_of(function).parameters), None)
     except (TypeError, ValueError):  # a function that is not written in Python may have no signature
         return
     if first in ("self", "cls"):

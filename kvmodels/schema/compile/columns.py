@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial, wraps
-from inspect import signature
 from typing import Any, Final, cast, get_type_hints
 
 from kvmodels._support import suggest as spelling
+from kvmodels._support.annotations import signature_of
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
 from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
 from kvmodels.schema.declare.annotations import (
@@ -301,7 +301,7 @@ def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: t
 def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, ...]) -> None:
     """Refuse a function that cannot be called with the values of its fields."""
     try:
-        parameters = signature(key)
+        parameters = signature_of(key)
     except (ValueError, TypeError):
         return  # a builtin without a signature
     try:

@@ -7,10 +7,10 @@ itself is refused here; ``schema/compile/indexes.py`` checks it against the fiel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from inspect import signature
 from typing import Any, ClassVar, Final, Literal, Never, cast, get_args
 
 from kvmodels._support import suggest as spelling
+from kvmodels._support.annotations import signature_of
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.expressions import Expression
@@ -61,7 +61,7 @@ class Declaration:
     def _refuse_unknown(self, unknown: Iterable[str]) -> None:
         kind = type(self)
         for name in unknown:
-            known = [one for one in signature(kind.__init__).parameters if one not in ("self", "fields", "unknown")]
+            known = [one for one in signature_of(kind.__init__).parameters if one not in ("self", "fields", "unknown")]
             close = spelling.closest(name, known)
             raise ModelDefinitionError(
                 "an index option does not exist",

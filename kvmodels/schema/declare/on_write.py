@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction, signature, unwrap
+from inspect import isasyncgenfunction, iscoroutinefunction, unwrap
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import AwareDatetime
 from pydantic.fields import FieldInfo
 
+from kvmodels._support.annotations import signature_of
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import ModelDefinitionError
@@ -83,7 +84,7 @@ def check_hooks(model: type[Any]) -> None:
             )
         takes = ("self", "old") if name.endswith("_update") else ("self",)
         try:
-            signature(method).bind(*takes)
+            signature_of(method).bind(*takes)
         except TypeError:
             hint = f"Write def {name}({', '.join(takes)}) -> None."
             raise refused("a hook takes other arguments", hint=hint) from None

@@ -1,10 +1,12 @@
 """Classes of modules that do not postpone annotations: from 3.14 on, ``__dict__`` of a class lacks its annotations."""
 
+from typing import Any
+
 import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from kvmodels import AutoNow, Creation, Database, KvModel, ModelDefinitionError, PrimaryKey
+from kvmodels import AutoNow, Creation, Database, Index, KvModel, ModelDefinitionError, PrimaryKey, Transaction
 
 
 class City(TypedDict):
@@ -59,3 +61,38 @@ def test_a_projection_names_a_class_that_is_declared_later():
     with Database("memory://", models=[Place]) as db:
         db[Place].create(id=1, name="Bern", country={"code": "CH"})
         assert list(db[Place].only(City)) == [{"name": "Bern", "country": {"code": "CH"}}]
+
+
+# As imported under `if TYPE_CHECKING`: unknown once the functions below are defined.
+ForTypeCheckers = Any
+
+
+def first_letter(name: ForTypeCheckers) -> ForTypeCheckers:
+    return str(name)[:1]
+
+
+class Note(KvModel, collection="notes"):
+    id: PrimaryKey[int]
+    name: str
+
+    class Meta:
+        indexes = (Index("name", key=first_letter, version=1, name="letter", returns=str),)
+
+    def before_update(self, old: ForTypeCheckers) -> ForTypeCheckers:
+        self.name = self.name.strip()
+
+
+def rename(tx: Transaction, name: ForTypeCheckers) -> ForTypeCheckers:
+    tx[Note].patch(1, name=name)
+
+
+del ForTypeCheckers
+
+
+def test_functions_may_name_what_only_type_checkers_know():
+    """Python 3.14 evaluates annotations when a signature is read, and then such a name is a NameError."""
+    with Database("memory://", models=[Note]) as db:
+        db[Note].create(id=1, name="one")
+        db.transactional()(rename)(" two ")
+        assert db[Note].get(1).name == "two"
+        assert db[Note].filter(letter="t").count() == 1
