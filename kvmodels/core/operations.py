@@ -411,12 +411,17 @@ def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
     if stored is None:
         return operand.to_bytes(8, "little")
     if stored.encoding != U64_ENCODING or len(stored.value) != 8:
-        raise InvalidValueError(
-            "the stored value of a sum, min or max is not an unsigned 64-bit integer",
-            path=shown_key(key),
-            hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
-        )
+        raise not_a_number(key)
     return combined_operands(kind, int.from_bytes(stored.value, "little"), operand).to_bytes(8, "little")
+
+
+def not_a_number(key: bytes | None) -> InvalidValueError:
+    """Return the error for a sum, min or max on another value; ``key`` None: that of one of several mutations."""
+    return InvalidValueError(
+        "the stored value of a sum, min or max is not an unsigned 64-bit integer",
+        path=None if key is None else shown_key(key),
+        hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
+    )
 
 
 def combined_operands(kind: str, one: int, other: int) -> int:

@@ -58,7 +58,8 @@ def test_a_401_renews_the_metadata_once_also_for_a_commit(server, reach):
         server.script = once(path, *[Answer(401, f"{DATA_TOKEN} is invalid".encode())] * 2)
         with pytest.raises(EngineError) as caught:
             call()
-        assert "token" in caught.value.message
+        assert "credentials" in caught.value.message
+        assert "access token" in caught.value.hint
         assert DATA_TOKEN not in str(caught.value)
 
 

@@ -14,8 +14,9 @@ from kvmodels.cli.failures import FOUND, STORE, USAGE, exit_code_of
 from kvmodels.cli.output import redacted
 from kvmodels.cli.wording import in_commands
 from kvmodels.core.operations import AtomicWrite, Delete
-from kvmodels.engines.etcd.errors import absent, gone, lossy_server, restored, wrong_credentials
+from kvmodels.engines.etcd.errors import absent, lossy_server, restored, wrong_credentials
 from kvmodels.engines.etcd.settings import TlsPaths, credentials_of, limits_of, location_of, tls_of
+from kvmodels.engines.shared.server_errors import GONE
 from kvmodels.errors import (
     EngineTimeoutError,
     InvalidArgumentError,
@@ -213,7 +214,11 @@ def test_hints_on_the_command_line_can_be_followed_there(error, said):
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(absent(NOWHERE), USAGE), (gone(NOWHERE), STORE), (ValueTooLargeError("a value is too large"), FOUND)],
+    [
+        (absent(NOWHERE), USAGE),
+        (GONE.of(NOWHERE, "removed"), STORE),
+        (ValueTooLargeError("a value is too large"), FOUND),
+    ],
 )
 def test_an_absent_store_and_a_refused_value_have_exit_codes_of_their_own(error, code):
     assert exit_code_of(error) == code

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kvmodels.core.operations import AtomicWrite
-from kvmodels.engines.connect.errors import refused, refused_redirect, unknown
+from kvmodels.engines.connect.errors import refused, refused_redirect
 from kvmodels.engines.connect.exchange import HttpAnswer, HttpCall, LostAnswerError, NotSentError, Steps
 from kvmodels.engines.connect.session import Attempts, Served, Session
+from kvmodels.engines.shared.server_errors import LOST_ANSWER
 
 RENEWED_AFTER: Final = (401, 404)
 """The token has ended, or the endpoint has moved; both before anything was carried out."""
@@ -63,7 +64,7 @@ def call_commit(session: Session, body: bytes, write: AtomicWrite, attempts: Att
         try:
             answer = yield _request(served, "atomic_write", body, attempts)
         except LostAnswerError as error:
-            raise unknown(session.shown, str(error)) from None
+            raise LOST_ANSWER.of(session.shown, str(error)) from None
         except NotSentError as error:
             session.forget(served, unreachable=True)
             reason = str(error)
@@ -75,7 +76,7 @@ def call_commit(session: Session, body: bytes, write: AtomicWrite, attempts: Att
                 session.forget(served)
                 continue
             if answer.status == 409 or answer.status >= 500 or answer.status < 300:
-                raise unknown(session.shown, f"status {answer.status}")
+                raise LOST_ANSWER.of(session.shown, f"status {answer.status}")
             reason = _reason_to_wait(session, served, answer, write)
         yield from attempts.again(session.shown, reason)
 

@@ -12,24 +12,26 @@ from html import escape
 from typing import Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from kvmodels.core.keys import shown_key
-from kvmodels.core.operations import Arithmetic, AtomicWrite
+from kvmodels.core.operations import Arithmetic, AtomicWrite, not_a_number
 from kvmodels.engines.connect.exchange import HttpAnswer
+from kvmodels.engines.shared.server_errors import (
+    LACKING,
+    REFUSED,
+    TAKES_NO_WRITES,
+    UNREACHABLE,
+    WRONG_CREDENTIALS,
+    shortened,
+)
 from kvmodels.errors import (
-    CommitUnknownError,
     EngineError,
     EngineTimeoutError,
-    InvalidValueError,
     KeyTooLargeError,
     KvModelsError,
     LimitExceededError,
     OperationTooLargeError,
-    ReadOnlyError,
     UnsupportedError,
     ValueTooLargeError,
 )
-
-_LONGEST_REASON: Final = 300
 
 _LIMITS: Final[tuple[tuple[str, type[LimitExceededError], str], ...]] = (
     ("A key exceeds the key size limit", KeyTooLargeError, "max_key_bytes"),
@@ -77,19 +79,15 @@ FOLLOWING_READS: Final = MissingCapability("reads that follow from others in the
 
 def not_in_connect(url: str, missing: MissingCapability) -> UnsupportedError:
     """Return the error for a call that needs what KV Connect does not have."""
-    return UnsupportedError(
-        "KV Connect does not have this capability",
-        url=url,
-        reason=missing.name,
-        hint=f"{missing.advice}Other engines have it: docs/guides/engines.md has the table.",
-    )
+    hint = f"{missing.advice}Other engines have it: docs/guides/engines.md has the table."
+    return LACKING.of(url, missing.name, hint)
 
 
 def _text_of(answer: HttpAnswer, *secrets: str) -> str:
     """Return what a server says in an answer, in one line and without secrets."""
     # Secrets first: a cut would leave a part of one.
     text = without_secrets(answer.body.decode("utf-8", "replace"), *secrets)
-    return _shortened(" ".join(text.split()))
+    return shortened(" ".join(text.split()))
 
 
 def without_secrets(text: str, *secrets: str) -> str:
@@ -114,9 +112,9 @@ def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | No
     text = _text_of(answer, *secrets)
     reason = f"status {answer.status}: {text}" if text else f"status {answer.status}"
     if answer.status in (401, 403):
-        return EngineError("the server refuses the token", url=url, reason=reason, hint=_REFUSED_HINT)
+        return WRONG_CREDENTIALS.of(url, reason, _REFUSED_HINT)
     if text.startswith(_READ_ONLY):
-        return ReadOnlyError("the server takes no writes", url=url, reason=text, hint="Use a token that may write.")
+        return TAKES_NO_WRITES.of(url, text, "Use a token that may write.")
     if text.startswith(_NO_MODEL_WRITES):
         return EngineError(
             "the server does not let this token write models",
@@ -131,14 +129,8 @@ def refused(url: str, answer: HttpAnswer, *secrets: str, write: AtomicWrite | No
             )
     if write is not None and _NOT_A_NUMBER.match(text):
         keys = [one.key for one in write.mutations if isinstance(one, Arithmetic)]
-        return InvalidValueError(
-            "the stored value of a sum, min or max is not an unsigned 64-bit integer",
-            path=shown_key(keys[0]) if len(keys) == 1 else None,
-            hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
-        )
-    return EngineError(
-        "the server refuses the request", url=url, reason=reason, hint="Check that the URL is that of a database."
-    )
+        return not_a_number(keys[0] if len(keys) == 1 else None)
+    return REFUSED.of(url, reason, "Check that the URL is that of a database.")
 
 
 def refused_redirect(url: str, location: str, *secrets: str) -> EngineError:
@@ -146,7 +138,7 @@ def refused_redirect(url: str, location: str, *secrets: str) -> EngineError:
     return _foreign(
         "the server redirects to another address, to which the token is not sent",
         url,
-        reason=_shortened(without_secrets(location.partition("?")[0], *secrets)),
+        reason=shortened(without_secrets(location.partition("?")[0], *secrets)),
         hint="Open the database with the address that the server redirects to, if you trust it.",
     )
 
@@ -173,23 +165,10 @@ def wrong_answer(url: str, reason: str) -> EngineError:
 
 def busy(url: str, reason: str) -> EngineTimeoutError:
     """Return the error for a request that was tried until its time was over; nothing was applied."""
-    return EngineTimeoutError(
-        "the server could not be reached in time",
-        url=url,
-        reason=reason,
-        hint="Check the URL and whether the server is running and reachable; if it is busy, raise busy_timeout=.",
-    )
-
-
-def unknown(url: str, reason: str) -> CommitUnknownError:
-    """Return the error for a commit whose answer was lost."""
-    return CommitUnknownError("the answer to the commit was lost", url=url, reason=reason)
+    hint = "Check the URL and whether the server is running and reachable; if it is busy, raise busy_timeout=."
+    return UNREACHABLE.of(url, reason, hint)
 
 
 def _foreign(message: str, url: str, *, reason: str, hint: str) -> EngineError:
     """Return the error for an answer of a server that does not follow the protocol; the reason quotes it."""
-    return EngineError(message, url=url, reason=_shortened(reason), hint=hint)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return EngineError(message, url=url, reason=shortened(reason), hint=hint)

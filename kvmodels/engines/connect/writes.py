@@ -33,7 +33,6 @@ from kvmodels.core.operations import (
     vacant_range,
 )
 from kvmodels.engines.connect.calls import call_commit
-from kvmodels.engines.connect.errors import unknown
 from kvmodels.engines.connect.exchange import Steps
 from kvmodels.engines.connect.reads import rows_at
 from kvmodels.engines.connect.session import Attempts, Session
@@ -50,13 +49,8 @@ from kvmodels.engines.connect.wire.messages import (
     WriteStatus,
 )
 from kvmodels.engines.shared.evaluation import evaluate, require_storable_deadline
-from kvmodels.errors import (
-    EngineTimeoutError,
-    InvalidValueError,
-    OperationTooLargeError,
-    ReadOnlyError,
-    UnsupportedError,
-)
+from kvmodels.engines.shared.server_errors import CONTENDED, LOST_ANSWER, TAKES_NO_WRITES
+from kvmodels.errors import InvalidValueError, OperationTooLargeError, UnsupportedError
 from kvmodels.limits import Limits
 
 ENCODINGS: Final = frozenset({int(ValueEncoding.V8), int(ValueEncoding.LE64), int(ValueEncoding.BYTES)})
@@ -115,11 +109,7 @@ def commit_steps(
         if unexplained >= _ROUNDS_WITHOUT_A_REASON and None not in sendable.origins:
             return Conflict(tuple(range(len(write.checks))))
         if not (yield from attempts.pause()):
-            raise EngineTimeoutError(
-                "other writers changed the values of the operation too often",
-                url=session.shown,
-                hint="The keys are contended: try again later, or spread the load.",
-            )
+            raise CONTENDED.of(session.shown)
 
 
 def _commit(session: Session, write: AtomicWrite, attempts: Attempts) -> Steps[Committed | Conflict]:
@@ -131,20 +121,17 @@ def _commit(session: Session, write: AtomicWrite, attempts: Attempts) -> Steps[C
         try:
             output = decode_atomic_write_output(answered.body)
         except WireError as error:
-            raise unknown(session.shown, f"an answer that is not one of KV Connect: {error}") from None
+            raise LOST_ANSWER.of(session.shown, f"an answer that is not one of KV Connect: {error}") from None
         if output.status == WriteStatus.SUCCESS and len(output.versionstamp) == _STAMP_BYTES:
             return Committed(output.versionstamp)
         if output.status == WriteStatus.CHECK_FAILURE:
             return Conflict(tuple([at for at in output.failed_checks if at < len(write.checks)]))
         if output.status != WriteStatus.WRITE_DISABLED:
-            raise unknown(session.shown, f"status {output.status} of the commit")
+            raise LOST_ANSWER.of(session.shown, f"status {output.status} of the commit")
         session.forget(answered.served)
         if renewed:
-            raise ReadOnlyError(
-                "the server takes no writes",
-                url=session.shown,
-                hint="Open the database that takes writes, or try again when this one does.",
-            )
+            hint = "Open the database that takes writes, or try again when this one does."
+            raise TAKES_NO_WRITES.of(session.shown, hint=hint)
         renewed = True
 
 

@@ -38,7 +38,6 @@ from kvmodels.engines.etcd.checks import (
     revision_of_row,
     seen_compare,
 )
-from kvmodels.engines.etcd.errors import contended, unknown
 from kvmodels.engines.etcd.layout import Keys, deadline_key, encode_clock, encode_row, rows_of
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_commit
 from kvmodels.engines.etcd.protocol.exchange import Steps
@@ -58,6 +57,7 @@ from kvmodels.engines.etcd.protocol.session import CONTENDED_PAUSE_S
 from kvmodels.engines.etcd.reads import EtcdReading, pin_steps, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
 from kvmodels.engines.shared.evaluation import evaluate, require_storable_deadline
+from kvmodels.engines.shared.server_errors import CONTENDED, LOST_ANSWER
 from kvmodels.errors import EngineError, InvalidValueError, OperationTooLargeError, StorageFullError, UnsupportedError
 
 MOST_REQUEST_BYTES: Final = 1_572_864 - 512
@@ -94,7 +94,7 @@ def commit_steps(store: EtcdStore, write: AtomicWrite) -> Steps[Committed | Conf
         if answer.succeeded:
             return _committed(store, answer, earliest)
         seen = yield from _seen(reading, write.checks, depends, answer)
-    raise contended(store.url)
+    raise CONTENDED.of(store.url)
 
 
 def send_commit(reading: EtcdReading, request: TxnRequest) -> Steps[TxnResponse]:
@@ -117,14 +117,14 @@ def send_commit(reading: EtcdReading, request: TxnRequest) -> Steps[TxnResponse]
     pin = yield from _present(reading, full)
     if pin.version == before:
         raise full
-    raise unknown(store.url, full.reason or "the quota is exceeded")
+    raise LOST_ANSWER.of(store.url, full.reason or "the quota is exceeded")
 
 
 def _present(reading: EtcdReading, full: StorageFullError) -> Steps[Pin]:
     try:
         return (yield from pin_steps(reading))
     except EngineError:
-        raise unknown(reading.store.url, full.reason or "the quota is exceeded") from None
+        raise LOST_ANSWER.of(reading.store.url, full.reason or "the quota is exceeded") from None
 
 
 def require_own_cluster(reading: EtcdReading) -> Steps[None]:
@@ -212,7 +212,7 @@ def _look(reading: EtcdReading, checks: Sequence[Check], depends: Sequence[bytes
             return (yield from _all_seen(reading, checks, pin, found))
         except CompactedError:
             if not (yield from reading.attempts.pause()):
-                raise contended(reading.store.url) from None
+                raise CONTENDED.of(reading.store.url) from None
 
 
 def _seen(reading: EtcdReading, checks: Sequence[Check], depends: Sequence[bytes], answer: TxnResponse) -> Steps[Seen]:

@@ -12,19 +12,25 @@ from typing import Final
 
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.etcd.protocol.exchange import CallFailedError
+from kvmodels.engines.shared.server_errors import (
+    FULL,
+    LACKING,
+    MAY_NOT_WRITE,
+    NO_STORE,
+    NOT_ENCRYPTED,
+    REFUSED,
+    UNREACHABLE,
+    WRONG_CREDENTIALS,
+    shortened,
+)
 from kvmodels.errors import (
-    CommitUnknownError,
     EngineError,
     EngineTimeoutError,
     KvModelsError,
     OperationTooLargeError,
-    ReadOnlyError,
     ResumeExpiredError,
-    StorageFullError,
     UnsupportedError,
 )
-
-_LONGEST_REASON: Final = 300
 
 _NOT_CONNECTED: Final = ("failed to connect", "connections to all backends failing", "DNS resolution failed")
 _ELSEWHERE: Final = (
@@ -97,8 +103,7 @@ def is_tls_failure(error: CallFailedError) -> bool:
 
 def reason_of(error: CallFailedError) -> str:
     """Return the code and the text of a failed call in one line."""
-    text = f"{error.code}: {' '.join(error.details.split())}"
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return shortened(f"{error.code}: {' '.join(error.details.split())}")
 
 
 def refused(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> KvModelsError:
@@ -116,12 +121,8 @@ def refused(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> 
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
         return _forbidden(error, url, prefix, writing=writing)
     if "database space exceeded" in details:
-        return StorageFullError(
-            "the quota of the etcd cluster is exceeded",
-            url=url,
-            reason=reason_of(error),
-            hint="Compact and defragment the cluster, disarm its alarm, or raise --quota-backend-bytes.",
-        )
+        hint = "Compact and defragment the cluster, disarm its alarm, or raise --quota-backend-bytes."
+        return FULL.of(url, reason_of(error), hint)
     if "too many operations" in details:
         return OperationTooLargeError(
             "the server refuses the number of operations in a transaction",
@@ -136,12 +137,8 @@ def refused(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> 
             limits="the server",
             hint="Write less at once, or raise --max-request-bytes of the servers.",
         )
-    return EngineError(
-        "the server refuses the request",
-        url=url,
-        reason=reason_of(error),
-        hint="Check that the endpoints are those of an etcd cluster, version 3.4 or newer.",
-    )
+    hint = "Check that the endpoints are those of an etcd cluster, version 3.4 or newer."
+    return REFUSED.of(url, reason_of(error), hint)
 
 
 def _forbidden(error: CallFailedError, url: str, prefix: str, *, writing: bool) -> KvModelsError:
@@ -149,54 +146,33 @@ def _forbidden(error: CallFailedError, url: str, prefix: str, *, writing: bool) 
         f"Grant the user's role the keys of the store: etcdctl role grant-permission --prefix ROLE readwrite {prefix}."
     )
     if writing:
-        return ReadOnlyError("the user may not write the store", url=url, reason=reason_of(error), hint=hint)
+        return MAY_NOT_WRITE.of(url, reason_of(error), hint)
     hint = f"{hint} With readonly=True, read is enough instead of readwrite."
     return EngineError("the user may not read the store", url=url, reason=reason_of(error), hint=hint)
 
 
 def wrong_credentials(url: str, reason: str) -> EngineError:
     """Return the error for a user or a password that the cluster does not know."""
-    return EngineError(
-        "the server refuses the user or the password",
-        url=url,
-        reason=reason,
-        hint="Give user= and password=, or set ETCDCTL_USER and ETCDCTL_PASSWORD.",
-    )
+    return WRONG_CREDENTIALS.of(url, reason, "Give user= and password=, or set ETCDCTL_USER and ETCDCTL_PASSWORD.")
 
 
 def insecure(url: str, reason: str) -> EngineError:
     """Return the error for endpoints with which no encrypted connection is possible."""
-    return EngineError(
-        "no encrypted connection to an endpoint is possible",
-        url=url,
-        reason=reason,
-        hint="Check the certificates, their dates and names, and cacert=, cert= and key=; for servers without TLS, "
-        "begin the URL with etcd://.",
+    return NOT_ENCRYPTED.of(
+        url,
+        reason,
+        "Check the certificates, their dates and names, and cacert=, cert= and key=; for servers without TLS, begin "
+        "the URL with etcd://.",
     )
 
 
 def busy(url: str, reason: str) -> EngineTimeoutError:
     """Return the error for a call that was tried until its time was over; nothing was applied."""
-    return EngineTimeoutError(
-        "no endpoint answered in time",
-        url=url,
-        reason=reason,
-        hint="Check that most members of the cluster are running and reachable; if they use TLS, the URL begins with etcds://.",
+    return UNREACHABLE.of(
+        url,
+        reason,
+        "Check that most members of the cluster are running and reachable; if they use TLS, the URL begins with etcds://.",
     )
-
-
-def contended(url: str) -> EngineTimeoutError:
-    """Return the error for a commit whose values other writers changed again and again; nothing was applied."""
-    return EngineTimeoutError(
-        "other writers changed the values of the operation too often",
-        url=url,
-        hint="The keys are contended: try again later, or spread the load.",
-    )
-
-
-def unknown(url: str, reason: str) -> CommitUnknownError:
-    """Return the error for a commit whose answer was lost."""
-    return CommitUnknownError("the answer to the commit was lost", url=url, reason=reason)
 
 
 def lossy_server(url: str, version: str) -> UnsupportedError:
@@ -239,12 +215,8 @@ def went_back(url: str) -> EngineError:
 
 def absent(url: str) -> EngineError:
     """Return the error for a prefix without a store."""
-    return EngineError(
-        "there is no store under this prefix",
-        url=url,
-        reason="absent",
-        hint="Check the prefix, the last part of the URL, or open it once with create=True and readonly=False.",
-    )
+    hint = "Check the prefix, the last part of the URL, or open it once with create=True and readonly=False."
+    return NO_STORE.of(url, "absent", hint)
 
 
 def compacted(url: str, since: bytes, oldest: bytes) -> ResumeExpiredError:
@@ -258,21 +230,10 @@ def compacted(url: str, since: bytes, oldest: bytes) -> ResumeExpiredError:
     )
 
 
-def gone(url: str) -> EngineError:
-    """Return the error for a store that was removed while it is open."""
-    return EngineError(
-        "the keys of the store are gone", url=url, reason="removed", hint="Open it again, or restore a backup."
-    )
-
-
 def without_backup(url: str) -> UnsupportedError:
     """Return the error of a backup, which etcd makes of whole clusters only."""
-    return UnsupportedError(
-        "etcd does not have this capability",
-        url=url,
-        reason="backups of one store",
-        hint="Save the whole cluster with etcdctl snapshot save, or the store with kv.dump().",
-    )
+    hint = "Save the whole cluster with etcdctl snapshot save, or the store with kv.dump()."
+    return LACKING.of(url, "backups of one store", hint)
 
 
 def unusable_after_fork(url: str) -> UnsupportedError:

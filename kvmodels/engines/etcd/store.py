@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kvmodels.core.operations import to_versionstamp
-from kvmodels.engines.etcd.errors import gone, restored, unknown, went_back
+from kvmodels.engines.etcd.errors import restored, went_back
 from kvmodels.engines.etcd.layout import FORMAT, Keys, StoreRecord, decode_clock, decode_record, format_of
 from kvmodels.engines.etcd.protocol.parts import Part, read_range
 from kvmodels.engines.etcd.protocol.rpc_pb2 import KeyValue, ResponseHeader, TxnResponse
@@ -18,6 +18,7 @@ from kvmodels.engines.etcd.protocol.session import EtcdAttempts, EtcdSession
 from kvmodels.engines.etcd.settings import EtcdOptions
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import from_versionstamp
+from kvmodels.engines.shared.server_errors import GONE, LOST_ANSWER
 from kvmodels.errors import ForeignFileError, UnsupportedError
 
 NO_REVISION: Final = -1
@@ -112,10 +113,10 @@ class EtcdStore:
         found = answer.responses[0].response_range.kvs
         known = self.take_record(answer.header, list(found))
         if known is None:
-            raise gone(self.url)
+            raise GONE.of(self.url, "removed")
         marker = found[-1]
         if marker.key != self.keys.marker:
-            raise gone(self.url)
+            raise GONE.of(self.url, "removed")
         base, marker_ms = known.record.base, decode_clock(marker.value)
         now_ms = self.clock.not_before(marker_ms)
         self.last_version = max(self.last_version, base + marker.mod_revision)
@@ -155,9 +156,9 @@ class EtcdStore:
         self._cluster_id = header.cluster_id
         known = self.known
         if known is not None and header.cluster_id != known.record.cluster_id:
-            raise unknown(self.url, "the cluster was replaced while the store is open")
+            raise LOST_ANSWER.of(self.url, "the cluster was replaced while the store is open")
         if self.session.went_back:
-            raise unknown(self.url, "the cluster has lost commits while the store is open")
+            raise LOST_ANSWER.of(self.url, "the cluster has lost commits while the store is open")
 
     @property
     def _is_of_another_cluster(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from kvmodels.core.operations import Row, point
 from kvmodels.engines.etcd.checks import revision_of_row
 from kvmodels.engines.etcd.commits import clock_op, record_compare, require_own_cluster, send_commit
-from kvmodels.engines.etcd.errors import contended
 from kvmodels.engines.etcd.layout import Keys, encode_deadline, parse_deadline_key
 from kvmodels.engines.etcd.protocol.calls import CompactedError, call_read
 from kvmodels.engines.etcd.protocol.exchange import Steps
@@ -21,6 +20,7 @@ from kvmodels.engines.etcd.protocol.parts import Part, delete, has_revision, rea
 from kvmodels.engines.etcd.protocol.rpc_pb2 import TxnRequest
 from kvmodels.engines.etcd.reads import EtcdReading, rows_at
 from kvmodels.engines.etcd.store import EtcdStore, Pin
+from kvmodels.engines.shared.server_errors import CONTENDED
 
 SKEW_MS: Final = 1_000
 """The largest difference between the clocks of two machines at which neither removes a row too early for the other."""
@@ -85,7 +85,7 @@ def sweep_steps(store: EtcdStore, limit: int) -> Steps[int]:
                     store.committed(pin.base + answer.header.revision, None)
                 continue
         if not (yield from reading.attempts.pause()):
-            raise contended(store.url)
+            raise CONTENDED.of(store.url)
     return swept
 
 

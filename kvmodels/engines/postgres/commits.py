@@ -18,18 +18,24 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
 
-from kvmodels.core.keys import shown_key
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult, to_versionstamp
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    GuardFailed,
+    ReadResult,
+    not_a_number,
+    to_versionstamp,
+)
 from kvmodels.engines.postgres import errors
 from kvmodels.engines.postgres.connection import TRUE, Boolean, Call, Calls, int8, uuids
 from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
 from kvmodels.engines.postgres.reads import Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
+from kvmodels.engines.shared.server_errors import CONTENDED
 from kvmodels.errors import (
     CommitUnknownError,
-    EngineTimeoutError,
     InvalidArgumentError,
-    InvalidValueError,
     KvModelsError,
 )
 
@@ -243,7 +249,7 @@ class CommitRun:
             elif outcome == _FAILED_CHECKS:
                 self.outcomes[at] = Conflict(tuple(failed))
             else:
-                self.outcomes[at] = _not_a_number(self._writes[at].sums[int(failed[0])].key)
+                self.outcomes[at] = not_a_number(self._writes[at].sums[int(failed[0])].key)
         self._store.note(StateSeen(max(row[2] for row in answer), answer[0][3]))
 
     def _failed(self, positions: list[int], error: psycopg.Error) -> Steps:
@@ -351,14 +357,6 @@ def _forgotten(url: str) -> CommitUnknownError:
     )
 
 
-def _not_a_number(key: bytes) -> InvalidValueError:
-    return InvalidValueError(
-        "the stored value of a sum, min or max is not an unsigned 64-bit integer",
-        path=shown_key(key),
-        hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
-    )
-
-
 def _run(steps: Steps, perform: Callable[[Step], CallAnswer]) -> None:
     """Carry out the steps of a generator, which is thrown the errors."""
     try:
@@ -400,6 +398,6 @@ def compute_and_commit(
         if own:
             return Conflict(own)
         if time.monotonic() > deadline:
-            raise EngineTimeoutError("other writers changed the values of a function mutation too often", url=store.url)
+            raise CONTENDED.of(store.url)
         yield Pause(random.uniform(0, pause))
         pause = min(pause * 2, _PAUSE_S)

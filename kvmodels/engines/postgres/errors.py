@@ -12,14 +12,22 @@ from typing import Final
 import psycopg
 
 from kvmodels.engines.postgres.settings import shown_addresses
+from kvmodels.engines.shared.server_errors import (
+    FULL,
+    GONE,
+    MAY_NOT_WRITE,
+    NOT_ENCRYPTED,
+    REFUSED,
+    TAKES_NO_WRITES,
+    UNREACHABLE,
+    WRONG_CREDENTIALS,
+)
 from kvmodels.errors import (
     DecodeError,
     EngineError,
     EngineTimeoutError,
     KeyTooLargeError,
     KvModelsError,
-    ReadOnlyError,
-    StorageFullError,
     UnsupportedError,
 )
 
@@ -121,12 +129,7 @@ def unreachable(error: psycopg.Error, url: str, conninfo: str) -> KvModelsError:
     """Return the error for a failed connection attempt, with the servers that were tried."""
     state = error.sqlstate or _state_of_connection(error)
     if state in _CREDENTIALS:
-        return EngineError(
-            "the server refused the connection",
-            url=url,
-            reason=state,
-            hint="Check the user and the password (PGPASSWORD, ~/.pgpass).",
-        )
+        return WRONG_CREDENTIALS.of(url, state, "Check the user and the password (PGPASSWORD, ~/.pgpass).")
     if state == _NO_DATABASE:
         return EngineError(
             "the server has no database of this name",
@@ -145,18 +148,13 @@ def unreachable(error: psycopg.Error, url: str, conninfo: str) -> KvModelsError:
     cause, tried = state or _cause_of(error), shown_addresses(conninfo)
     where = "" if tried is None else f"Tried: {tried}. "
     if state is None and _cannot_encrypt(error):
-        return EngineError(
-            "no encrypted connection to the server is possible",
-            url=url,
-            reason=cause,
-            hint=f"{where}Check sslmode, sslrootcert, the certificate of the server and its names.",
-        )
-    return EngineTimeoutError(
-        "the server could not be reached in time",
-        url=url,
-        reason=cause,
-        hint=f"{where}Check host, port, sslmode and whether a server that takes writes is running; the server's log "
-        "says more.",
+        hint = f"{where}Check sslmode, sslrootcert, the certificate of the server and its names."
+        return NOT_ENCRYPTED.of(url, cause, hint)
+    return UNREACHABLE.of(
+        url,
+        cause,
+        f"{where}Check host, port, sslmode and whether a server that takes writes is running; the server's log says "
+        "more.",
     )
 
 
@@ -179,33 +177,23 @@ def translated(error: psycopg.Error, url: str, schema: str) -> KvModelsError:
             hint="ALTER ROLE role SET default_transaction_isolation = 'read committed', then connect again.",
         )
     if state == NO_PERMISSION:
-        return ReadOnlyError(
-            "the role lacks a permission",
-            url=url,
-            reason=state,
-            hint=f"As the owner of the schema: {grants(schema)}. Or open the store with readonly=True.",
-        )
+        hint = f"As the owner of the schema: {grants(schema)}. Or open the store with readonly=True."
+        return MAY_NOT_WRITE.of(url, state, hint)
     if state == READ_ONLY:
-        return ReadOnlyError(
-            "the server is a standby, or takes no writes",
-            url=url,
-            reason=state,
-            hint="Name all servers in the URL (postgresql://user@h1,h2/db), or open the store with readonly=True.",
-        )
+        hint = "Name all servers in the URL (postgresql://user@h1,h2/db), or open the store with readonly=True."
+        return TAKES_NO_WRITES.of(url, state, hint)
     return _of_storage(state, url)
 
 
 def _of_storage(state: str | None, url: str) -> KvModelsError:
     if state in _FULL:
-        return StorageFullError("the server has no room", url=url, reason=state)
+        return FULL.of(url, state)
     if state == "54000":
         return KeyTooLargeError("a key is too large", limit="max_key_bytes", size=None, maximum=LONGEST_INDEXED)
     if state in _DAMAGED:
         return DecodeError("the server reports damaged data", reason=state)
     if state in ABSENT:
-        return EngineError(
-            "the tables of the store are gone", url=url, reason=state, hint="Open it again, or restore a backup."
-        )
+        return GONE.of(url, state)
     if state in _PREPARED:
         return UnsupportedError(
             "a proxy between this program and the server does not keep prepared statements",
@@ -213,9 +201,4 @@ def _of_storage(state: str | None, url: str) -> KvModelsError:
             reason=state,
             hint="Open the store with prepare=False, in every program that uses this proxy.",
         )
-    return EngineError(
-        "the server refused a statement",
-        url=url,
-        reason=state,
-        hint="The server's log shows the statement under this SQLSTATE.",
-    )
+    return REFUSED.of(url, state, "The server's log shows the statement under this SQLSTATE.")

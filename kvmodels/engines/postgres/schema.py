@@ -14,6 +14,7 @@ import psycopg
 
 from kvmodels.engines.postgres.connection import PostgresConnection
 from kvmodels.engines.postgres.errors import ABSENT, NO_PERMISSION, grants, translated
+from kvmodels.engines.shared.server_errors import NO_STORE
 from kvmodels.errors import EngineError, ForeignFileError, KvModelsError, UnsupportedError
 
 FORMAT: Final = 1
@@ -74,12 +75,8 @@ def prepare_schema(connection: PostgresConnection, schema: str, url: str, *, cre
 def _prepare(connection: PostgresConnection, schema: str, url: str, *, create: bool) -> None:
     state = _state(connection, schema)
     if state is None and not create:
-        raise EngineError(
-            "there is no store in this schema",
-            url=url,
-            reason="absent",
-            hint=f"Check the database and schema={schema!r}, or open it once with create=True and readonly=False.",
-        )
+        hint = f"Check the database and schema={schema!r}, or open it once with create=True and readonly=False."
+        raise NO_STORE.of(url, "absent", hint)
     if state is None or (state.functions < FUNCTIONS and create):
         with connection.transaction():
             number = int.from_bytes(hashlib.sha256(f"kvmodels {schema}".encode()).digest()[:8], "big", signed=True)

@@ -6,10 +6,11 @@ read.
 
 from __future__ import annotations
 
-from kvmodels.engines.etcd.errors import FailureKind, kind_of, reason_of, refused, unknown
+from kvmodels.engines.etcd.errors import FailureKind, kind_of, reason_of, refused
 from kvmodels.engines.etcd.protocol.exchange import TXN, CallFailedError, EtcdCall, Steps
 from kvmodels.engines.etcd.protocol.rpc_pb2 import TxnRequest, TxnResponse
 from kvmodels.engines.etcd.protocol.session import ANSWER_S, EtcdAttempts, EtcdSession
+from kvmodels.engines.shared.server_errors import LOST_ANSWER
 
 
 class CompactedError(Exception):
@@ -69,5 +70,5 @@ def _call(session: EtcdSession, request: TxnRequest, attempts: EtcdAttempts, *, 
             raise refused(failure, session.url, session.prefix, writing=writing)
         session.failed(endpoint)
         if kind is FailureKind.LOST and writing:
-            raise unknown(session.url, reason_of(failure))
+            raise LOST_ANSWER.of(session.url, reason_of(failure))
         yield from attempts.again(session.url, reason_of(failure))
