@@ -184,6 +184,7 @@ class Scan:
         accepts: in a concatenation: returns whether a record satisfies the whole alternative of this scan, so that
             later scans drop it. None in other plans.
         matches: the test of the record that a row leads to. None if nothing is left to test.
+        sparse: the ranges are those of a lookup of a kind, and most of them are empty, so they are read together.
     """
 
     index: str | None
@@ -202,6 +203,7 @@ class Scan:
     values: tuple[tuple[str, Any], ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
     accepts: Matcher | None = field(default=None, repr=False, compare=False, metadata=INTERNAL)
     matches: Matcher | None = field(default=None, repr=False, compare=False, metadata=INTERNAL)
+    sparse: bool = field(default=False, repr=False, compare=False, metadata=INTERNAL)
 
     @property
     def points(self) -> bool:

@@ -201,18 +201,11 @@ def read_batch(
         size_at_once = rows_at_once(limits, size, beside=1 + guarded)
         if context.traits.snapshots and not position.plan.copies:
             size_at_once = min(most, size_at_once)  # the follow-up read has a range for each record
-        at_once = context.traits.remote or _reads_parts(live, position.plan)
-        extent = ReadLimit(size_at_once, peek, most, REMOTE_WIDTH if at_once else 1)
+        extent = ReadLimit(size_at_once, peek, most, REMOTE_WIDTH if context.traits.remote else 1)
         batch = yield from Executor(context, view, live, position, extent).read(wanted)
         if batch is not None:
             return batch
         yield from reload_header(context)
-
-
-def _reads_parts(live: LiveCollection, plan: QueryPlan) -> bool:
-    """Return whether the ranges are those of a lookup of a kind, which are few and hold few rows each."""
-    name = plan.scans[0].index if plan.scans else None
-    return name is not None and live.readable[name].definition.options is not None
 
 
 def number_of_rows(context: Context, query: Query, limit: int | None) -> Flow[tuple[int | None, QueryPlan]]:

@@ -1,7 +1,8 @@
 """Walk over the key ranges of a plan: which to read next, and where a row of the answer lies.
 
 Several ranges are read at once while they hold few rows: the *width* doubles after ranges that held fewer rows than
-were asked for, and is 1 again after one that held more. A concatenation lists its scans in the order of the branches of
+were asked for, and is 1 again after one that held more. The ranges of a lookup of a kind, most of which are empty, are
+read together. A concatenation lists its scans in the order of the branches of
 the filter; read backwards it begins with the last one.
 
 Rules of this module: pure. The place of a scan is the number of its ranges that are passed, in the direction of the
@@ -134,6 +135,7 @@ class Walk:
     def __init__(self, number: int, scan: Scan) -> None:
         self.number = number
         self.points = scan.points
+        self.sparse = scan.sparse
         self._ranges: Sequence[KeyRange] = scan.ranges
         self._reverse = scan.reverse
 
@@ -202,7 +204,8 @@ class Concatenation:
             if place is None:
                 continue
             if not pieces:
-                self._width = max(place.width, min(extent.width, self._ranges_left()))
+                together = MAX_WIDTH if walk.sparse and place.bound is None else extent.width
+                self._width = max(place.width, min(together, self._ranges_left()))
                 width = min(extent.limit if walk.points else self._width, extent.max_ranges)
                 part = extent.limit if width == 1 else min(extent.limit, max(1, SPECULATIVE_ROWS // width))
             pieces += walk.pieces(place, width - len(pieces), part)

@@ -164,12 +164,12 @@ def index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes,
 
 
 def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
-    """Return the fields that the rows of a path contain; None for all of them."""
+    """Return the fields whose exact values the rows of a path contain; None for all of them."""
     definition = path.definition
     if definition is None or definition.copies_record:
         return None
     names = [column.field for column in schema.primary_key if column.codec.lossless]
-    names += [column.field for column in ACCESS[definition.kind].held(definition)]
+    names += [column.field for column in ACCESS[definition.kind].held(definition) if column.codec.lossless]
     for column in definition.columns:
         source = schema.source(column.field)
         plain = source is not None and source.computed is None and not column.many
@@ -180,10 +180,15 @@ def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
 
 def covers(asked: AccessDemands, path: Path, fields: Iterable[str]) -> bool:
     """Return whether the rows of a path contain the fields that the query returns, and these tested fields."""
-    held = available(asked.schema, path)
+    schema, held = asked.schema, available(asked.schema, path)
     if held is None:
         return True
-    return asked.fields is not None and all(_holds(asked.schema, held, field) for field in (*asked.fields, *fields))
+    if asked.fields is None or not all(_holds(schema, held, field) for field in asked.fields):
+        return False
+    # A test compares the moments of a row with no regard to their time zones, which the row does not have.
+    assert path.definition is not None, "records have every field"
+    tested = held.union(column.field for column in ACCESS[path.definition.kind].held(path.definition))
+    return all(_holds(schema, tested, field) for field in fields)
 
 
 def _holds(schema: ModelSchema, held: frozenset[str], field: str) -> bool:

@@ -36,6 +36,7 @@ from kvmodels.query.planning.branches import (
     shape_of,
 )
 from kvmodels.query.planning.combining import Decision, ScanChoice, decide
+from kvmodels.query.planning.kind_terms import KindTerm
 from kvmodels.query.planning.refusals import refusal
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
 from kvmodels.query.query import Query, order_names
@@ -314,6 +315,7 @@ class _Planning:
             fans_out=access.fans_out,
             order=order_names(access.order),
             served=tuple(parts[at] for at in sorted(access.served)),
+            sparse=any(isinstance(term, KindTerm) for term in self._terms(step)),
         )
 
     def _branch_scan(self, step: ScanChoice, *, last: bool) -> Scan:
