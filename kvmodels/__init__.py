@@ -68,6 +68,7 @@ _NAMES_OF = {
     "schema.geometry.point": "GeoPoint",
     "schema.geometry.polygon": "Polygon",
     "schema.kinds.geo": "GeoIndex",
+    "schema.kinds.interval": "IntervalIndex",
 }
 """The names of each module, below this package. Errors are not listed: all of them are public."""
 

@@ -152,6 +152,7 @@ from kvmodels.schema.geometry.circle import Circle as Circle
 from kvmodels.schema.geometry.point import GeoPoint as GeoPoint
 from kvmodels.schema.geometry.polygon import Polygon as Polygon
 from kvmodels.schema.kinds.geo import GeoIndex as GeoIndex
+from kvmodels.schema.kinds.interval import IntervalIndex as IntervalIndex
 
 __all__ = [
     "AUTO",
@@ -218,6 +219,7 @@ __all__ = [
     "IndexViolation",
     "Indexed",
     "IntegrityError",
+    "IntervalIndex",
     "InvalidArgumentError",
     "InvalidCursorError",
     "InvalidKeyError",

@@ -76,6 +76,7 @@ PUBLIC = [
     "IndexViolation",
     "Indexed",
     "IntegrityError",
+    "IntervalIndex",
     "InvalidArgumentError",
     "InvalidCursorError",
     "InvalidKeyError",

@@ -9,11 +9,11 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
-from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, open_kv
+from kvmodels import Index, IntervalIndex, KvModel, PrimaryKey, UniqueConstraint, open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
-from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout, counter_key
+from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout, counter_key, index_layout
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
@@ -28,6 +28,7 @@ from kvmodels.flows.execution import executor as batches
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.indexing.kinds.geo import GeoMaintenance
+from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.limits import Limits, Traits
 from kvmodels.query.planning import branches
 from kvmodels.runtime.sync import run
@@ -151,6 +152,18 @@ class Counted(KvModel, collection="collection"):
         indexes = (AggregateIndex("column", name="index"),)
 
 
+class Spanned(KvModel, collection="collection"):
+    """A record with an interval."""
+
+    id: PrimaryKey[str]
+    column: str | None
+    start: int
+    end: int
+
+    class Meta:
+        indexes = (IntervalIndex("start", "end", group="column", name="index"),)
+
+
 def keys_of_the_layout() -> set[tuple[object, ...]]:
     """One key of every kind, built by the keyspace."""
     schema = schema_of(Sample)
@@ -158,8 +171,10 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     pk = records.pack(("pk",))
     entries = {name: EntryLayout(schema.collection, index, 1) for name, index in schema.indexes.items()}
     counters = CounterLayout("collection", schema_of(Counted).indexes["index"], 2)
+    intervals = maintenance_for(index_layout("collection", schema_of(Spanned).indexes["index"], 1))
     packed = [
         records.key(pk),
+        *intervals.keys({"id": "pk", "column": "column", "start": 5, "end": 7}, pk),
         *(entry.key for entry in entries["unique"].keys({"id": "pk", "column": "column"}, pk)),
         *(entry.key for entry in entries["index"].keys({"id": "pk", "column": "column"}, pk)),
         keyspace.HEADER_KEY,
@@ -218,6 +233,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
     names: dict[str, Any] = {name: name for name in ("collection", "index", "token", "resume_id", "run", "position")}
+    names |= {"length_class": 2, "start": 5}
     names |= {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}

@@ -21,6 +21,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
         "entries": "kvmodels.indexing.kinds.entries",
         "counters": "kvmodels.indexing.kinds.counters",
         "geo": "kvmodels.indexing.kinds.geo",
+        "interval": "kvmodels.indexing.kinds.interval",
     },
 )
 """The class that maintains an index, by the name of its kind."""

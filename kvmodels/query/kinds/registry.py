@@ -16,6 +16,7 @@ ACCESS: Final = ModuleTable[KindAccess](
         "entries": "kvmodels.query.kinds.entries",
         "counters": "kvmodels.query.kinds.counters",
         "geo": "kvmodels.query.kinds.geo",
+        "interval": "kvmodels.query.kinds.interval",
     },
 )
 """The access to an index, by the name of its kind."""

@@ -150,6 +150,7 @@ KINDS: Final = ModuleTable[KindDefinition](
         "entries": "kvmodels.schema.kinds.entries",
         "counters": "kvmodels.schema.kinds.counters",
         "geo": "kvmodels.schema.kinds.geo",
+        "interval": "kvmodels.schema.kinds.interval",
     },
 )
 """The definition of each kind, by its name."""
