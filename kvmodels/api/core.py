@@ -30,7 +30,7 @@ from kvmodels.flows.check import store as store_check
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution import apply as plan_apply
-from kvmodels.flows.evolution import build, drop
+from kvmodels.flows.evolution import build, drop_collection, drop_index
 from kvmodels.flows.evolution import header as stored_header
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import violations as listing
@@ -270,12 +270,12 @@ class DatabaseCore:
         """Drop an index of a registered model or a stored collection; return False if the store does not list it."""
         require_text("name", name, _INDEX_HINT)
         collection = model if isinstance(model, str) else self.schema_for(model).collection
-        return (yield from stored_header.drop_index(self.context, collection, name, pace)) > 0
+        return (yield from drop_index.drop_index(self.context, collection, name, pace)) > 0
 
     def drop_collection(self, name: str, pace: Pace = UNPACED) -> Flow[bool]:
         """Drop a stored collection without a registered model; return False if the store does not list it."""
         require_text("name", name, 'Give the name of a collection: db.drop_collection("users").')
-        return drop.drop_collection(self.context, name, pace)
+        return drop_collection.drop_collection(self.context, name, pace)
 
     def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
         """Compare the models with the store."""

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "apply", "build", "header", "migrate", "throttle", "violations")
+__getattr__ = deferred_modules(
+    __name__, "apply", "build", "drop_collection", "drop_index", "header", "migrate", "throttle", "violations"
+)

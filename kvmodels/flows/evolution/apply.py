@@ -24,16 +24,15 @@ from kvmodels.errors import DecodeError, SchemaChangeRefusedError
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.evolution.build import BuildReport, build_index, unbuilt_indexes
+from kvmodels.flows.evolution.drop_index import drop_generations, drop_index
 from kvmodels.flows.evolution.header import (
     change_effects,
-    drop_generations,
-    drop_index,
     list_collections,
     list_fields,
     outdated_generations,
     raise_schema_version,
 )
-from kvmodels.flows.evolution.migrate import MigrationReport, migrate, remade
+from kvmodels.flows.evolution.migrate import MigrationReport, migrate, rewritten_form
 from kvmodels.flows.evolution.throttle import SAMPLE, Pace
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, shown_key
 from kvmodels.indexing.entries import Misfit
@@ -98,7 +97,7 @@ def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
             return None
     except DecodeError as error:
         return cause_of(error)
-    made = remade(context, live, row)
+    made = rewritten_form(context, live, row)
     if not isinstance(made, Misfit):
         return None
     if made.reason is None or made.kind in ("not_decodable", "not_encodable"):

@@ -33,7 +33,8 @@ from kvmodels.errors import DecodeError, KvModelsError, SchemaMismatchError, Unk
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution.batches import IndexViolation, misfit_of
-from kvmodels.flows.evolution.header import commit_header, drop_generations, outdated_generations, raise_schema_version
+from kvmodels.flows.evolution.drop_index import drop_generations
+from kvmodels.flows.evolution.header import commit_header, outdated_generations, raise_schema_version
 from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
 from kvmodels.flows.hydration.rows import StoredDocument, document_of, is_incomplete, stored_of

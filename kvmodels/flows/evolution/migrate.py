@@ -160,7 +160,7 @@ class Migration(RecordPass):
             return misfit_of(error)
         if version_of(held) >= self._version and held.keys().isdisjoint(self._forget):
             return None
-        made = remade(self.context, live, row, self._forget)
+        made = rewritten_form(self.context, live, row, self._forget)
         if isinstance(made, Misfit):
             return made
         return RecordChange(live, live.layout.pk_of(row.key), row, held, *made, row.expire_at, tolerant=True)
@@ -210,12 +210,12 @@ def unmigrated(context: Context, schema: ModelSchema, limit: int) -> Flow[tuple[
     return tuple(index_violation(context, layout, row.key[len(prefix) :], row) for row in found[0])
 
 
-def remade(
+def rewritten_form(
     context: Context, live: LiveCollection, row: Row, forget: Iterable[str] = ()
 ) -> tuple[Document, bytes, int] | Misfit:
     """Return a record in the form that its model writes, with its bytes; or why it cannot be written."""
     try:
-        document = live.schema.prepare(_forgetful(object_of(context, live, row), forget)).document
+        document = live.schema.prepare(_without_values(object_of(context, live, row), forget)).document
         value, encoding = context.codec.encode_document(document)
     except (ValidationError, KvModelsError) as error:
         return misfit_of(error)
@@ -229,7 +229,7 @@ def remade(
     return Misfit("too_long") if len(value) > context.limits.max_value_bytes else (document, value, encoding)
 
 
-def _forgetful(instance: Any, names: Iterable[str]) -> Any:
+def _without_values(instance: Any, names: Iterable[str]) -> Any:
     """Remove undeclared values that are to be forgotten from an object."""
     state, extra = state_of(instance), instance.__pydantic_extra__
     assert state is not None, "it was read"

@@ -34,7 +34,8 @@ from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, afte
 from kvmodels.errors import InvalidArgumentError, SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
-from kvmodels.flows.evolution.header import commit_header, rows_removed_at_once
+from kvmodels.flows.evolution.drop_index import rows_removed_at_once
+from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 
 
