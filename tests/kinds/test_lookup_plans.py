@@ -272,6 +272,27 @@ def test_a_refusal_names_the_condition_and_the_group_of_an_index():
     assert jobs.filter(band__holds=3, room="a", closed=False).explain().index == "band"
 
 
+def test_the_groups_of_a_lookup_are_bounded_and_their_ranges_are_not():
+    class Job(KvModel):
+        id: PrimaryKey[int]
+        room: int
+        low: int
+        high: int
+
+        class Meta:
+            indexes: ClassVar = (BandIndex("low", "high", group=("room",), name="band"),)
+
+    jobs = Database("memory://", models=[Job])[Job]
+    jobs.bulk_create([Job(id=key, room=key, low=1, high=9) for key in range(1_500)])
+    query = jobs.filter(band__holds=3, room__in=range(500, 1_500))
+    assert len(query.explain().ranges) == 8_000
+    assert query.count() == 1_000
+    assert sorted(one.id for one in query.filter(room__lt=510)) == [*range(500, 510)]
+    with pytest.raises(NoUsableIndexError) as caught:
+        jobs.filter(band__holds=3, room__in=range(1_001)).to_list()
+    assert "The index 'band' is read for at most 1,000 groups, and not for 1,001: give fewer" in str(caught.value)
+
+
 def test_a_refusal_names_lookups_without_operands(db: Database):
     with pytest.raises(NoUsableIndexError) as caught:
         db[Shop].filter(band__holds=123456).order_by("note").to_list()

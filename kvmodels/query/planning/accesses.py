@@ -283,7 +283,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
     for column in path.columns:
         number = terms.get(column.field)
         term = None if number is None else branch.terms[number]
-        if number is None or term is None or (ranges > 1 and ranges * term.size > MAX_PRODUCT):
+        if number is None or term is None or _is_too_wide(ranges, term):
             break
         bound.append(number)
         if not term.points:
@@ -313,6 +313,11 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
         single=complete == len(path.columns) and ranges == 1 and _one_row(path, used),
         narrows=any(term.narrows for term in used),
     )
+
+
+def _is_too_wide(ranges: int, term: TermShape) -> bool:
+    """Return whether a further term makes too many ranges; those of a lookup are few, so only its groups count."""
+    return ranges > 1 and ranges * (1 if term.of_kind else term.size) > MAX_PRODUCT
 
 
 def _one_row(path: Path, terms: Iterable[TermShape]) -> bool:

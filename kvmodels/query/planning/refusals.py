@@ -10,6 +10,7 @@ pasted: then the query is served, or the next alternative is suggested.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 from kvmodels.catalog.catalogue import IndexState
@@ -28,6 +29,7 @@ from kvmodels.query.planning.accesses import (
 )
 from kvmodels.query.planning.branches import (
     MAX_BRANCHES,
+    MAX_PRODUCT,
     Branch,
     BranchShape,
     ColumnTerm,
@@ -246,6 +248,9 @@ class _Refusal:
         otherwise = sorting or (None if query.scan_allowed else self._scan)
         if sorting is not None and any(isinstance(term, KindTerm) for term in branch.terms):
             return f"C{sorting[1:]}."  # an index with the order would not answer the lookup
+        crowded = self._crowded(branch, shape)
+        if crowded is not None:
+            return f"{crowded}: give fewer values, or {otherwise or self._scan}."
         missing = self._conditional(shape) or self._ungrouped(branch, shape)
         if suggestion is None:
             unindexed = self._unindexed(branch, otherwise)
@@ -259,14 +264,30 @@ class _Refusal:
 
     def _ungrouped(self, branch: Branch, shape: BranchShape) -> str | None:
         """Return the index whose lookup would serve the alternative if the filter bound its group."""
-        names = {term.field for term in branch.terms if isinstance(term, KindTerm)}
-        for index in self._live.readable.values():
-            definition = index.definition
-            parts = ACCESS[definition.kind].parts(definition) if names else ()
-            group = unbound_group(definition, shape) if parts and parts[0].field in names else ()
+        for definition in self._of_kinds(branch):
+            group = unbound_group(definition, shape)
             if group:
                 return f"The index {definition.name!r} needs one value, or a list, of {', '.join(map(repr, group))}"
         return None
+
+    def _crowded(self, branch: Branch, shape: BranchShape) -> str | None:
+        """Return the index whose lookup would serve the alternative if its lists had fewer values."""
+        sizes = {term.field: len(term.compared) for term in branch.terms if not isinstance(term, KindTerm)}
+        for definition in self._of_kinds(branch):
+            groups = prod(sizes.get(column.field, 1) for column in definition.columns)
+            if groups > MAX_PRODUCT and not unbound_group(definition, shape):
+                return (
+                    f"The index {definition.name!r} is read for at most {MAX_PRODUCT:,} groups, and not for {groups:,}"
+                )
+        return None
+
+    def _of_kinds(self, branch: Branch) -> Iterable[IndexDefinition]:
+        """Yield the readable indexes with the lookups of an alternative."""
+        names = {term.field for term in branch.terms if isinstance(term, KindTerm)}
+        for index in self._live.readable.values() if names else ():
+            parts = ACCESS[index.definition.kind].parts(index.definition)
+            if parts and parts[0].field in names:
+                yield index.definition
 
     def _conditional(self, shape: BranchShape) -> str | None:
         """Return the partial index that would serve the alternative if the filter implied its condition."""
