@@ -129,6 +129,26 @@ def test_counts_are_answered_by_rows_and_tested_on_what_they_hold():
     assert shops.filter(open_on__only=2).count() == sum(one.open_on == 4 for one in stored)
 
 
+def test_only_records_whose_rows_pass_the_test_are_read():
+    db, engine = watched([Shop])
+    shops = db[Shop]
+    shops.bulk_create([Shop(**one) for one in records()])
+    with_more_rows = 0
+    for query in (
+        shops.filter(band__holds=20),
+        shops.filter(band__holds=20).order_by("low"),
+        shops.filter(Q(band__holds=20) | Q(band__holds=33)),
+        shops.filter(band__begins=(9, 30), high__lt=35),
+        shops.filter(city_band__holds=20, city="a", closed=False),
+    ):
+        wanted = query.count()
+        engine.meter.reset()
+        assert len(query.to_list()) == wanted
+        assert engine.meter.followed == wanted > 0
+        with_more_rows += engine.meter.rows > wanted
+    assert with_more_rows > 2
+
+
 def test_the_ranges_of_a_lookup_are_read_at_once():
     db, engine = watched([Shop])
     db[Shop].bulk_create([Shop(**one) for one in records()])

@@ -33,10 +33,13 @@ from kvmodels.flows.hydration.rows import (
     require_known_version,
     shown_values,
 )
-from kvmodels.query.matching import Matcher
+from kvmodels.query.kinds.registry import ACCESS
+from kvmodels.query.matching import Matcher, matcher
+from kvmodels.query.planning.branches import tested_fields
 from kvmodels.query.plans import QueryPlan
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
+from kvmodels.schema.filters.predicate import Predicate, conditions_of
 
 
 class MatchedRecord(NamedTuple):
@@ -102,16 +105,41 @@ class EntryReader:
             self._pk_in, self.owner = pk_reader_of(self._index), owner_of(context, live, self._index)
             if scan.covers and not scan.copies:
                 self._cover = Cover(context.codec, live, self._index)
+        self._is_possible = self._row_test(plan)
         self.selective = bool(self._tests or self._dropped or scan.fans_out)
+
+    def _row_test(self, plan: QueryPlan) -> Callable[[Row, bytes], bool] | None:
+        """Return the test of conditions on values that a row of another kind holds; None if there are none.
+
+        A record that fails it is not read. A single key is read with its record, whose absence is a conflict there.
+        """
+        index, scan = self._index, self._scan
+        if index is None or index.definition.options is None or scan.covers or scan.points:
+            return None
+        held = {column.field for column in ACCESS[index.definition.kind].held(index.definition)}
+        test = matcher(plan.schema, (part for part in (*scan.tested, *plan.tested) if held >= _fields(plan, part)))
+        if test is None:
+            return None
+        on_document, cover = test.on_document, Cover(self._context.codec, self._live, index)
+
+        def is_possible(row: Row, pk: bytes) -> bool:
+            try:
+                return on_document(cover.document(row, pk))
+            except (DecodeError, KeyError, ValueError, TypeError):  # a foreign row, which its record decides about
+                return True
+
+        return is_possible
 
     # --- to the record ----------------------------------------------------------------------------------------
 
     def record_key(self, row: Row) -> bytes | None:
-        """Return the key of the record to read for a row; None if the row is enough, or no entry of the index."""
+        """Return the key of the record to read for a row; None if the row decides, or is no entry of the index."""
         if self._scan.copies:
             return None
         pk = self.owner(row)
         if pk is None or (self._cover is not None and self._is_decided(row, pk)):
+            return None
+        if self._is_possible is not None and not self._is_possible(row, pk):
             return None
         return self._live.layout.key(pk)
 
@@ -335,6 +363,11 @@ class ScanSession:
                 candidates.append(candidate)
                 hits.append(hit)
         return candidates, hits
+
+
+def _fields(plan: QueryPlan, part: Predicate) -> set[str]:
+    """Return the fields that the test of a part of a filter reads."""
+    return {field for condition in conditions_of(part) for field in tested_fields(plan.schema, condition)}
 
 
 def _points(keys: Sequence[bytes | None]) -> list[ReadRange]:

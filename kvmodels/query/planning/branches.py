@@ -454,7 +454,7 @@ def _described(
         tuple(
             (part.field,)
             if isinstance(part, Condition) and part.lookup != OF_KIND
-            else tuple(dict.fromkeys(field for c in conditions_of(part) for field in _tested_fields(schema, c)))
+            else tuple(dict.fromkeys(field for c in conditions_of(part) for field in tested_fields(schema, c)))
             for part in branch.parts
         ),
         tuple(terms),
@@ -463,7 +463,8 @@ def _described(
     )
 
 
-def _tested_fields(schema: ModelSchema, condition: Condition) -> tuple[str, ...]:
+def tested_fields(schema: ModelSchema, condition: Condition) -> tuple[str, ...]:
+    """Return the fields that the test of a condition reads."""
     if condition.lookup == OF_KIND:
         return fields_of_test(schema, condition.operand)
     return (condition.field,)
