@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from itertools import pairwise
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -13,9 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvmodels import Box, Circle, GeoPoint, InvalidArgumentError, Polygon
+from kvmodels.schema.geometry import circle as circles
 from kvmodels.schema.geometry.cells import LAST_CELL, MOST_RANGES, cell_of, cover
-from kvmodels.schema.geometry.shape import Shape
-from kvmodels.schema.geometry.sphere import distance_m
+from kvmodels.schema.geometry.shape import WIDENED, Shape
+from kvmodels.schema.geometry.sphere import EARTH_RADIUS_M, distance_m
 from tests.geo.brute_force import Place, distance, in_box, in_circle, in_polygon, unrolled
 
 EDGES = (0.0, 180.0, -180.0, 179.99999999, -179.99999999, 90.0, -90.0, 89.9999999, -89.9999999, 0.1, 5e-324, 45.0)
@@ -70,6 +72,26 @@ def test_the_cover_of_a_circle_has_the_points_at_its_border(lat: float, bearing:
     found = math.remainder(lon + math.degrees(over) + by * 1e-9, 360)
     place = Place(math.degrees(end), max(-180.0, min(180.0, found)))
     agree(Circle(point(Place(lat, lon)), radius), place, inside=in_circle(Place(lat, lon), radius, place))
+
+
+def lost_near_a_pole(number: int) -> int:
+    """Points just outside of the boxes of circles that almost reach a pole, but inside of the circles."""
+    chance, lost = Random(7), 0
+    for _ in range(number):
+        lat = chance.uniform(1, 89)
+        radius = math.radians(90 - lat - 10 ** chance.uniform(-8.9, -5.5)) * EARTH_RADIUS_M
+        shape = Circle(GeoPoint(lat=lat, lon=0), radius)
+        box = shape.boxes()[0]
+        touching = math.degrees(math.asin(min(1, math.sin(math.radians(lat)) / math.cos(radius / EARTH_RADIUS_M))))
+        beyond = box.east + 10 ** chance.uniform(-12, -7)
+        lost += box.east < 180 and shape.contains(min(90.0, touching), beyond)
+    return lost
+
+
+def test_a_circle_that_almost_reaches_a_pole_is_enclosed(monkeypatch: pytest.MonkeyPatch):
+    assert lost_near_a_pole(5_000) == 0
+    monkeypatch.setattr(circles, "_AT_A_POLE", WIDENED)
+    assert lost_near_a_pole(5_000) > 0, "the test notices a margin that is too small"
 
 
 @given(lats, lons, lats, lons, places)
