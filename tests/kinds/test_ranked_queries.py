@@ -179,6 +179,31 @@ def test_a_transaction_finds_what_it_has_written():
         assert pairs(db[model].nearest("at", 0)) == ranked(present, 0)
 
 
+def test_after_random_writes_the_nearest_are_those_of_the_stored_records():
+    chance, model = random.Random(20261129), stall_model()
+    with Database("memory://", models=[model]) as db:
+        stored = db[model]
+        for step in range(48):
+            key, place = chance.randrange(12), chance.choice([None, chance.randint(-40, 40)])
+            match chance.randrange(4):
+                case 0:
+                    stored.filter(id=key).delete()
+                case 1:
+                    stored.filter(id=key).update(at=place, kind=chance.choice("ab"))
+                case 2:
+                    with db.transaction() as tx:
+                        tx[model].bulk_create([model(id=key, at=place)], on_conflict="update")
+                case _:
+                    stored.bulk_create([model(id=key, at=place, tags=["x"])], on_conflict="update")
+            if step % 6 == 5:
+                records, origin = list(stored.all()), chance.randint(-40, 40)
+                for narrow, holds in (FILTERS["nothing"], FILTERS["two groups"], FILTERS["one value of several"]):
+                    query = narrow(stored.nearest("at", origin))
+                    wanted = ranked(records, origin, holds)
+                    assert (pairs(query), query.count()) == (wanted, len(wanted))
+        assert db.check().ok
+
+
 async def test_the_same_methods_are_coroutines():
     records = stalls(40)
     model = stall_model()
