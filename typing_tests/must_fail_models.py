@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from kvmodels import AggregateIndex, Field, Index, Indexed, KvModel, MultiIndexed, PrimaryKey, Q, Unique, UniqueConstraint
+from kvmodels import AggregateIndex, Field, Index, Indexed, IntervalIndex, KvModel, MultiIndexed, PrimaryKey, Q, Unique, UniqueConstraint
 
 
 class Address(BaseModel):
@@ -79,6 +79,9 @@ UniqueConstraint("a", sums=("x",))  # mypy: arg-type / pyright: reportArgumentTy
 AggregateIndex("a", sums=3)  # mypy: arg-type / pyright: reportArgumentType
 AggregateIndex("a", include=("x",))  # mypy: arg-type / pyright: reportArgumentType
 AggregateIndex("a", where=User.email)  # mypy: arg-type / pyright: reportArgumentType
+IntervalIndex("a", "b", group=3)  # mypy: arg-type / pyright: reportArgumentType
+IntervalIndex("a", "b", where=User.email)  # mypy: arg-type / pyright: reportArgumentType
+IntervalIndex("a", "b", unique=True)  # mypy: arg-type / pyright: reportArgumentType
 Q("x")  # mypy: arg-type / pyright: reportArgumentType
 Q(User.plan == "x")  # mypy: arg-type / pyright: reportArgumentType
 

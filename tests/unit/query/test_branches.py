@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kvmodels import Field, KvModel, PrimaryKey
 from kvmodels.query.matching import Matcher
-from kvmodels.query.planning.branches import MAX_BRANCHES, branch_of, branches_of, can_match
+from kvmodels.query.planning.branches import MAX_BRANCHES, ColumnTerm, branch_of, branches_of, can_match
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.expressions import Expression, Q
 from kvmodels.schema.declare.markers import MultiIndexed
@@ -80,6 +80,7 @@ def test_the_spans_of_a_column_hold_what_all_that_is_said_about_it_holds_for(tre
         assert expected == (set() if where else set(range(len(RECORDS))))
         return
     (term,) = branch.terms
+    assert isinstance(term, ColumnTerm)
     column = ascending_column(term.source, is_nullable=True)
     spans = term.spans(column)
     values = [getattr(record, term.field) for record in RECORDS]
@@ -107,6 +108,7 @@ def test_a_term_leaves_out_no_record_of_its_branch(tree: Expression):
     for branch in branches_of(SCHEMA, parse(SCHEMA, (tree,), {})) or ():
         for number in matching((AllOf(branch.parts),)):
             for term in branch.terms:
+                assert isinstance(term, ColumnTerm)
                 column = ascending_column(term.source, is_nullable=True)
                 value = getattr(RECORDS[number], term.field)
                 held = value if term.many and value is not None else [value]
