@@ -11,7 +11,8 @@ from kvmodels.catalog.catalogue import IndexState, stored_index
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows.context import reload_header
 from kvmodels.flows.evolution import apply as plan_apply
-from kvmodels.flows.evolution import build, header
+from kvmodels.flows.evolution import build
+from kvmodels.flows.evolution import drop_index as dropping
 from kvmodels.schema.compile.record_codec import RecordCodec
 
 
@@ -23,14 +24,14 @@ def put(place: Any, name: str, value: Any) -> None:
 
 def entries_before_the_header() -> None:
     """The entries of a dropped index go while the header still offers them to readers."""
-    right = header.drop_index
+    right = dropping.drop_index
 
     def drop_index(context: Any, collection: str, name: str, pace: Any) -> Any:
         view = yield from reload_header(context)
         stored = view.header.collections[collection]
         for index in stored.indexes:
             if index.name == name:
-                yield from header._remove_entries(context, view, stored, index, pace)
+                yield from dropping._remove_entries(context, view, stored, index, pace)
         return (yield from right(context, collection, name, pace))
 
     put(plan_apply, "drop_index", drop_index)
