@@ -32,6 +32,7 @@ from kvmodels import (
     Count,
     Database,
     FinishedOperation,
+    Hit,
     Indexed,
     IndexViolation,
     InvalidValueError,
@@ -57,9 +58,12 @@ from kvmodels.query.plans import KeyRange
 
 ARGUMENTS = {
     "Avg",
+    "Box",
+    "Circle",
     "Comparison",
     "Count",
     "DatabaseSettings",
+    "DegreeBox",
     "F",
     "Hooks",
     "KeyNumber",
@@ -67,10 +71,11 @@ ARGUMENTS = {
     "Min",
     "Order",
     "ParsedLookups",
+    "Polygon",
     "Sum",
     "Upgrade",
 }
-"""Data classes that users give to the library, or that hold functions of theirs."""
+"""Data classes that users give to the library, their parts, and those that hold functions of users."""
 
 
 class Person(KvModel):
@@ -176,6 +181,7 @@ OF_OTHER_KINDS = (
     BulkProgress(2, 1, 1),
     ChangedRecord(1, None, None),
     DeadLetter("01M853PBRCK0QG1JSN3MF21WTZ", (Entry(("failed", b"\xff"), b"\xff", "0" * 20),)),
+    Hit(Member(id=1, name="a"), 12.5),
     Limits.DENO,
     LoadResult(2, 1),
     MigrationReport("members", 1, True, 2, 2, (IndexViolation(1, "duplicate"),)),
@@ -313,6 +319,7 @@ THINGS = {
     "Finding",
     "FinishedOperation",
     "GroupPlan",
+    "Hit",
     "IndexDescription",
     "IndexViolation",
     "KeyExplanation",
