@@ -34,7 +34,6 @@ from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
 from tests.etcd.stores import EtcdStores
 from tests.kept_process import shared
 from tests.limited_engine import FEW, limited
-from tests.limited_suites import TOO_LARGE
 from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
@@ -220,7 +219,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     """An operation that is over a limit is refused by the library, and says by which; so is what an engine lacks."""
     parameters: dict[str, Any] = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
     name = pyfuncitem.originalname
-    limits: Any = parameters.get("_store_limits")
     server: Any = parameters.get("_server_stores")
     refusal = connect_suites.refusal_of(server, name) if server in SERVED else None
     if refusal is not None:
@@ -234,12 +232,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
             yield
         return True
     limit = server_suites.TOO_LARGE_ON_ETCD.get(name) if on_etcd else None
-    limit = TOO_LARGE.get(name) if limits is not None else limit
     if limit is None:
         return (yield)
     with pytest.raises(OperationTooLargeError) as caught:
         yield
-    assert (caught.value.limit, caught.value.limits) == (limit, "ETCD" if on_etcd else limits.name)
+    assert (caught.value.limit, caught.value.limits) == (limit, "ETCD")
     return True
 
 

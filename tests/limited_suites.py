@@ -62,12 +62,6 @@ IN_THE_SOAK = {
 }
 """Whose second run is left to the soak: of each flow whose requests grow with its work, `make test` has one module."""
 
-TOO_LARGE = {
-    # The setting of this test writes 11 accounts in one transaction.
-    "test_review_15_reading_more_than_a_commit_may_check_is_refused_with_the_limit": "max_checks",
-}
-"""Tests whose operation cannot be done within the limits, by the limit that the error names."""
-
 ONCE = {
     # What a block reads unchecked is of two states without snapshots; transactions/test_without_snapshots.py has more.
     "test_review_15_what_is_read_unchecked_is_no_conflict",

@@ -166,7 +166,7 @@ def test_what_the_transaction_has_written_itself_is_no_conflict(db):
 
 
 def test_review_15_reading_more_than_a_commit_may_check_is_refused_with_the_limit():
-    limits = replace(Limits.EMBEDDED, name="FEW", max_checks=20)
+    limits = replace(Limits.EMBEDDED, name="FEW", max_checks=10)
     with opened(limits=limits) as db:
         db[Account].bulk_create([Account(id=n) for n in range(60)], batch_size=10)
         with db.transaction() as tx:
@@ -176,8 +176,8 @@ def test_review_15_reading_more_than_a_commit_may_check_is_refused_with_the_limi
                 assert len(tx[Account].all()[:wanted].to_list()) == wanted
                 tx[Account].patch(1, balance=1)
             error = caught.value
-            assert (error.limit, error.maximum, error.limits) == ("max_checks", 20, "FEW")
-            assert error.size > 20
+            assert (error.limit, error.maximum, error.limits) == ("max_checks", 10, "FEW")
+            assert error.size > 10
             assert "unchecked()" in str(error.hint)
         with pytest.raises(OperationTooLargeError) as caught, db.transaction() as tx:
             for number in range(20):
