@@ -1,9 +1,10 @@
 """An independent judge of a store: what every index entry should be, recomputed from raw rows, against what is there.
 
 It imports neither the write compiler, nor the layout of keys, nor the column codecs, nor the filters: columns are
-encoded a second time in ``tests/oracle_columns.py``, declarations are read and conditions are evaluated in
-``tests/oracle_specs.py``. What is shared with the library is the order-preserving encoding of key parts, which is held
-to vectors recorded from Deno, and the value codec, which has golden files.
+encoded a second time in ``tests/oracle_columns.py``, places and intervals in ``tests/oracle_kinds.py``; declarations
+are read and conditions are evaluated in ``tests/oracle_specs.py``. What is shared with the library is the
+order-preserving encoding of key parts, which is held to vectors recorded from Deno, and the value codec, which has
+golden files.
 
     assert audit(read_store(db.kv), [spec_of(User)]) == []
 """
@@ -22,6 +23,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from tests.limited_engine import LimitedEngine
 from tests.oracle_columns import column_part, packed_part
+from tests.oracle_kinds import special_parts
 from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of, values_at
 from tests.store_codecs import codec_of
 
@@ -135,6 +137,7 @@ class _Wanted:
     slot: bool
     record: Entry
     primary_key: tuple[Any, ...]
+    held: bytes = b""
 
 
 def audit(entries: Iterable[Entry], specs: Iterable[CollectionSpec]) -> list[Fault]:
@@ -285,13 +288,13 @@ class _Audit:
                 self._fault("missing", index.spec.name, (index.prefix,), primary_key)
             return
         if index.spec.sums is not None:
-            self._count(spec, index, record, [columns for columns, _ in rows])
+            self._count(spec, index, record, [columns for columns, _, _ in rows])
             return
-        for columns, has_null in rows:
+        for columns, has_null, held in rows:
             if not (has_null and index.spec.nulls == "skip"):
                 slot = index.spec.unique and not (has_null and index.spec.nulls == "distinct")
                 key = (index.prefix, *columns, *(() if slot else primary_key))
-                self._note(_Wanted(index, key, slot, record, primary_key))
+                self._note(_Wanted(index, key, slot, record, primary_key, held))
 
     def _note(self, wanted: _Wanted) -> None:
         """One entry, and who else wants it."""
@@ -396,7 +399,7 @@ class _Audit:
                 return "wrong owner"
             if index.include and not same(entry.value, [owner, included]):
                 return "wrong value"
-        elif not same(entry.value, included if index.include else b""):
+        elif not same(entry.value, included if index.include else wanted.held):
             return "wrong value"
         return "wrong deadline" if entry.expires_at != record.expires_at else None
 
@@ -413,8 +416,18 @@ def _is_of(spec: CollectionSpec, index: IndexSpec, signature: Mapping[str, Any])
         and kind == [index.unique, index.nulls, index.store, list(index.include)]
         and (None if told is None else [[column[0], column[2], *column[4:]] for column in told]) == sums
         and ("where" in signature) == (index.where is not None)
-        and signature.get("kind") == (None if index.weekdays is None else "weekdays")
+        and signature.get("kind") == index.special
+        and (index.special is None or _names(signature["options"]) == _columns_of(index))
     )
+
+
+def _names(options: Mapping[str, Any]) -> list[str]:
+    return [column[0] for column in options["columns"]]
+
+
+def _columns_of(index: IndexSpec) -> list[str]:
+    """The columns of a special kind besides its group: a place has two."""
+    return [f"{index.of[0]}.lat", f"{index.of[0]}.lon"] if index.special == "geo" else list(index.of)
 
 
 def _signature(spec: CollectionSpec, name: str, direction: str) -> list[Any]:
@@ -433,8 +446,8 @@ def _summed(name: str) -> list[Any]:
 
 def _rows(
     spec: CollectionSpec, index: IndexSpec, document: Mapping[str, Any]
-) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """The distinct rows of columns that a document has in an index, and whether a column is None."""
+) -> Iterator[tuple[tuple[Any, ...], bool, bytes]]:
+    """The distinct rows of key parts that a document has in an index, whether a column is None, and their value."""
     choices: list[list[tuple[Any, bool]]] = []
     for name, descending in index.columns:
         distinct = {packed_part(spec.types[name], value): value for value in spec.values(document, name)}
@@ -444,11 +457,10 @@ def _rows(
                 for _, value in sorted(distinct.items())
             ]
         )
-    if index.weekdays is not None:
-        (bits,) = spec.values(document, index.weekdays)
-        choices.append([(day, False) for day in range(7) if (bits or 0) & (1 << day)])
+    special = [((), b"")] if index.special is None else special_parts(spec, index, document)
     for row in product(*choices):
-        yield tuple(part for part, _ in row), any(null for _, null in row)
+        for parts, held in special:
+            yield (*(part for part, _ in row), *parts), any(null for _, null in row), held
 
 
 def _is_newer(index: _Index, record: Entry) -> bool:

@@ -16,6 +16,8 @@ from tests.oracle_columns import TYPES, packed_part, python_form, stored_form
 
 RESERVED = "$kv"
 SEVERAL = (list, set, frozenset)
+SPECIAL: Mapping[str, str] = {"WeekdayIndex": "weekdays", "GeoIndex": "geo", "IntervalIndex": "interval"}
+"""The kinds of entries that ``tests/oracle_kinds.py`` tells, as the catalogue names them, by their declarations."""
 DEEPEST_PATH = 4
 
 
@@ -24,7 +26,8 @@ class IndexSpec:
     """An index as plain test data: columns are (field, descending).
 
     ``where`` is the declared condition, or None; ``sums`` are the fields that an aggregate index adds up, None for an
-    index of entries; ``weekdays`` is the integer field whose bits have an entry each, of an index of that kind.
+    index of entries. ``special`` is the kind of an index whose entries ``tests/oracle_kinds.py`` tells, and ``of`` are
+    its fields: the integer whose bits have an entry each, the place, or start and end. Its columns are the group.
     """
 
     name: str
@@ -35,7 +38,8 @@ class IndexSpec:
     where: Any = None
     include: tuple[str, ...] = ()
     sums: tuple[str, ...] | None = None
-    weekdays: str | None = None
+    special: str | None = None
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,8 +189,8 @@ class _Declaration:
 
     def _declared(self, index: Any) -> None:
         aggregates = type(index).__name__ == "AggregateIndex"
-        weekdays = type(index).__name__ == "WeekdayIndex"
-        names = index.group if weekdays else index.fields
+        special = SPECIAL.get(type(index).__name__)
+        names = index.group if special else index.fields
         columns = tuple((column.removeprefix("-"), column.startswith("-")) for column in names)
         name = index.name or "_".join(column.replace(".", "_") for column, _ in columns)
         if aggregates and not index.name:
@@ -204,7 +208,8 @@ class _Declaration:
                 getattr(index, "where", None),
                 tuple(getattr(index, "include", ()) or ()),
                 tuple(index.sums) if aggregates else None,
-                index.fields[0] if weekdays else None,
+                special,
+                tuple(index.fields) if special else (),
             )
         )
 

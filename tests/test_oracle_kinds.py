@@ -1,9 +1,11 @@
-"""The oracle on partial, computed, folded, nested, multi-valued and covering indexes and on counters: tested first."""
+"""The oracle on partial, computed, folded, nested, multi-valued, covering and special indexes and on counters."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
+from struct import pack
 from typing import Any
 
 import pytest
@@ -89,6 +91,8 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "word": {("ada", *PK): b"", ("lovelace", *PK): b""},
     "birthday": {("lynx/02-29",): [*PK]},
     "visited": {("lynx", 0, *PK): b"", ("lynx", 2, *PK): b""},
+    "located": {("lynx", b"\x0b\0\0\0\0\0\0", *PK): b"\xc0\x46\x80\0\0\0\0\0\x40\x56\x80\0\0\0\0\0"},
+    "presence": {("lynx", 4, "2024-01-01", *PK): b"\x022024-01-09\0"},
 }
 """The entries of the record with every value in every index, written by hand; ``shown`` holds copies of it."""
 
@@ -163,6 +167,9 @@ def test_the_declaration_of_every_kind_is_read_as_it_was_written():
         "habitat",
         "habitat.climate",
         "visits",
+        "spot",
+        "arrives",
+        "leaves",
     } == SPEC.nullable
     assert SPEC.path("name") == ("$kv", "c", "name~casefold")
     assert (SPEC.path("word"), SPEC.path("habitat.zone")) == (("$kv", "c", "word(name)~2"), ("habitat", "zone"))
@@ -210,9 +217,37 @@ def test_a_removed_entry_is_missing(entries, index, columns):
     assert audit(without(entries, *key), [SPEC]) == [Fault("missing", index, key, PK)]
 
 
+def test_an_interval_without_end_and_a_place_at_a_pole_are_in_the_last_class_and_row(entries):
+    assert entries[at(entries, prefix("presence"), "ibex", 255, "2024-01-09", "west", 1)].value == encode_key((b"",))
+    cell = bytes.fromhex("05555555555555")  # column 0, and every bit of the row
+    assert entries[at(entries, prefix("located"), "ibex", cell, "west", 1)].value == pack(">dd", 90, -180)
+
+
+@pytest.mark.parametrize("index", ["located", "presence", "visited"])
+@pytest.mark.parametrize("wrong", [b"", b"\x022024-01-08\0", pack(">dd", -45, 90.1), "text"])
+def test_another_end_or_place_than_that_of_the_record_is_reported(entries, index, wrong):
+    for columns, value in HELD[index].items():
+        key = (prefix(index), *columns)
+        found = audit(changed(entries, key, value=wrong), [SPEC])
+        assert found == ([] if wrong == value else [Fault("wrong value", index, key, PK)])
+
+
+@pytest.mark.parametrize("index", ["located", "presence"])
+def test_a_header_that_swaps_the_degrees_of_a_place_or_the_ends_of_an_interval_is_reported(entries, index):
+    header = deepcopy(entries[at(entries, *HEADER)].value)
+    (item,) = [one for one in header["collections"]["residents"]["indexes"] if one["name"] == index]
+    item["signature"]["options"]["columns"].reverse()
+    assert Fault("header", index, HEADER) in audit(changed(entries, HEADER, value=header), [SPEC])
+
+
 @pytest.mark.parametrize(
     ("index", "columns", "value"),
     [
+        ("located", ("lynx", b"\x0b\0\0\0\0\0\1", *PK), pack(">dd", -45, 90)),  # the next cell
+        ("located", ("ibex", b"\x0b\0\0\0\0\0\0", *PK), pack(">dd", -45, 90)),
+        ("presence", ("lynx", 5, "2024-01-01", *PK), b"\x022024-01-09\0"),  # another class
+        ("presence", ("lynx", 4, "2024-01-02", *PK), b"\x022024-01-09\0"),
+        ("presence", ("lynx", 255, "2024-01-01", *PK), b"\x01\0"),
         ("grown", ("ibex", down(0), "east", 2), {"note": ""}),  # a record outside of the condition
         ("lynx_ward", ("w2",), ["west", 1]),
         ("shown", ("old", "east", 2), b""),

@@ -1,6 +1,7 @@
-"""Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and weekdays.
+"""Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and special.
 
-``Resident`` has them all. ``Guest`` has all but the counters, which no record with a deadline may have.
+The special ones are of weekdays, places and intervals. ``Resident`` has them all. ``Guest`` has all but the counters,
+which no record with a deadline may have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
+from kvmodels.schema.geometry.point import GeoPoint
+from kvmodels.schema.kinds.geo import GeoIndex
+from kvmodels.schema.kinds.interval import IntervalIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -66,6 +70,9 @@ class ResidentFields(KvModel, abstract=True):
     nick: Annotated[str | None, Indexed(nulls="skip", include=("age", "note"))] = None
     note: str = ""
     visits: int | None = None
+    spot: GeoPoint | None = None
+    arrives: date | None = None
+    leaves: date | None = None
 
 
 GROWN = Q(age__gt=0)
@@ -84,6 +91,8 @@ ENTRIES = (
     Index("name", key=words, version=2, name="word"),
     UniqueConstraint("born", "species", key=birthday, version=1, nulls="skip", name="birthday"),
     WeekdayIndex("visits", group=("species",), where=GROWN, name="visited"),
+    GeoIndex("spot", group="species", where=GROWN, name="located"),
+    IntervalIndex("arrives", "leaves", group="species", name="presence"),
 )
 COUNTERS = (
     AggregateIndex("species", sums=("age", "weight"), name="per_species"),
@@ -113,7 +122,7 @@ FULL: dict[str, Any] = {
     "stay": timedelta(days=2, microseconds=1), "tags": ["shy", "old", "shy"], "chips": frozenset({"c1", "c2"}),
     "born": date(2020, 2, 29), "habitat": Habitat(zone="rock", climate="dry"),
     "meals": [Meal(food="hay"), Meal(food="fish", grams=3), Meal(food="hay")], "ward": "w1", "nick": "A", "note": "x",
-    "visits": 0b0000101,
+    "visits": 0b0000101, "spot": GeoPoint(lat=-45, lon=90), "arrives": date(2024, 1, 1), "leaves": date(2024, 1, 9),
 }  # fmt: skip
 """A record with every value, several of some, and some twice."""
 
@@ -124,5 +133,5 @@ OTHER: dict[str, Any] = {
     "name": "cy young", "handle": "cy", "species": "ibex", "age": 5, "weight": 2**40 + 5, "stay": -timedelta(hours=1),
     "tags": ["wild", "old"], "chips": frozenset({"c3"}), "born": date(2021, 1, 1), "habitat": Habitat(zone="lake"),
     "meals": [Meal(food="leaf")], "ward": "w2", "nick": "C", "note": "y",
-    "visits": 0b1000001,
+    "visits": 0b1000001, "spot": GeoPoint(lat=90, lon=-180), "arrives": date(2024, 1, 9),
 }  # fmt: skip

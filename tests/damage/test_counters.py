@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from kvmodels.api._sync.database import Database
 from kvmodels.core.values import KvU64
 from kvmodels.errors import IntegrityError
+from kvmodels.schema.geometry.point import GeoPoint
 from tests.damage.stores import KINDS_SPEC, House
 from tests.damage.test_beside_writers import together
 from tests.zoo_kinds import FULL, Habitat, Meal, Resident
@@ -152,6 +153,9 @@ def churn(db: Database, seed: int, steps: int) -> None:
             "ward": chance.choice([None, f"w{pk[1]}"]),
             "nick": chance.choice([None, "n"]),
             "note": chance.choice(["", "x", "y"]),
+            "spot": chance.choice([None, GeoPoint(lat=0, lon=180), GeoPoint(lat=0, lon=-179.999)]),
+            "arrives": chance.choice([None, date(2024, 1, 1), date(2024, 1, 2)]),
+            "leaves": chance.choice([None, date(2024, 1, 10), date(2024, 1, 12)]),
         }
         try:
             if chance.random() < 0.2:
@@ -159,7 +163,7 @@ def churn(db: Database, seed: int, steps: int) -> None:
             elif residents.get_or_none(pk) is None:
                 residents.create(park=pk[0], number=pk[1], **values)
             else:
-                some = chance.sample(sorted(values), chance.randint(1, len(values)))
+                some = chance.sample(sorted(values), chance.randint(1, 9))  # etcd takes 60 mutations
                 residents.patch(pk, **{name: values[name] for name in some})
         except (IntegrityError, Resident.DoesNotExist):
             continue  # two writers wanted the same; one of them has it

@@ -1,4 +1,4 @@
-"""Damage to partial, computed, folded, nested, multi-valued and covering indexes: found as it is, and mended.
+"""Damage to partial, computed, folded, nested, multi-valued, covering and special indexes: found and mended.
 
 Every index is damaged at every entry of the record that has all values, and of the one that has as few as it can.
 """
@@ -6,11 +6,13 @@ Every index is damaged at every entry of the record that has all values, and of 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
 
 from kvmodels.flows.check.findings import CheckReport, Finding
+from kvmodels.schema.geometry.point import GeoPoint
 from tests.damage.stores import ENTRY_INDEXES, KINDS_SPEC, House
 from tests.zoo_kinds import FULL as VALUES
 from tests.zoo_kinds import Guest
@@ -38,11 +40,13 @@ OTHERS: dict[str, dict[str, Any]] = {
     "handle": {"handle": "Zoe"},
     "nick": {"nick": "Z"},
     "visited": {"visits": 0b0000111},
+    "located": {"spot": GeoPoint(lat=-45, lon=91)},
+    "presence": {"arrives": date(2024, 1, 2)},
 }
 """A change of the record with every value that gives it another entry in an index."""
 
 
-SOME = ("berth", "by_tag", "chip", "shown", "visited", "word")
+SOME = ("berth", "by_tag", "chip", "presence", "shown", "visited", "word")
 """Of each shape one index, for the engines on which everything takes longer."""
 
 ALL = [
@@ -138,6 +142,26 @@ def test_a_covering_entry_with_other_fields_is_reported_and_written_again(house,
     assert house.db.kv.get(entry.key).value == entry.value
 
 
+@pytest.mark.parametrize(
+    ("index", "change"),
+    [("located", {"spot": GeoPoint(lat=-45, lon=90.000_001)}), ("presence", {"leaves": date(2024, 1, 10)})],
+)
+def test_an_entry_with_another_place_of_its_cell_or_end_of_its_class_is_reported_and_written_again(
+    house, index, change
+):
+    before = house.entries(index, FULL)
+    house.db[house.model].patch(FULL, **change)
+    after = house.entries(index, FULL)
+    house.db[house.model].patch(FULL, **{name: VALUES[name] for name in change})
+    assert [repr(entry.key) for entry in after] == [repr(entry.key) for entry in before]
+    for entry, other in zip(before, after, strict=True):
+        assert other.value != entry.value
+        house.raw.set(entry.key, other.value)
+        found = reported_and_cured(house, "dangling", index, FULL, entry.key)
+        assert found.reason == "wrong value"
+        assert house.db.kv.get(entry.key).value == entry.value
+
+
 @pytest.mark.parametrize("index", SLOTS)
 def test_a_slot_with_another_owner_is_reported_and_given_back(house, index):
     for entry in house.entries(index, FULL):
@@ -188,6 +212,8 @@ def test_a_copy_under_one_element_that_was_written_without_its_record_is_reporte
         ("word", ()),
         ("birthday", ("lynx/02-29", "east", 1, 1)),
         ("visited", ("lynx", "east", 1)),
+        ("located", ("lynx", "east", 1)),
+        ("presence", ("lynx", 4, "east", 1)),
         ("berth", ("lynx",)),
     ],
 )

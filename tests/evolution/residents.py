@@ -6,7 +6,7 @@ import random
 from datetime import date, timedelta
 from typing import Any
 
-from kvmodels import Field, KvModel, PrimaryKey
+from kvmodels import Field, GeoPoint, KvModel, PrimaryKey
 from tests.zoo_kinds import Habitat, Meal, Resident
 
 
@@ -30,6 +30,9 @@ class FirstResident(KvModel, collection="residents"):
     nick: str | None = None
     note: str = ""
     visits: int | None = None
+    spot: GeoPoint | None = None
+    arrives: date | None = None
+    leaves: date | None = None
 
 
 def key_of(n: int) -> tuple[str, int]:
@@ -56,6 +59,9 @@ def resident(n: int, rng: random.Random) -> dict[str, Any]:
         "nick": rng.choice([None, "n"]),
         "note": rng.choice(["", "x"]),
         "visits": rng.choice([None, 0, 5, 127]),
+        "spot": rng.choice([None, GeoPoint(lat=46.95, lon=7.44), GeoPoint(lat=46.96, lon=7.44)]),
+        "arrives": rng.choice([None, date(2024, 1, 1), date(2024, 1, 2)]),
+        "leaves": rng.choice([None, date(2024, 1, 3), date(2024, 1, 9)]),
     }
 
 

@@ -7,15 +7,17 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
 
 from kvmodels import (
+    Circle,
     Database,
     Field,
+    GeoPoint,
     IndexNotReadyError,
     KvModel,
     OperationTooLargeError,
@@ -74,6 +76,14 @@ def answers_are_right(residents: Any) -> None:
     asked(
         residents.filter(species="ibex", age__gt=0, visits__on=2),
         lambda one: one.species == "ibex" and one.age > 0 and (one.visits or 0) & 4,
+    )
+    asked(
+        residents.filter(species="lynx", age__gt=0, spot__within=Circle(GeoPoint(lat=46.95, lon=7.44), 500)),
+        lambda one: one.species == "lynx" and one.age > 0 and one.spot is not None and one.spot.lat == 46.95,
+    )
+    asked(
+        residents.filter(species="ibex", presence__contains=date(2024, 1, 8)),
+        lambda one: one.species == "ibex" and one.arrives is not None and one.leaves in (None, date(2024, 1, 9)),
     )
     for one in everybody[:5]:
         for chip in one.chips or ():
@@ -160,7 +170,7 @@ def test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_ki
 @pytest.mark.parametrize("seed", range(5))
 def test_builds_of_every_kind_over_large_collections_beside_writers(tmp_path, seed):
     names = [index.name for index in SPEC.indexes]
-    assert len(names) == 22
+    assert len(names) == 25
     every_kind(tmp_path / "kinds.db", seed, records=360, writers=4, kills=20, names=names[seed::5])
 
 

@@ -47,7 +47,7 @@ def applied(model: type[KvModel]) -> Callable[[str, Callable[..., object]], None
     return work
 
 
-built_kinds = Story(applied(Resident), 22 * (RESIDENTS // SIZE - 1))  # writers remove some records
+built_kinds = Story(applied(Resident), 24 * (RESIDENTS // SIZE - 1))  # writers remove some records
 migrated = Story(applied(Touched), RECORDS // SIZE)
 changed = Story(applied(NewAccount), 3 * RECORDS // SIZE)
 

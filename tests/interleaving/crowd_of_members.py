@@ -1,4 +1,4 @@
-"""The crowd over partial, computed, folded, nested, multi-valued and covering indexes and over counters.
+"""The crowd over partial, computed, folded, nested, multi-valued, covering and special indexes and counters.
 
 python -m tests.interleaving.crowd_of_members SEED
 """
@@ -10,30 +10,37 @@ import sys
 from typing import Any
 
 from kvmodels.query.aggregates import Sum
+from kvmodels.schema.geometry.circle import Circle
+from kvmodels.schema.geometry.point import GeoPoint
 from tests.interleaving.crowd import Crowd, Matches, observed, replay
 from tests.interleaving.members import LATE, Home, Member, OldMember
 from tests.oracle import spec_of
+from tests.oracle_intervals import contains, is_found
 
 EMAILS = (None, None, "e1", "E1", "e2", "e3", "E4")
 BADGES = ("b1", "b2", "b3", "b4", "b5")
 NOTES = ("", "", "p", "q", "p", "q", "p q", "p q", "q p q", "q p q", "p q r s")
 """The last one has more parts than two of the late indexes take."""
 
+HERE, THERE = GeoPoint(lat=0, lon=180), GeoPoint(lat=0, lon=-179.999)
+NEAR, FAR = Circle(HERE, 50), Circle(HERE, 150)
+"""The two places are 111 metres apart, on both sides of the antimeridian."""
+
 
 class MemberCrowd(Crowd):
-    """Eight writers, two builders of six late indexes, one that drops an index and builds it anew, readers, a check."""
+    """Eight writers, two builders of eight late indexes, one that drops an index and builds it, readers, a check."""
 
     old_model = OldMember
     model = Member
     spec = spec_of(Member)
-    builds = (LATE[:4], ("per_part", "per_zone", "by_tag", "floor"))
-    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north")
+    builds = ((*LATE[:4], "ever"), ("per_part", "per_zone", "by_tag", "floor", "northern"))
+    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms")
     first_lifetimes = (None,)
     lifetimes = (None,)
     swapped = ("badges", "badges", "email", "city", "tags")
     asked = (
         "city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages", "count",
-        "total", "late total",
+        "total", "late total", "shift", "near", "near pages", "far", "term", "late term",
     )  # fmt: skip
     verbs_drawn = (
         "create",
@@ -61,6 +68,10 @@ class MemberCrowd(Crowd):
             "badges": chance.sample(BADGES, chance.choice((0, 0, 1, 2))),
             "home": home,
             "note": chance.choice(NOTES),
+            "shift": chance.choice((None, 1, 3)),
+            "spot": chance.choice((None, HERE, THERE)),
+            "since": chance.choice((None, 1, 2)),
+            "until": chance.choice((None, 3, 5)),
         }
         return values | ({} if model is self.old_model else {"rank": chance.choice((None, -1, 2, 2**40))})
 
@@ -82,12 +93,28 @@ class MemberCrowd(Crowd):
             "email": ({"email": "E1"}, lambda one: (one["email"] or "").lower() == "e1"),
             "street": ({"home__street": "low"}, lambda one: (one["home"] or {}).get("street") == "low"),
             "part": ({"part__contains": "q"}, lambda one: "q" in one["note"]),
+            "shift": (
+                {"city": values["city"], "shift__on": 1},
+                lambda one: one["city"] == values["city"] and one["shift"] == 3,
+            ),
+            "near": (
+                {"city": values["city"], "spot__within": NEAR},
+                lambda one: one["city"] == values["city"] and one["spot"] == HERE.model_dump(),
+            ),
+            "far": ({"zone": "n", "spot__within": FAR}, lambda one: one["zone"] == "n" and one["spot"] is not None),
+            "term": (
+                {"tags__contains": letter, "terms__overlaps": (3, 4)},
+                lambda one: letter in one["tags"] and is_found(one["since"], one["until"], 3, 4),
+            ),
+            "late term": ({"ever__contains": 1}, lambda one: contains(one["since"], one["until"], 1)),
         }
         if field in asked:
             wanted, matches = asked[field]
             await self._query(name, people, wanted, matches=matches)
         elif field == "tag pages":
             await self._walk(name, people, *asked["tags"])
+        elif field == "near pages":
+            await self._walk(name, people, *asked["near"])
         elif field == "count":
             await self._number(name, people, {"city": values["city"]}, None)
         elif field == "total":

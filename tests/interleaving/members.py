@@ -13,6 +13,9 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
+from kvmodels.schema.geometry.point import GeoPoint
+from kvmodels.schema.kinds.geo import GeoIndex
+from kvmodels.schema.kinds.interval import IntervalIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -45,6 +48,9 @@ class MemberFields(KvModel, abstract=True):
     home: Home | None = None
     note: str = ""
     shift: int | None = None
+    spot: GeoPoint | None = None
+    since: int | None = None
+    until: int | None = None
 
 
 KEPT = (
@@ -54,6 +60,8 @@ KEPT = (
     AggregateIndex("city", sums=("hits",), name="per_city"),
     AggregateIndex("tags", name="per_tag"),
     WeekdayIndex("shift", group=("city",), name="shifts"),
+    GeoIndex("spot", group="city", name="spots"),
+    IntervalIndex("since", "until", group="tags", name="terms"),
 )
 
 
@@ -78,7 +86,9 @@ class Member(MemberFields, collection="people"):
             UniqueConstraint("home.floor", where=Q(zone="n"), nulls="skip", include=("note", "rank"), name="floor"),
             AggregateIndex("zone", sums=("rank", "hits"), where=Q(city__in=["x", "y"]), name="per_zone"),
             AggregateIndex("part", name="per_part", max_fan_out=3),
+            GeoIndex("spot", where=Q(zone="n"), name="northern"),
+            IntervalIndex("since", "until", name="ever"),
         )
 
 
-LATE = ("by_tag", "street", "part", "floor", "per_zone", "per_part")
+LATE = ("by_tag", "street", "part", "floor", "per_zone", "per_part", "northern", "ever")

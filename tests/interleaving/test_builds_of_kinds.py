@@ -10,6 +10,7 @@ import pytest
 from kvmodels import InvalidArgumentError
 from kvmodels.flows.effects import Commit
 from kvmodels.runtime.sync import perform
+from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History
@@ -23,7 +24,7 @@ from tests.worlds import in_test_servers
 BUILT = (*(index.name or "badges" for index in KEPT), "email", "tags", *LATE)
 """Every index of a kind of its own; those that both releases have are dropped first."""
 
-FEW = ("badges", "per_city", "part", "floor", "shifts")
+FEW = ("badges", "per_city", "part", "floor", "terms")
 """One each of unique indexes, aggregates, computed values, conditions and other kinds: `make test` has no more."""
 
 KINDS = pytest.mark.parametrize("name", [*FEW, *in_test_servers(*(name for name in BUILT if name not in FEW))])
@@ -39,6 +40,7 @@ def crowded(test: Interleaving) -> Process:
     for n, name in enumerate("abcd"):
         home = Home(street="low", floor=n) if n else None
         values: dict[str, Any] = {"email": f"E{n}", "badges": [f"b{n}", f"c{n}"], "home": home, "rank": n or None}
+        values |= {"spot": GeoPoint(lat=0, lon=n / 1000), "since": n, "until": n + 4 if n % 2 else None}
         test.at_once(
             ada[Member].create(id=name, city="xy"[n % 2], tags=["t", "u", "t"], note="p q", hits=n, shift=n, **values)
         )
@@ -53,11 +55,12 @@ async def many_changes(process: Process) -> None:
     """A record that the build has to meet is moved, one is removed, one is new, and one takes what was given up."""
     members = process[Member]
     await members.patch(
-        "b", zone="s", tags=["v"], badges=["b1"], note="r", home=None, team="blue", city="z", hits=50, shift=6
-    )
+        "b", zone="s", tags=["v"], badges=["b1"], note="r", home=None, team="blue", city="z", hits=50, shift=6,
+        spot=GeoPoint(lat=0, lon=0.002), until=None,
+    )  # fmt: skip
     await members.remove("c")
-    await members.create(id="e", email="e2", badges=["b2", "c1"], tags=["t"], note="q", rank=7)
-    await members.patch("d", note="p", rank=None, email="E9")
+    await members.create(id="e", email="e2", badges=["b2", "c1"], tags=["t"], note="q", rank=7, since=1)
+    await members.patch("d", note="p", rank=None, email="E9", spot=None, until=9)
 
 
 @KINDS

@@ -88,7 +88,7 @@ class Face:
         def call(*args: Any, **options: Any) -> Any:
             result = self._world.wait(member(*args, **options))
             # Query sets are built step by step, everything else is a plain result.
-            return Face(self._world, result) if type(result).__name__.endswith("QuerySet") else result
+            return Face(self._world, result) if type(result).__name__.endswith(("QuerySet", "RankedQuery")) else result
 
         return call
 

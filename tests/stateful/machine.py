@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from kvmodels import (
     AlreadyExistsError,
+    Circle,
     DoesNotExist,
     F,
+    GeoPoint,
     IndexNotReadyError,
     IntegrityError,
     SchemaMismatchError,
@@ -22,6 +24,7 @@ from kvmodels import (
 )
 from kvmodels.flows.writing.changes import KEEP
 from tests.oracle import audit, read_engine, spec_of
+from tests.oracle_intervals import is_found
 from tests.stateful.faces import START_MS, Clock, Face, World
 from tests.stateful.model import FIELDS, Held, Things
 from tests.stateful.models import EarlyThing, LateThing
@@ -35,8 +38,16 @@ SERIALS = st.sampled_from([None, "s1", "s1", "s2"])
 LUCK = st.integers(0, 3)
 """For rules without arguments, which are drawn too often: only 0 lets them run."""
 SLOTS = st.integers(0, 2)
+HERE = GeoPoint(lat=0, lon=180)
+SPOTS = st.sampled_from([None, HERE, GeoPoint(lat=0, lon=-179.999), GeoPoint(lat=0.002, lon=180)])
+"""At 0, 111 and 222 metres, on both sides of the antimeridian."""
+STARTS = st.sampled_from([None, 1, 2])
+ENDS = st.sampled_from([None, 3, 5])
+"""Of a half-open interval: every end is after every start."""
 LIFETIMES = st.sampled_from([None, 4, 4, 9.5])
 DEADLINES = st.sampled_from([KEEP, KEEP, None, 4, 9.5])
+LATE = ("serial", "shelf", "days", "everywhere", "whenever")
+"""The indexes that only the later release has."""
 RECORDS = st.fixed_dictionaries(
     {
         "id": KEYS,
@@ -44,6 +55,9 @@ RECORDS = st.fixed_dictionaries(
         "group": st.sampled_from(["x", "y"]),
         "rank": st.integers(0, 3),
         "note": st.sampled_from([None, "n1", "n2"]),
+        "spot": SPOTS,
+        "since": STARTS,
+        "until": ENDS,
         "serial": SERIALS,
         "shelf": st.sampled_from(["s", "t"]),
     }
@@ -53,8 +67,29 @@ CHANGES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"group": st.sampled_from(["x", "y"]), "rank": st.integers(0, 3)}),
     st.fixed_dictionaries({"note": st.sampled_from([None, "n1", "n2"]), "shelf": st.sampled_from(["s", "t"])}),
     st.fixed_dictionaries({"serial": SERIALS}),
+    st.fixed_dictionaries({"spot": SPOTS, "since": STARTS}),
+    st.fixed_dictionaries({"until": ENDS}),
     st.just({}),
 )
+
+
+Condition = tuple[dict[str, Any], Callable[[dict[str, Any]], bool]]
+"""Lookups, and whether a record is one of those that they find."""
+
+
+def is_near(one: dict[str, Any]) -> bool:
+    """Whether a record is within 150 metres."""
+    return one["spot"] is not None and one["spot"].lat == 0
+
+
+ASKED: dict[str, Condition] = {
+    "serial": ({"serial": "s1"}, lambda one: one["serial"] == "s1"),
+    "shelf": ({"shelf": "s"}, lambda one: one["shelf"] == "s"),
+    "days": ({"rank__on": 1}, lambda one: one["rank"] & 2 > 0),
+    "everywhere": ({"spot__within": Circle(HERE, 150)}, is_near),
+    "whenever": ({"whenever__overlaps": (4, 9)}, lambda one: is_found(one["since"], one["until"], 4, 9)),
+}
+"""Of each index of the later release one query."""
 
 
 class Abort(Exception):
@@ -87,7 +122,7 @@ class Writes(RuleBasedStateMachine):
         self.db: Face = self.world.open(self.url, EarlyThing, self.clock)
         self.model: Any = EarlyThing
         self.things = Things(START_MS)
-        self.states = {"serial": "disabled", "shelf": "disabled", "days": "disabled"}
+        self.states: dict[str, str] = dict.fromkeys(LATE, "disabled")
         self.objects: dict[int, tuple[Any, int]] = {}
 
     @property
@@ -458,7 +493,7 @@ class Writes(RuleBasedStateMachine):
             self._build()
 
     @precondition(lambda self: self.model is LateThing)
-    @rule(name=st.sampled_from(["serial", "shelf", "days"]))
+    @rule(name=st.sampled_from(LATE))
     def drop(self, name: str) -> None:
         self.did("drop_index")
         assert self.db.drop_index(LateThing, name) is (self.states[name] != "disabled")
@@ -477,18 +512,14 @@ class Writes(RuleBasedStateMachine):
             assert error is not None, "a process wrote without keeping every index"
         old.close()
 
-    @rule(name=st.sampled_from(["serial", "shelf", "days"]))
+    @rule(name=st.sampled_from(LATE))
     def ask_a_late_index(self, name: str) -> None:
         if self.model is EarlyThing:
             return
         self.did("query by a late index")
-        if name == "days":
-            query = self.repository.filter(rank__on=1)
-            wanted = {key for key, held in self.things.all().items() if held.fields["rank"] & 2}
-        else:
-            value = "s1" if name == "serial" else "s"
-            query = self.repository.filter(**{name: value})
-            wanted = {key for key, held in self.things.all().items() if held.fields[name] == value}
+        lookups, holds = ASKED[name]
+        query = self.repository.filter(**lookups)
+        wanted = {key for key, held in self.things.all().items() if holds(held.fields)}
         if self.states[name] == "readable":
             assert {thing.id for thing in query.to_list()} == wanted
             return

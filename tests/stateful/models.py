@@ -1,13 +1,14 @@
 """One collection as two releases declare it: the later one has more indexes, to be built over what is there.
 
-The bits of a rank are taken for weekdays, by an index of a kind that the tests register.
+The bits of a rank are taken for weekdays, by an index of a kind that the tests register. Places and intervals are
+indexed in groups by both releases, and without a group by the later one.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from kvmodels import Field, Index, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels import Field, GeoIndex, GeoPoint, Index, Indexed, IntervalIndex, KvModel, PrimaryKey, Unique
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -19,6 +20,17 @@ class ThingFields(KvModel, abstract=True):
     group: Indexed[str] = Field(default="x")
     rank: int = 0
     note: Annotated[str | None, Indexed(store="record", nulls="skip")] = None
+    spot: GeoPoint | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+KEPT = (
+    Index("group", "-rank"),
+    WeekdayIndex("rank", group=("group",), name="days_in_group"),
+    GeoIndex("spot", group="group", name="spots"),
+    IntervalIndex("since", "until", group="group", name="term"),
+)
 
 
 class EarlyThing(ThingFields, collection="things"):
@@ -26,7 +38,7 @@ class EarlyThing(ThingFields, collection="things"):
     shelf: str = "s"
 
     class Meta:
-        indexes = (Index("group", "-rank"), WeekdayIndex("rank", group=("group",), name="days_in_group"))
+        indexes = KEPT
 
 
 class LateThing(ThingFields, collection="things"):
@@ -35,7 +47,8 @@ class LateThing(ThingFields, collection="things"):
 
     class Meta:
         indexes = (
-            Index("group", "-rank"),
-            WeekdayIndex("rank", group=("group",), name="days_in_group"),
+            *KEPT,
             WeekdayIndex("rank", name="days"),
+            GeoIndex("spot", name="everywhere"),
+            IntervalIndex("since", "until", name="whenever"),
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from kvmodels import NoUsableIndexError
+from kvmodels import Circle, NoUsableIndexError
+from tests.geo.brute_force import Place, distance
+from tests.oracle_intervals import contains, is_found
 from tests.stateful.faces import Face
-from tests.stateful.machine import CODES, KEYS, SLOTS, Writes, fields_of, outcome
+from tests.stateful.machine import CODES, HERE, KEYS, SLOTS, Condition, Writes, fields_of, is_near, outcome
 
-Condition = tuple[dict[str, Any], Callable[[dict[str, Any]], bool]]
+NEAR = Circle(HERE, 150)
 
 CONDITIONS: tuple[Condition, ...] = (
     ({}, lambda one: True),
@@ -30,6 +31,12 @@ CONDITIONS: tuple[Condition, ...] = (
     ({"id__gt": 2}, lambda one: one["id"] > 2),
     ({"group": "x", "rank__on": 0}, lambda one: one["group"] == "x" and one["rank"] % 2 == 1),
     ({"group": "y", "rank__only": 1}, lambda one: one["group"] == "y" and one["rank"] == 2),
+    ({"group": "x", "spot__within": NEAR}, lambda one: one["group"] == "x" and is_near(one)),
+    (
+        {"group": "y", "term__overlaps": (1, 2)},
+        lambda one: one["group"] == "y" and is_found(one["since"], one["until"], 1, 2),
+    ),
+    ({"group": "x", "term__contains": 3}, lambda one: one["group"] == "x" and contains(one["since"], one["until"], 3)),
     ({"id__in": [5, 1, 3], "group": "x"}, lambda one: one["id"] in (1, 3, 5) and one["group"] == "x"),
 )
 SERVED = [
@@ -41,6 +48,8 @@ SERVED = [
     {"note": "n1"},
     {"id__gt": 2},
     {"group": "x", "rank__on": 0},
+    {"group": "x", "spot__within": NEAR},
+    {"group": "x", "term__contains": 3},
 ]
 """Conditions that an index or the primary key serves without permission to scan."""
 
@@ -157,6 +166,18 @@ class Repository(Writes):
         self._parts(query, found)
         self._slices(data, query, found)
         self._pages(data, query, found)
+
+    @rule(group=st.sampled_from(["x", "y"]), radius=st.sampled_from([None, 200]), most=st.integers(1, 4))
+    def nearest(self, group: str, radius: float | None, most: int) -> None:
+        self.did("nearest")
+        query = self.repository.filter(group=group).nearest("spot", HERE, within_m=radius)[:most]
+        places = {
+            key: distance(Place(HERE.lat, HERE.lon), Place(spot.lat, spot.lon))
+            for key, held in self.things.all().items()
+            if held.fields["group"] == group and (spot := held.fields["spot"]) is not None
+        }
+        ranked = sorted((far, key) for key, far in places.items() if radius is None or far <= radius)
+        assert [(hit.distance, hit.record.id) for hit in query.to_list()] == ranked[:most]
 
     def _parts(self, query: Face, full: list[dict[str, Any]]) -> None:
         for verb in ("count", "exists", "first", "last", "iterate"):

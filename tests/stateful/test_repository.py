@@ -32,6 +32,7 @@ VERBS = {
     "delete a slice",
     "update a query",
     "update_or_create",
+    "nearest",
 }  # fmt: skip
 
 WORLDS = ("memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async")

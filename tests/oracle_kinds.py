@@ -1,0 +1,66 @@
+"""The entries of indexes of weekdays, places and intervals, by the documented layout: ends of keys, and values.
+
+Nothing is shared with the library but the encoding of key parts: neither its cells nor its classes of lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from struct import pack
+from typing import Any
+
+from kvmodels.core.keys import encode_key
+from tests.oracle_columns import column_part, python_form
+from tests.oracle_specs import CollectionSpec, IndexSpec, values_at
+
+WITHOUT_END = 255
+BITS = 26
+
+Special = tuple[tuple[Any, ...], bytes]
+"""The key parts behind the group, and the value."""
+
+
+def special_parts(spec: CollectionSpec, index: IndexSpec, document: Mapping[str, Any]) -> list[Special]:
+    """The entries that a document has in each group of an index of a special kind; KeyError: it lacks a field."""
+    if index.special == "weekdays":
+        bits = _value(document, index.of[0])
+        return [((day,), b"") for day in range(7) if (bits or 0) & (1 << day)]
+    if index.special == "geo":
+        return _place(*(_value(document, f"{index.of[0]}.{name}") for name in ("lat", "lon")))
+    assert index.special == "interval"
+    return _interval(spec, index.of, *(_value(document, name) for name in index.of))
+
+
+def _value(document: Mapping[str, Any], name: str) -> Any:
+    (value,) = values_at(document, tuple(name.split(".")))
+    return value
+
+
+def _place(lat: Any, lon: Any) -> list[Special]:
+    if lat is None or lon is None:
+        return []
+    columns, rows = _digits(lon + 180.0, 360.0), _digits(lat + 90.0, 180.0)
+    cell = int("".join(f"{column}{row}" for column, row in zip(columns, rows, strict=True)), 2)
+    return [((cell.to_bytes(7, "big"),), pack(">dd", lat, lon))]
+
+
+def _digits(degrees: float, whole: float) -> str:
+    """The binary digits of the column or the row of degrees; the last one includes its end."""
+    return f"{min(int(degrees / whole * 2**BITS), 2**BITS - 1):0{BITS}b}"
+
+
+def _interval(spec: CollectionSpec, names: tuple[str, ...], start: Any, end: Any) -> list[Special]:
+    if start is None:
+        return []
+    kind = spec.types[names[0]]
+    size = WITHOUT_END if end is None else _length(kind, start, end).bit_length()
+    return [((size, column_part(kind, start)), encode_key((column_part(kind, end),)))]
+
+
+def _length(kind: str, start: Any, end: Any) -> int:
+    """The number of values from a start to an end: of days, of microseconds, of whole numbers."""
+    length = python_form(kind, end) - python_form(kind, start)
+    if isinstance(length, timedelta):
+        return length.days if kind == "date" else length // timedelta(microseconds=1)
+    return int(length)
