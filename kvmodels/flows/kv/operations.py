@@ -8,11 +8,11 @@ two batches. A cursor is Deno's, byte for byte, and contains only the last key; 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from kvmodels._support.base64url import base64url_bytes
 from kvmodels.core.keys import Key, encode_key, key_range, key_successor
 from kvmodels.core.operations import (
     AtomicWrite,
@@ -318,10 +318,10 @@ def _decode_cursor(cursor: object) -> bytes:
     if not isinstance(cursor, str):
         raise InvalidCursorError("this is not a cursor", reason=f"a {type(cursor).__name__}", hint=_CURSOR_HINT)
     try:
-        suffix = base64.urlsafe_b64decode(cursor)
-    except (binascii.Error, ValueError):
+        suffix = base64url_bytes(cursor)
+    except ValueError:
         suffix = None
-    # Python's decoder skips invalid characters; only text that Python itself would encode is a cursor.
+    # Unused bits of the last character may be anything; only text that Python itself would encode is a cursor.
     if suffix is None or _encode_cursor(suffix) != cursor:
         raise InvalidCursorError("this is not a cursor", reason="not base64url", hint=_CURSOR_HINT)
     return suffix

@@ -10,13 +10,13 @@ silently returns a wrong page.
 
 from __future__ import annotations
 
-from base64 import b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
+from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 
+from kvmodels._support.base64url import base64url_bytes
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import IndexChangedError, InvalidCursorError, NoUsableIndexError
 from kvmodels.query.planning.planner import plan_query
@@ -97,8 +97,8 @@ def _decoded(cursor: Any) -> _Cursor:
     if not isinstance(cursor, str):
         raise _invalid("it is not a text")
     try:
-        data = b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except (Base64Error, ValueError):
+        data = base64url_bytes(cursor + "=" * (-len(cursor) % 4))
+    except ValueError:
         raise _invalid("it is not base64") from None
     payload, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if not payload or _digest(payload) != digest:
