@@ -129,6 +129,10 @@ def _removals(tokens: list[tokenize.TokenInfo]) -> set[int]:
     return removed
 
 
+_TEXTS = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+"""Tokens of text; from Python 3.12 on, an f-string is several tokens."""
+
+
 def converted(source: str, name: str) -> str:
     """Return the synchronous text of an asynchronous module, not yet formatted."""
     source = _DROPPED.sub("", source)
@@ -152,7 +156,7 @@ def converted(source: str, name: str) -> str:
             out.append(space)
         elif token.type == tokenize.NAME:
             out += [space, renamed(token.string)]
-        elif token.type in {tokenize.STRING, tokenize.COMMENT}:
+        elif token.type in _TEXTS:
             out += [space, converted_text(token.string)]
         else:
             out += [space, token.string]
