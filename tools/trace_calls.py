@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import kvmodels
@@ -91,6 +91,33 @@ class _Instructions:
     def __init__(self) -> None:
         self.count = 0
 
+    def trace(self, call: Callable[[], object]) -> None:
+        """Run a call and count; from Python 3.12 on a trace misses the first run of a function."""
+        before = sys.gettrace()
+        sys.settrace(self.enter)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+
+    if sys.version_info >= (3, 12):
+
+        def monitor(self, call: Callable[[], object]) -> None:
+            """Run a call and count."""
+            tool, events = sys.monitoring, sys.monitoring.events
+            tool.use_tool_id(tool.PROFILER_ID, "instructions")
+            tool.register_callback(tool.PROFILER_ID, events.INSTRUCTION, self._executed)
+            tool.set_events(tool.PROFILER_ID, events.INSTRUCTION)
+            try:
+                call()
+            finally:
+                tool.set_events(tool.PROFILER_ID, 0)
+                tool.free_tool_id(tool.PROFILER_ID)
+
+        def _executed(self, code: CodeType, offset: int) -> None:
+            del code, offset
+            self.count += 1
+
     def enter(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         """Count the instructions of a function that is called; for ``sys.settrace``."""
         if event != "call":
@@ -106,14 +133,15 @@ class _Instructions:
 
 def instructions(call: Callable[[], object]) -> int:
     """Run a call and return the number of bytecode instructions that it executes."""
-    counted, before = _Instructions(), sys.gettrace()
+    counted = _Instructions()
     collecting = gc.isenabled()
     gc.disable()  # a finaliser of other objects would be counted
-    sys.settrace(counted.enter)
     try:
-        call()
+        if sys.version_info >= (3, 12):
+            counted.monitor(call)
+        else:
+            counted.trace(call)
     finally:
-        sys.settrace(before)
         if collecting:
             gc.enable()
     return counted.count
