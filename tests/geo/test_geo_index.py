@@ -310,9 +310,9 @@ Untyped: Any = GeoIndex
     [
         (lambda: GeoIndex(), "needs the names of one or more fields", None),
         (lambda: GeoIndex("location", "depot"), "has one field", None),
-        (lambda: GeoIndex("location", group="location"), "names a field twice", None),
-        (lambda: GeoIndex("-location"), "have no direction", None),
-        (lambda: GeoIndex("location", group="-name"), "have no direction", None),
+        (lambda: GeoIndex("location", group="location"), "names a field twice", "location"),
+        (lambda: GeoIndex("-location"), "have no direction", "-location"),
+        (lambda: GeoIndex("location", group="-name"), "have no direction", "-name"),
         (lambda: Untyped("location", group=[1]), "not a tuple of distinct field names", None),
         (lambda: Untyped("location", where="x"), "is not an expression", None),
         (lambda: Untyped("location", unique=True), "option does not exist", None),

@@ -182,14 +182,40 @@ class DeclaredIndex(Declaration):
                 option=kind,
                 hint=f'Write {kind}("country", "elevation").',
             )
+        self.fields = fields
+        self._refuse_repeated(fields)
+        self.max_fan_out = self._fan_out(max_fan_out)
+
+    def _group(self, group: str | Sequence[str]) -> tuple[str, ...]:
+        """Return the fields in an option ``group``; to be called after ``_declare``.
+
+        Raises ModelDefinitionError: a name with a direction, a repeated one, or one that ``fields`` has.
+        """
+        names = self._names("group", (group,) if isinstance(group, str) else group)
+        self._refuse_directions(names)
+        self._refuse_repeated((*self.fields, *names))
+        return names
+
+    def _refuse_directions(self, names: Iterable[str]) -> None:
+        for field in names:
+            if field.startswith("-"):
+                raise ModelDefinitionError(
+                    "the fields of this index have no direction",
+                    option=type(self).__name__,
+                    field=field,
+                    hint="Leave out the leading -.",
+                )
+
+    def _refuse_repeated(self, fields: Iterable[str]) -> None:
         names = [field.removeprefix("-") for field in fields]
         for field in names:
             if names.count(field) > 1:
                 raise ModelDefinitionError(
-                    "an index names a field twice", option=kind, field=field, hint="Name each field once."
+                    "an index names a field twice",
+                    option=type(self).__name__,
+                    field=field,
+                    hint="Name each field once.",
                 )
-        self.fields = fields
-        self.max_fan_out = self._fan_out(max_fan_out)
 
 
 class Index(EntryDeclaration, DeclaredIndex):
@@ -320,14 +346,7 @@ class AggregateIndex(DeclaredIndex):
     ) -> None:
         self._refuse_unknown(unknown)
         self._declare(fields, max_fan_out, least=0)
-        for field in fields:
-            if field.startswith("-"):
-                raise ModelDefinitionError(
-                    "the columns of an aggregate index have no direction",
-                    option=AggregateIndex.__name__,
-                    field=field,
-                    hint="Leave out the leading -.",
-                )
+        self._refuse_directions(fields)
         self.sums = self._names("sums", sums)
         self.name = name
         self.where = self._condition(where)

@@ -58,7 +58,7 @@ class GeoIndex(DeclaredIndex):
         self._refuse_unknown(unknown)
         self._declare(fields, None)
         self.name = name
-        self.group = self._names("group", (group,) if isinstance(group, str) else group)
+        self.group = self._group(group)
         self.where = self._condition(where)
         if len(fields) != 1:
             raise self._error(
@@ -66,13 +66,7 @@ class GeoIndex(DeclaredIndex):
                 ", ".join(map(repr, fields)),
                 'Name the field that is a GeoPoint, and put others into the group: GeoIndex("location", group="kind").',
             )
-        for field in (*fields, *self.group):
-            if field.startswith("-"):
-                raise self._error(
-                    "the fields of an index of places have no direction", repr(field), "Leave out the leading -."
-                )
-        if fields[0] in self.group:
-            raise self._error("an index names a field twice", f"group={fields[0]!r}", "Name each field once.")
+        self._refuse_directions(fields)
 
 
 @dataclass(frozen=True, slots=True)

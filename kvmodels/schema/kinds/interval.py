@@ -68,7 +68,7 @@ class IntervalIndex(DeclaredIndex):
         self._refuse_unknown(unknown)
         self._declare(fields, None)
         self.name = name
-        self.group = self._names("group", (group,) if group.__class__ is str else group)
+        self.group = self._group(group)
         self.where = self._condition(where)
         if len(fields) != 2:
             raise self._error(
@@ -76,14 +76,7 @@ class IntervalIndex(DeclaredIndex):
                 ", ".join(map(repr, fields)),
                 'Name the fields of start and end: IntervalIndex("starts", "ends").',
             )
-        for field in (*fields, *self.group):
-            if field.startswith("-"):
-                raise self._error(
-                    "the fields of an index of intervals have no direction", repr(field), "Leave out the leading -."
-                )
-        for field in self.group:
-            if field in fields:
-                raise self._error("an index names a field twice", f"group={field!r}", "Name each field once.")
+        self._refuse_directions(fields)
 
 
 @dataclass(frozen=True, slots=True)

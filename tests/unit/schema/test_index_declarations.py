@@ -707,7 +707,7 @@ def test_counters_of_records_that_expire_are_refused():
 
 
 def test_groups_have_no_direction():
-    with pytest.raises(ModelDefinitionError, match="the columns of an aggregate index have no direction"):
+    with pytest.raises(ModelDefinitionError, match="the fields of this index have no direction"):
         AggregateIndex("-country")
 
 
