@@ -20,7 +20,7 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
 )
-from kvmodels.engines.contract import Capabilities, Engine, Snapshot
+from kvmodels.engines.contract import Capabilities, Engine, ServerCalls, Snapshot
 from kvmodels.engines.shared.group_commit import outcome_note
 from tests.passing_engine import PassingEngine
 
@@ -134,7 +134,7 @@ class NativeEngine(PassingEngine):
         super().__init__(inner)
         self.calls: list[str] = []
         self._traits = replace(inner.capabilities.traits, blocking=True)
-        self._capabilities = Capabilities(self._traits, native=self)
+        self._capabilities = Capabilities(self._traits, server=ServerCalls(self.native))
         self._forms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, NativeForm] = weakref.WeakKeyDictionary()
 
     @property

@@ -21,7 +21,7 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
 )
-from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Capabilities, Engine, NativeEngine
+from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Capabilities, Engine
 from kvmodels.errors import ClosedError
 from tests.passing_engine import PassingEngine
 
@@ -78,9 +78,9 @@ class EngineThroughLoop(PassingEngine):
 
     def __init__(self, inner: Engine) -> None:
         super().__init__(inner)
-        native = inner.capabilities.native
+        native = inner.capabilities.server.native
         assert native is not None
-        self._native: NativeEngine = native
+        self._native: Callable[[], AsyncEngine] = native
         self._capabilities = Capabilities(self.traits)
         self._loop = asyncio.new_event_loop()
         # A daemon: in a forked child it does not exist, and nobody ends it.
@@ -137,7 +137,7 @@ class EngineThroughLoop(PassingEngine):
 
     def _run(self, call: Callable[[AsyncEngine], Coroutine[Any, Any, T]]) -> T:
         async def called() -> T:
-            return await call(self._native.native())
+            return await call(self._native())
 
         return self._call(called())
 

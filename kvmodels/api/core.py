@@ -82,8 +82,8 @@ def _require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
 
 def file_sizes(engine: Engine) -> dict[str, int]:
     """Return the size in bytes of each file of a store by path, or of each table by name; empty in memory."""
-    reader = engine.capabilities.size_reader
-    sizes = {} if reader is None else reader.sizes()
+    sizes_of_tables = engine.capabilities.server.sizes
+    sizes = {} if sizes_of_tables is None else sizes_of_tables()
     for path in engine.capabilities.files:
         with suppress(FileNotFoundError):
             sizes[path] = os.path.getsize(path)
@@ -224,10 +224,10 @@ class DatabaseCore:
             schemas=self.schemas,
             layouts={name: record_layout(schema) for name, schema in self.schemas.items()},
             signals=self.signals,
-            removes=capabilities.remover is not None,
+            removes=capabilities.writes.remove is not None,
             turns=capabilities.turns or Turns(),
             release_writes=partial(release_writes, engine)
-            if release_writes is not None and capabilities.write_reserver is not None
+            if release_writes is not None and capabilities.writes.reserve is not None
             else None,
         )
         view = yield from stored_header.open_database(context, writable=not self._readonly)

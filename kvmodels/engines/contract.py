@@ -18,7 +18,7 @@ can do from ``engine.capabilities`` alone. An engine may be called from any thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -264,21 +264,7 @@ class CommitWaiter(Protocol):
         ...
 
 
-class SubmittingEngine(Protocol):
-    """Commits operations of many callers together, several in one transaction, without a thread for each call."""
-
-    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
-        """Put an operation into the queue and return at once; the caller then has ``committer.lead()`` called.
-
-        A ``Removal`` only if the engine has a ``Remover``.
-
-        Raises:
-            ClosedError, ReadOnlyError: it is not in the queue. Whatever else ``commit`` raises is its outcome.
-        """
-        ...
-
-
-class AtOnceSnapshot(Snapshot, Protocol):
+class ImmediateSnapshot(Snapshot, Protocol):
     """A snapshot whose small reads wait for nothing."""
 
     def read_at_once(
@@ -293,43 +279,6 @@ class AtOnceSnapshot(Snapshot, Protocol):
 
     def close_at_once(self) -> bool:
         """Close it; false, and nothing is done, if another thread uses it."""
-        ...
-
-
-class AtOnceEngine(Protocol):
-    """Reads that wait for no lock and no connection, which an event loop carries out itself.
-
-    Every snapshot of such an engine is an ``AtOnceSnapshot``.
-    """
-
-    def read_at_once(
-        self,
-        ranges: Sequence[ReadRange],
-        guard: Guard | None = None,
-        *,
-        include_expired: bool = False,
-        follow: Follow | None = None,
-    ) -> ReadResult | GuardFailed | None:
-        """Return the result of ``read``; None if the read is not small or would wait for a lock or a connection.
-
-        ``follow`` may be called although the answer is None. A page of the file that is not in the operating system's
-        cache is waited for in any case.
-
-        Raises:
-            ClosedError: the engine is closed.
-        """
-        ...
-
-    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Return the result of ``count``; None if it is too large or would have to wait.
-
-        Raises:
-            ClosedError: the engine is closed.
-        """
-        ...
-
-    def snapshot_at_once(self) -> AtOnceSnapshot | None:
-        """Return the result of ``snapshot``; None if that would have to wait. Raises ClosedError."""
         ...
 
 
@@ -404,58 +353,6 @@ class AsyncEngine(Protocol):
         ...
 
 
-class NativeEngine(Protocol):
-    """Has an asynchronous form, which waits for the network without threads."""
-
-    def native(self) -> AsyncEngine:
-        """Return the form for the running event loop, always the same one; it is cheap after the first call.
-
-        It belongs to the loop, and goes with it. After the engine's own ``close``, its calls raise ClosedError.
-        """
-        ...
-
-
-class KeyWatcher(Protocol):
-    """Waits for changes of some keys, on an engine that does not report every commit."""
-
-    def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
-        """Wait until a key may have changed since an earlier wait for the same keys, at most ``timeout_s`` seconds.
-
-        Args:
-            keys: the keys, at most ``max_ranges``.
-            after: what the earlier wait returned; 0 for the first one. A change after that return ends this wait.
-            timeout_s: seconds, 0 or more.
-
-        Returns:
-            ``after`` if nothing has changed; another number otherwise, or if the caller has to look for itself.
-
-        Raises:
-            ClosedError: the engine is closed, or was while this waited.
-        """
-        ...
-
-    async def await_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
-        """Wait as ``wait_for_keys`` does, without blocking the running event loop."""
-        ...
-
-
-class PointReader(Protocol):
-    """Reads one row without the lists of a ``ReadResult``, and waits for nothing."""
-
-    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None, /) -> Sequence[Any] | None:
-        """Return the row of a key, or with a guard the row that follows from it.
-
-        Args:
-            key: of the row.
-            guard: must hold in the state that is read.
-            follow: a ``PredictedFollow``, whose guess names the second row.
-
-        Returns:
-            A row or its plain tuple; ``()`` if a read of the key alone finds no row; None if only ``read`` can tell.
-        """
-        ...
-
-
 class TurnReader(Protocol):
     """Reads single rows for one turn of an event loop, in a state that is at most as old as the turn."""
 
@@ -463,7 +360,7 @@ class TurnReader(Protocol):
         """Return the row of a key, expired or not, never older than a commit of this process that has returned.
 
         Returns:
-            None where it must be read by ``read_at_once``, or by ``read``.
+            None where ``ImmediateReads.read`` or ``Engine.read`` must read it.
         """
         ...
 
@@ -472,104 +369,122 @@ class TurnReader(Protocol):
         ...
 
 
-class TurnReaderFactory(Protocol):
-    """Makes readers that share one state for the many single rows of one turn of an event loop."""
+class ImmediateRead(Protocol):
+    """The call of ``ImmediateReads.read``."""
 
-    def turn_reader(self) -> TurnReader:
-        """Return a new reader for the calling thread. Raises ClosedError."""
+    def __call__(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """Return the result of ``Engine.read``, or None."""
         ...
 
 
-class Remover(Protocol):
-    """Reads a record and removes it in one transaction."""
+@dataclass(frozen=True, slots=True)
+class ImmediateReads:
+    """Reads that wait for no lock and no connection, so that an event loop can carry them out itself.
 
-    def remove(self, removal: Removal, /) -> Committed | Conflict:
-        """Apply a removal whole, or return the conflict; see ``Removal``. Raises as ``Engine.commit``."""
-        ...
+    Each returns None if it would have to wait, and may raise ClosedError. A page of the file that is not in the cache
+    of the operating system is waited for in any case.
 
+    Attributes:
+        row: returns the row of a key, or with a guard and a ``PredictedFollow`` the row of the guess, as a row or its
+            plain tuple; ``()`` if a key alone has no row; None if only ``Engine.read`` can tell.
+        read: returns the result of ``Engine.read``; None also if the read is not small. ``follow`` may be called
+            although the answer is None.
+        count: returns the result of ``Engine.count``; None also if there is too much to count.
+        snapshot: returns the result of ``Engine.snapshot``; then every snapshot is an ``ImmediateSnapshot``.
+        turn_reader: returns a new reader for one turn of an event loop, whose many single rows share one state.
+    """
 
-class WriteReserver(Protocol):
-    """Reserves the right to write for this process, so that other processes cannot commit in between."""
-
-    def reserve_writes(self, seconds: float, /) -> bool:
-        """Keep other processes from writing until the next commit of this one; return whether that was reserved.
-
-        Raises:
-            EngineTimeoutError: another process held it until the time was over; and what ``commit`` raises.
-        """
-        ...
-
-    def release_writes(self) -> None:
-        """Let other processes write again; idempotent. Raises ClosedError."""
-        ...
-
-
-class CommitResolver(Protocol):
-    """Finds out what became of a commit whose answer was lost, without a token in the store."""
-
-    def outcome(self, token: str, /) -> bool:
-        """Return whether the commit was applied; if not, it never will be.
-
-        Raises:
-            InvalidArgumentError: the token is not one of the engine's.
-            CommitUnknownError: the store did not answer, or has forgotten the commit.
-        """
-        ...
+    row: Callable[[bytes, Guard | None, Follow | None], Sequence[Any] | None] | None = None
+    read: ImmediateRead | None = None
+    count: Callable[[Sequence[ReadRange], Guard | None], Counted | GuardFailed | None] | None = None
+    snapshot: Callable[[], ImmediateSnapshot | None] | None = None
+    turn_reader: Callable[[], TurnReader] | None = None
 
 
-class SizeReader(Protocol):
-    """Measures the tables of a store on a server."""
+@dataclass(frozen=True, slots=True)
+class WriteCalls:
+    """Calls around a commit.
 
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each table in bytes on the server's disk, with its indexes, by qualified name.
+    Attributes:
+        submit: puts an operation into a queue, whose operations are committed together without a thread for each, and
+            returns at once; the caller then has ``committer.lead()`` called. A ``Removal`` only beside ``remove``.
+            Raises ClosedError or ReadOnlyError if it is not in the queue; whatever else ``commit`` raises is its
+            outcome.
+        remove: reads a record and removes it in one transaction; see ``Removal``. Raises as ``Engine.commit``.
+        reserve: keeps other processes from writing until the next commit of this one, for at most so many seconds of
+            waiting, and returns whether that was reserved. Raises EngineTimeoutError if another process held it until
+            then, and what ``commit`` raises.
+        release: lets other processes write again; idempotent. Raises ClosedError.
+        outcome: returns whether a commit was applied whose answer was lost, by the token of its
+            ``CommitUnknownError``; if not, it never will be. Raises InvalidArgumentError for a token that is not one
+            of the engine's, CommitUnknownError if the store did not answer or has forgotten the commit.
+    """
 
-        Raises:
+    submit: Callable[[AtomicWrite | Removal, CommitWaiter], QueuedCommit] | None = None
+    remove: Callable[[Removal], Committed | Conflict] | None = None
+    reserve: Callable[[float], bool] | None = None
+    release: Callable[[], None] | None = None
+    outcome: Callable[[str], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCalls:
+    """Calls of an engine whose store is on a server.
+
+    Attributes:
+        native: returns the asynchronous form for the running event loop, always the same one, which waits for the
+            network without threads; cheap after the first call. The form belongs to the loop, and goes with it. After
+            the engine's own ``close``, its calls raise ClosedError.
+        wait_for_keys: blocks until a key may have changed since an earlier wait for the same keys, where commits are
+            not reported. It takes at most ``max_ranges`` keys, the result of the earlier wait, 0 for the first one, and
+            the maximum number of seconds. It returns the given result if nothing has changed; another number otherwise,
+            or if the caller has to look for itself. A change after an earlier return ends this wait. Raises
+            ClosedError, also if the engine is closed meanwhile.
+        await_keys: waits as ``wait_for_keys`` does, without blocking the running event loop.
+        sizes: returns the size of each table in bytes on the server's disk, with its indexes, by qualified name. Raises
             ClosedError, EngineTimeoutError.
-        """
-        ...
+    """
+
+    native: Callable[[], AsyncEngine] | None = None
+    wait_for_keys: Callable[[tuple[bytes, ...], int, float], int] | None = None
+    await_keys: Callable[[tuple[bytes, ...], int, float], Awaitable[int]] | None = None
+    sizes: Callable[[], dict[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """Everything that the layers above may ask about an engine.
 
-    A member other than ``traits`` holds the object that offers the calls, which is usually the engine; None means that
-    the engine does without. An engine that wraps another one passes on ``traits`` and nothing else, unless it wraps
-    the calls of that member too: they would go past the wrapper.
+    Each group holds calls beyond the protocol, usually methods of the engine; None means that the engine does without.
+    An engine that wraps another one passes on ``traits`` and no calls, unless it wraps these too: they would bypass the
+    wrapper.
 
     Attributes:
         traits: how the engine behaves.
-        submitting: a queue of operations that are committed together, without a thread for each.
-        at_once: reads that wait for nothing.
-        native: the asynchronous form, which the asynchronous driver uses in the place of threads.
-        key_watcher: waits for changes of some keys, where commits are not reported.
-        point_reader: a faster read of one row.
-        turn_readers: a faster read of many single rows in one turn of an event loop.
-        remover: a removal that reads the record in its own transaction.
-        write_reserver: a reservation of the right to write, against other processes.
-        commit_resolver: finds out what became of a commit by the token of its ``CommitUnknownError``.
+        immediate: reads that wait for nothing.
+        writes: calls around a commit.
+        server: calls of an engine of a server.
         turns: the queues of writers that want the same keys, shared by all handles of the store in this process.
         files: the paths of the files that hold the store; some may not exist at times.
-        size_reader: measures the tables of a store that has no files here.
     """
 
     traits: Traits
-    submitting: SubmittingEngine | None = None
-    at_once: AtOnceEngine | None = None
-    native: NativeEngine | None = None
-    key_watcher: KeyWatcher | None = None
-    point_reader: PointReader | None = None
-    turn_readers: TurnReaderFactory | None = None
-    remover: Remover | None = None
-    write_reserver: WriteReserver | None = None
-    commit_resolver: CommitResolver | None = None
+    immediate: ImmediateReads = ImmediateReads()
+    writes: WriteCalls = WriteCalls()
+    server: ServerCalls = ServerCalls()
     turns: Turns | None = None
     files: tuple[str, ...] = ()
-    size_reader: SizeReader | None = None
 
 
 class NotSmallError(Exception):
-    """A read asks for more rows than an event loop may wait for; ``read_at_once`` returns None."""
+    """A read asks for more rows than an event loop may wait for; ``ImmediateReads.read`` returns None."""
 
 
 def bounded(follow: Follow) -> Follow:

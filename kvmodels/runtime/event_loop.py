@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kvmodels.core.operations import GuardFailed
-from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, AtOnceSnapshot, Engine, QueuedCommit, Snapshot
+from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, ImmediateSnapshot, QueuedCommit, Snapshot
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import ClosedError, EngineError, KvModelsError
@@ -91,19 +91,19 @@ def arun(
 
 
 async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float], Awaitable[object]]) -> T:
-    reader = engine.capabilities.point_reader
-    if reader is None or one.lookup.load is None:
+    row_at_key = engine.capabilities.immediate.row
+    if row_at_key is None or one.lookup.load is None:
         return await _run_one(engine, one.one_request(), sleep)
     if not may_read():
         await asyncio.sleep(0)
-    found: T = read_one_row(reader, one)
+    found: T = read_one_row(row_at_key, one)
     return await _run_one(engine, one.one_request(guessed=True), sleep) if found is AGAIN else found
 
 
 async def _run_one(engine: Engine, one: OneRequest[T], sleep: Callable[[float], Awaitable[object]]) -> T:
-    request, native = one.request, engine.capabilities.native
+    request, native = one.request, engine.capabilities.server.native
     if native is not None:
-        found = await _perform_natively(engine, native.native(), request, None)
+        found = await _perform_natively(engine, native(), request, None)
     elif engine.capabilities.traits.blocking:
         found = await _perform_beside(engine, threads_of(engine), request, None)
     else:
@@ -120,9 +120,9 @@ async def _run_through(
     engine: Engine, flow: Flow[T], state: Snapshot | AsyncSnapshot | None, sleep: Callable[[float], Awaitable[object]]
 ) -> T:
     capabilities = engine.capabilities
-    native = None if capabilities.native is None else capabilities.native.native()
+    native = None if capabilities.server.native is None else capabilities.server.native()
     threads = threads_of(engine) if capabilities.traits.blocking and native is None else None
-    submitting, snapshot = capabilities.submitting, cast("Snapshot | None", state)
+    enqueue, snapshot = capabilities.writes.submit, cast("Snapshot | None", state)
     member: QueuedCommit | None
     answer, failed = cast("Any", None), False
     try:
@@ -133,8 +133,8 @@ async def _run_through(
                 return cast("T", done.value)
             answer, failed, member = None, False, None
             try:
-                if threads and submitting and (type(request) is Commit or type(request) is Remove):
-                    member, answered = submit(submitting, threads, request[0])
+                if threads and enqueue and (type(request) is Commit or type(request) is Remove):
+                    member, answered = submit(enqueue, threads, request[0])
                     del request  # frees objects that the collector would visit in every waiting task
                     await answered
                     answer = member.result()
@@ -145,8 +145,8 @@ async def _run_through(
                 elif threads is None:
                     answer = perform(engine, request, snapshot)
                 else:
-                    if type(request) is ReadToChange and snapshot is None and capabilities.turn_readers is not None:
-                        answer = read_in_turn(capabilities.turn_readers, threads, request)
+                    if type(request) is ReadToChange and snapshot is None:
+                        answer = read_in_turn(capabilities.immediate, threads, request)
                     if answer is None:
                         answer = await _perform_beside(engine, threads, request, snapshot)
             except KvModelsError as error:
@@ -177,9 +177,9 @@ async def _perform_natively(
     if type(request) is WaitForCommit:
         return await native.wait_for_commit(request.after, request.seconds)
     if type(request) is WaitForKeys:
-        watcher = engine.capabilities.key_watcher
-        assert watcher is not None  # see ``Watch.following``
-        return await watcher.await_keys(*request)
+        await_keys = engine.capabilities.server.await_keys
+        assert await_keys is not None  # see ``Watch.following``
+        return await await_keys(*request)
     if type(request) is ReadChanges:
         return await native.changes(request.one, request.after)
     return perform(engine, request)  # only Now, which does not wait, is left
@@ -194,11 +194,11 @@ async def aclose(engine: Engine) -> None:
     if not engine.capabilities.traits.blocking:
         engine.close()
         return
-    native = engine.capabilities.native
+    native = engine.capabilities.server.native
     try:
         if native is not None:
             with contextlib.suppress(ClosedError):  # it was closed in another event loop
-                await run_to_end(native.native().aclose)
+                await run_to_end(native().aclose)
     finally:
         await _close_in_thread(engine)
 
@@ -252,11 +252,11 @@ async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
     """Return a snapshot of the engine, taken without blocking the event loop. Raises UnsupportedError."""
     if not engine.capabilities.traits.blocking:
         return engine.snapshot()
-    if engine.capabilities.native is not None:
-        return await engine.capabilities.native.native().snapshot()
+    if engine.capabilities.server.native is not None:
+        return await engine.capabilities.server.native().snapshot()
     threads = threads_of(engine)
-    at_once = engine.capabilities.at_once
-    if at_once is not None and (pinned := at_once.snapshot_at_once()) is not None:
+    pin = engine.capabilities.immediate.snapshot
+    if pin is not None and (pinned := pin()) is not None:
         return pinned
     # If the task is cancelled meanwhile, the finalizer of the snapshot closes it.
     return await asyncio.wrap_future(submit_call(threads.reads.submit, engine.snapshot))
@@ -276,7 +276,7 @@ def arelease_writes(engine: Engine) -> None:
 
 async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
     """Close a snapshot without blocking the event loop; waits for a read that a cancelled task has abandoned."""
-    if engine.capabilities.native is not None:
+    if engine.capabilities.server.native is not None:
         await cast("AsyncSnapshot", state).aclose()
         return
     snapshot = cast("Snapshot", state)
@@ -284,7 +284,7 @@ async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
         snapshot.close()
         return
     threads = threads_of(engine)
-    if engine.capabilities.at_once is not None and cast("AtOnceSnapshot", snapshot).close_at_once():
+    if engine.capabilities.immediate.snapshot is not None and cast("ImmediateSnapshot", snapshot).close_at_once():
         return
     try:
         closing = submit_call(threads.reads.submit, snapshot.close)
@@ -378,11 +378,11 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
     snapshot = None if type(request) is ReadPresent else snapshot
     if isinstance(request, Commit | Remove | ReserveWrites):
         return await _commit_in_thread(threads, engine, request)
-    at_once = engine.capabilities.at_once
-    if at_once is not None and isinstance(request, Read | CountRows):
+    immediate = engine.capabilities.immediate
+    if immediate.read is not None and isinstance(request, Read | CountRows):
         if not may_read():
             await asyncio.sleep(0)
-        found = perform_at_once(at_once, request, snapshot)
+        found = perform_at_once(immediate, request, snapshot)
         if found is not None:
             return found
     if isinstance(request, Read | CountRows | ReadChanges):

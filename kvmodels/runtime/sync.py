@@ -9,13 +9,13 @@ cases, when the driver returns, the flow is closed and no lock is held.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from kvmodels._support import switches
 from kvmodels.core.operations import GuardFailed, PredictedFollow, ReadRange, ReadResult, row_of
-from kvmodels.engines.contract import Engine, PointReader, Snapshot
+from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError
 from kvmodels.flows.effects import (
     AGAIN,
@@ -75,11 +75,11 @@ def run(
         steps = steps_of(flow) if isinstance(flow, tuple) else flow
         return _run_through(engine, steps, snapshot, sleep)
     if isinstance(flow, OneLookup):
-        reader = engine.capabilities.point_reader
+        row_at_key = engine.capabilities.immediate.row
         alone = False
-        if reader is not None and flow[0].load is not None:
+        if row_at_key is not None and flow[0].load is not None:
             alone = True
-            result: T = read_one_row(reader, flow)
+            result: T = read_one_row(row_at_key, flow)
             if result is not AGAIN:
                 return result
         result = _look_up(engine, flow, guessed=alone)
@@ -112,12 +112,12 @@ def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
     return again if isinstance(found, GuardFailed) else lookup.answer(found, key, given)
 
 
-def read_one_row(reader: PointReader, one: OneLookup[T]) -> T:
+def read_one_row(row_at_key: Callable[..., Sequence[Any] | None], one: OneLookup[T]) -> T:
     """Look up a record by its row alone; return AGAIN if an ordinary read must decide. The lookup has a ``load``."""
     lookup, key, given = one
     follow, load = lookup.follow, lookup.load
     again: T = AGAIN
-    row = reader.row_at_key(key, lookup.guard, follow)
+    row = row_at_key(key, lookup.guard, follow)
     if not row:
         return again if row is None else lookup.absent(given)
     assert load is not None
@@ -171,9 +171,9 @@ def tell(flow: Flow[Any], interruption: BaseException) -> None:
 def release_writes(engine: Engine) -> None:
     """Let other processes write again; see ``effects.ReserveWrites``."""
     with suppress(ClosedError):
-        reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # a flow reserves writes only if there is one
-        reserver.release_writes()
+        release = engine.capabilities.writes.release
+        assert release is not None  # a flow reserves writes only where it can release them
+        release()
 
 
 def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
@@ -182,9 +182,9 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         ranges, guard, include_expired, follow = request
         if snapshot is not None and type(request) is not ReadPresent:
             return snapshot.read(ranges, include_expired=include_expired, follow=follow)
-        reader = engine.capabilities.point_reader
-        if reader is not None and type(request) in _ROW_ALONE and switches.fast_kinds:
-            alone = _row_alone(reader, ranges[0][0], include_expired)
+        row_at_key = engine.capabilities.immediate.row
+        if row_at_key is not None and type(request) in _ROW_ALONE and switches.fast_kinds:
+            alone = _row_alone(row_at_key, ranges[0][0], include_expired)
             if alone is not None:
                 return alone
         return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
@@ -194,30 +194,30 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
     if type(request) is Commit:
         return engine.commit(request.write)
     if type(request) is Remove:
-        remover = engine.capabilities.remover
-        assert remover is not None  # see ``Context.removes``
-        return remover.remove(request.removal)
+        remove = engine.capabilities.writes.remove
+        assert remove is not None  # see ``Context.removes``
+        return remove(request.removal)
     if type(request) is TakeTurn:
         return request.ticket.wait(request.seconds)
     if type(request) is ReserveWrites:
-        reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # see ``Context.release_writes``
-        return reserver.reserve_writes(request.seconds)
+        reserve = engine.capabilities.writes.reserve
+        assert reserve is not None  # see ``Context.release_writes``
+        return reserve(request.seconds)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)
     if type(request) is WaitForKeys:
-        watcher = engine.capabilities.key_watcher
-        assert watcher is not None  # see ``Watch.following``
-        return watcher.wait_for_keys(*request)
+        wait_for_keys = engine.capabilities.server.wait_for_keys
+        assert wait_for_keys is not None  # see ``Watch.following``
+        return wait_for_keys(*request)
     if type(request) is ReadChanges:
         return engine.changes(request.one, request.after)
     return engine.now_ms()
 
 
-def _row_alone(reader: PointReader, key: bytes, include_expired: bool) -> ReadResult | None:
+def _row_alone(row_at_key: Callable[..., Sequence[Any] | None], key: bytes, include_expired: bool) -> ReadResult | None:
     """Read one row with the prepared statement of the next lookup; None if an ordinary read must decide."""
-    row: Any = reader.row_at_key(key, None, None)
+    row: Any = row_at_key(key, None, None)
     if row:
         return _new(ReadResult, ([[row_of(row)]], [], b""))
-    # The point reader does not tell an expired row from none.
+    # The call does not tell an expired row from none.
     return None if row is None or include_expired else _new(ReadResult, ([[]], [], b""))

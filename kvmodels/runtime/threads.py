@@ -19,15 +19,14 @@ from typing import Any, Final, TypeVar, cast
 
 from kvmodels.core.operations import AtomicWrite, ReadResult, Removal
 from kvmodels.engines.contract import (
-    AtOnceEngine,
-    AtOnceSnapshot,
     CommitQueue,
+    CommitWaiter,
     Engine,
+    ImmediateReads,
+    ImmediateSnapshot,
     QueuedCommit,
     Snapshot,
-    SubmittingEngine,
     TurnReader,
-    TurnReaderFactory,
 )
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.engines.shared.threads import START_FAILURES, missing_thread
@@ -140,11 +139,11 @@ class _LoopState:
             # leader.
             asyncio.get_running_loop().call_later(RECHECK_S, self.lead, threads, committer)
 
-    def turn_reader(self, threads: EngineThreads, readers: TurnReaderFactory) -> TurnReader:
+    def turn_reader(self, threads: EngineThreads, new_reader: Callable[[], TurnReader]) -> TurnReader:
         """Return the reader for the tasks that are ready now; it is closed after they have run."""
         reader = self._turn_readers.get(threads)
         if reader is None:
-            reader = readers.turn_reader()
+            reader = new_reader()
             if not self._turn_readers:
                 asyncio.get_running_loop().call_soon(self.close_turn_readers)
             self._turn_readers[threads] = reader
@@ -205,7 +204,9 @@ def _carry_out(future: Future[T], function: Callable[..., T], arguments: tuple[A
 
 
 def submit(
-    engine: SubmittingEngine, threads: EngineThreads, write: AtomicWrite | Removal
+    enqueue: Callable[[AtomicWrite | Removal, CommitWaiter], QueuedCommit],
+    threads: EngineThreads,
+    write: AtomicWrite | Removal,
 ) -> tuple[QueuedCommit, asyncio.Future[None]]:
     """Queue an operation for a commit; the caller awaits the future, then calls ``result`` of the operation.
 
@@ -213,7 +214,7 @@ def submit(
     would keep one more.
     """
     state = _state_of_loop()
-    member = engine.submit(write, state)
+    member = enqueue(write, state)
     answered = state.expect(member)
     if threads not in state.leaders:
         state.lead(threads, member.committer)
@@ -247,22 +248,26 @@ def may_read() -> bool:
     return False
 
 
-def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: ReadToChange) -> ReadResult | None:
+def read_in_turn(immediate: ImmediateReads, threads: EngineThreads, request: ReadToChange) -> ReadResult | None:
     """Read the row that a commit will check, in the event loop; None if it must be read in another way."""
-    state = _state_of_loop()
-    rows = state.turn_reader(threads, readers).rows(request[0][0][0])
+    new_reader = immediate.turn_reader
+    if new_reader is None:
+        return None
+    rows = _state_of_loop().turn_reader(threads, new_reader).rows(request[0][0][0])
     return None if rows is None else _new(ReadResult, ([rows], (), b""))
 
 
-def perform_at_once(engine: AtOnceEngine, request: Read | CountRows, snapshot: Snapshot | None) -> Any:
+def perform_at_once(immediate: ImmediateReads, request: Read | CountRows, snapshot: Snapshot | None) -> Any:
     """Read or count in an engine, or in its snapshot, without a thread; None if that would block the loop."""
-    state = cast("AtOnceSnapshot | None", snapshot)
+    state = cast("ImmediateSnapshot | None", snapshot)
+    assert immediate.read is not None
+    assert immediate.count is not None  # an engine has both or none
     if isinstance(request, CountRows):
-        return engine.count_at_once(*request) if state is None else state.count_at_once(request.ranges)
+        return immediate.count(*request) if state is None else state.count_at_once(request.ranges)
     ranges, guard, include_expired, follow = request
     if state is not None:
         return state.read_at_once(ranges, include_expired=include_expired, follow=follow)
-    return engine.read_at_once(ranges, guard, include_expired=include_expired, follow=follow)
+    return immediate.read(ranges, guard, include_expired=include_expired, follow=follow)
 
 
 _loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState]] = weakref.WeakKeyDictionary()

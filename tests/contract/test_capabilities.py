@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvmodels.core.operations import AtomicWrite, Set, point
+from kvmodels.engines.contract import ImmediateReads, WriteCalls
 from kvmodels.errors import UnsupportedError
 
 
@@ -25,17 +26,17 @@ def test_snapshots_and_follow_up_reads_come_together(engine):
 
 def test_a_declared_point_reader_gives_the_row_that_a_read_gives(engine):
     engine.commit(AtomicWrite((), (Set(b"k", b"v", 3),)))
-    reader = engine.capabilities.point_reader
-    if reader is not None:
-        assert reader.row_at_key(b"k", None, None)[1] == engine.read([point(b"k")]).ranges[0][0].value
-        assert reader.row_at_key(b"nothing", None, None) == ()
+    row_at_key = engine.capabilities.immediate.row
+    if row_at_key is not None:
+        assert row_at_key(b"k", None, None)[1] == engine.read([point(b"k")]).ranges[0][0].value
+        assert row_at_key(b"nothing", None, None) == ()
 
 
 def test_a_declared_turn_reader_gives_the_rows_that_a_read_gives_or_leaves_them_to_it(engine):
     engine.commit(AtomicWrite((), (Set(b"k", b"v", 3),)))
-    readers = engine.capabilities.turn_readers
-    if readers is not None:
-        reader = readers.turn_reader()
+    turn_reader = engine.capabilities.immediate.turn_reader
+    if turn_reader is not None:
+        reader = turn_reader()
         found = [reader.rows(b"k") for _ in range(9)]
         reader.close()
         assert all(rows is None or rows == engine.read([point(b"k")]).ranges[0] for rows in found)
@@ -44,4 +45,4 @@ def test_a_declared_turn_reader_gives_the_rows_that_a_read_gives_or_leaves_them_
 def test_an_engine_whose_answers_can_be_lost_offers_no_call_past_them(engine):
     capabilities = engine.capabilities
     if capabilities.traits.may_lose_answers:
-        assert (capabilities.submitting, capabilities.point_reader, capabilities.remover) == (None, None, None)
+        assert (capabilities.immediate, capabilities.writes) == (ImmediateReads(), WriteCalls())

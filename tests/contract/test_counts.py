@@ -68,8 +68,8 @@ def test_any_count_is_the_number_of_rows_that_are_read(quick_folder, present, re
         assert engine.count(ranges) == read_as_counted(engine, ranges)
         for one in ranges:
             assert engine.count([one]) == read_as_counted(engine, [one])
-            if (at_once := engine.capabilities.at_once) is not None:
-                assert at_once.count_at_once([one]) == engine.count([one])
+            if (count_at_once := engine.capabilities.immediate.count) is not None:
+                assert count_at_once([one], None) == engine.count([one])
         engine.close()
 
 
@@ -144,10 +144,10 @@ def test_an_event_loop_counts_as_a_thread_does_whatever_there_is_to_count(engine
 
     numbers = [100], [SMALL_COUNT + 1_000], [100, 100], [SMALL_COUNT + 10]
     assert [answer.numbers for answer in asyncio.run(counted()) if isinstance(answer, Counted)] == [*numbers] * 4
-    if (at_once := engine.capabilities.at_once) is not None:
-        assert isinstance(at_once.count_at_once([few]), Counted)
-        assert at_once.count_at_once([many]) is None
-        snapshot = at_once.snapshot_at_once()
+    if (immediate := engine.capabilities.immediate).count is not None:
+        assert isinstance(immediate.count([few], None), Counted)
+        assert immediate.count([many], None) is None
+        snapshot = immediate.snapshot()
         if snapshot is not None:  # a private database in memory has to be copied
             assert snapshot.count_at_once([few]) == snapshot.count([few])
             assert snapshot.count_at_once([many]) is None

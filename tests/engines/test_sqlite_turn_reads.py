@@ -160,9 +160,9 @@ def test_a_glance_does_without_a_connection_of_its_own(tmp_path: Path):
 
 
 def test_which_engines_read_by_turns(engine: SqliteEngine, tmp_path: Path):
-    assert engine.capabilities.turn_readers is engine
+    assert engine.capabilities.immediate.turn_reader == engine.turn_reader
     with closing(LmdbEngine(tmp_path / "store.lmdb")) as other:
-        assert other.capabilities.turn_readers is None
+        assert other.capabilities.immediate.turn_reader is None
 
 
 @pytest.mark.usefixtures("at_once")

@@ -34,7 +34,7 @@ from kvmodels.core.operations import (
     Removal,
     Row,
 )
-from kvmodels.engines.contract import Capabilities, Engine
+from kvmodels.engines.contract import Capabilities, Engine, WriteCalls
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
@@ -330,7 +330,7 @@ class RemovingRecorder(Recorder):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.traits, remover=self)
+        return Capabilities(self.traits, writes=WriteCalls(remove=self.remove))
 
     def remove(self, removal: Removal) -> Committed | Conflict:
         before = [row for row in self.rows if row.key == removal.key]

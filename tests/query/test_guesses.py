@@ -99,12 +99,12 @@ def test_an_answer_that_took_every_guess_for_the_owner_would_miss_records(
     lead_to(monkeypatch, encode_key(("persons", 255)))
     monkeypatch.setattr(lookup, "_is_another", lambda follow, ranges, row: False)
     runner: Any = db[Person]._runner
-    reader = db._engine.capabilities.point_reader
+    row_at_key = db._engine.capabilities.immediate.row
     run = type(runner).run
 
     def believing(itself: Any, verb: str, asked: OneLookup[Any]) -> Any:
         found = asked.lookup
-        row = reader and reader.row_at_key(asked.key, found.guard, found.follow)
+        row = row_at_key and row_at_key(asked.key, found.guard, found.follow)
         assert found.load is not None
         return found.load(row, asked.key) if row else run(itself, verb, asked)
 

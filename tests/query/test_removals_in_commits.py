@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kvmodels import AsyncDatabase, Database, Field, Indexed, KvModel, PrimaryKey, RetryPolicy, Unique
 from kvmodels.api.core import DatabaseCore
 from kvmodels.core.operations import Committed, Conflict, ReadRange, Removal
-from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.contract import Capabilities, WriteCalls
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import LimitExceededError, ReadOnlyError, RetriesExhaustedError, SchemaMismatchError
 from kvmodels.indexing import simple
@@ -48,7 +48,7 @@ class Watching(PassingEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.traits, remover=self)
+        return Capabilities(self.traits, writes=WriteCalls(remove=self.remove))
 
     def remove(self, removal: Removal) -> Committed | Conflict:
         if self.rivals:

@@ -18,14 +18,13 @@ from kvmodels import (
     Transaction,
 )
 from kvmodels.core.operations import Check, Row
-from kvmodels.engines.contract import WriteReserver
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows.effects import Commit, steps_of
 from kvmodels.flows.transaction import commit as rerunning
 from kvmodels.flows.writing import cascade as cascading
 from kvmodels.flows.writing import contention as contending
 from kvmodels.flows.writing import given_keys, records
-from kvmodels.runtime.sync import perform
+from kvmodels.runtime.sync import perform, release_writes
 from tests.transactions.models import Account, Note, Ticket
 from tests.transactions.rival import Rival
 from tests.worlds import in_test_servers
@@ -314,23 +313,22 @@ def test_a_slow_write_keeps_no_other_process_waiting(monkeypatch: pytest.MonkeyP
 # --- the reservation of a store ---------------------------------------------------------------------------------------
 
 
-def reserver_of(db: Database) -> WriteReserver:
-    found = db._engine.capabilities.write_reserver
-    assert found is not None
-    return found
+def reserve(db: Database) -> bool:
+    reserve_writes = db._engine.capabilities.writes.reserve
+    assert reserve_writes is not None
+    return reserve_writes(1)
 
 
 @FILES
 def test_only_one_of_a_process_has_the_reservation(url_of, rival, engine):
     url = url_of(engine)
     with opened(url) as db, rival.opened(url):
-        place = reserver_of(db)
         rival.write()
-        assert place.reserve_writes(1)
-        assert not place.reserve_writes(1)
+        assert reserve(db)
+        assert not reserve(db)
         assert rival.write() == "busy"
-        place.release_writes()
-        place.release_writes()
+        release_writes(db._engine)
+        release_writes(db._engine)
         assert rival.write() == "written"
 
 
@@ -338,15 +336,14 @@ def test_only_one_of_a_process_has_the_reservation(url_of, rival, engine):
 def test_the_place_is_taken_again_after_the_store_was_opened_again(url_of, rival, engine):
     url = url_of(engine)
     with opened(url) as db, rival.opened(url):
-        place = reserver_of(db)
-        assert place.reserve_writes(1)
+        assert reserve(db)
         store = cast("Any", db._engine).check_open()
         store.before_fork()
         store.after_fork_in_parent()
         assert rival.write() == "written", "closing the file ends the place"
-        assert place.reserve_writes(1)
+        assert reserve(db)
         assert rival.write() == "busy"
-        place.release_writes()
+        release_writes(db._engine)
         assert rival.write() == "written"
 
 
@@ -354,14 +351,13 @@ def test_the_place_is_taken_again_after_an_environment_was_lost(url_of, rival):
     """As one is whose map could not be made larger; whoever opens it again releases the writer's lock."""
     url = url_of("lmdb")
     with opened(url) as db, rival.opened(url):
-        place = reserver_of(db)
-        assert place.reserve_writes(1)
+        assert reserve(db)
         store = cast("Any", db._engine).check_open()
         lost, store._opened = store._opened, None
         lost.environment.close()
         assert db[Account].get(1).balance == 0
         assert rival.write() == "written"
-        assert place.reserve_writes(1)
+        assert reserve(db)
         assert rival.write() == "busy"
 
 
@@ -371,14 +367,14 @@ def test_a_store_is_closed_with_the_writes_reserved(url_of, rival, engine):
     db = opened(url)
     with rival.opened(url):
         rival.write()
-        assert reserver_of(db).reserve_writes(1)
+        assert reserve(db)
         db.close()
         assert rival.write() == "written"
 
 
 def test_a_private_database_in_memory_reserves_nothing():
     with Database("sqlite://:memory:", models=[Account]) as db:
-        assert not reserver_of(db).reserve_writes(1)
+        assert not reserve(db)
 
 
 def test_a_failing_function_convicts_a_place_that_is_not_left(monkeypatch, url_of, rival):

@@ -373,9 +373,10 @@ def test_the_thread_that_leads_comes_back_after_an_interrupt():
 
 
 def test_which_engines_are_embedded(engine):
-    assert (engine.capabilities.submitting, engine.capabilities.at_once) == (engine, engine)
+    able = engine.capabilities
+    assert (able.writes.submit, able.immediate.read) == (engine.submit, engine.read_at_once)
     for other in (MemoryEngine(), FaultEngine(engine)):  # one waits for nothing, one loses answers
-        assert (other.capabilities.submitting, other.capabilities.at_once) == (None, None)
+        assert (other.capabilities.writes.submit, other.capabilities.immediate.read) == (None, None)
 
 
 @pytest.fixture

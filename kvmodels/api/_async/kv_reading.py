@@ -322,7 +322,9 @@ class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
         await asyncio.sleep(0)
         # end async only
         able = engine.capabilities
-        following = self._watch.following(engine.limits, able.traits, reports_keys=able.key_watcher is not None)
+        following = self._watch.following(
+            engine.limits, able.traits, reports_keys=able.server.wait_for_keys is not None
+        )
         entries = await perform(engine, following, self._opening.observation("watch"))
         if entries is None:
             raise StopAsyncIteration

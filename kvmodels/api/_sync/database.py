@@ -946,9 +946,9 @@ class Database(Repositories):
             CommitUnknownError: the answers to these requests were lost too, or PostgreSQL has removed the token.
             InvalidArgumentError: the token is malformed.
         """
-        resolver = self._engine.capabilities.commit_resolver
-        if resolver is not None:
-            return worlds.in_thread(resolver.outcome, self._core.token(token))
+        outcome = self._engine.capabilities.writes.outcome
+        if outcome is not None:
+            return worlds.in_thread(outcome, self._core.token(token))
         return self._run("outcome", self._core.outcome(token))
 
     def forget_bulk(self, resume_id: str) -> bool:

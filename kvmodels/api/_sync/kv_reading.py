@@ -300,7 +300,9 @@ class KvWatchIterator(Iterator[list[Entry]]):
     def __next__(self) -> list[Entry]:
         engine = engine_of(self._opening)
         able = engine.capabilities
-        following = self._watch.following(engine.limits, able.traits, reports_keys=able.key_watcher is not None)
+        following = self._watch.following(
+            engine.limits, able.traits, reports_keys=able.server.wait_for_keys is not None
+        )
         entries = perform(engine, following, self._opening.observation("watch"))
         if entries is None:
             raise StopIteration

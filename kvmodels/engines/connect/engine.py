@@ -48,7 +48,7 @@ from kvmodels.engines.connect.settings import (
 from kvmodels.engines.connect.transport import ThreadTransport
 from kvmodels.engines.connect.watching import WatchThread
 from kvmodels.engines.connect.writes import ENCODINGS, commit_steps
-from kvmodels.engines.contract import Capabilities, Snapshot
+from kvmodels.engines.contract import Capabilities, ServerCalls, Snapshot
 from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.server_engine import ServerEngine
 from kvmodels.limits import Limits, Traits
@@ -118,7 +118,8 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         )
         self._session = Session(url, self.url, options.access_token, EstimatedClock(clock))
         self._watching = WatchThread(self._session, self.url)
-        self.capabilities = Capabilities(CONNECT_TRAITS, native=self, key_watcher=self, turns=Turns())
+        calls = ServerCalls(self.native, self.wait_for_keys, self.await_keys)
+        self.capabilities = Capabilities(CONNECT_TRAITS, server=calls, turns=Turns())
         try:
             most = self.run(lambda: limits_steps(self._session, limits, options))
             self.limits = most if limits is None else limits.within(most)

@@ -23,7 +23,7 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
 )
-from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.contract import Capabilities, ServerCalls
 from kvmodels.engines.etcd.background import EtcdBackground
 from kvmodels.engines.etcd.changes import changes_steps
 from kvmodels.engines.etcd.commits import commit_steps
@@ -166,7 +166,9 @@ class EtcdEngine(ServerEngine[EtcdAsyncEngine]):
         )
         self._store = EtcdStore(keys_of(location.prefix), session, options, EngineClock(clock))
         self._background = EtcdBackground(self._store, transport)
-        self.capabilities = Capabilities(ETCD_TRAITS, native=self, turns=Turns(), size_reader=self)
+        self.capabilities = Capabilities(
+            ETCD_TRAITS, server=ServerCalls(native=self.native, sizes=self.sizes), turns=Turns()
+        )
         try:
             self._background.opened(self.run(lambda: open_steps(self._store)))
         except BaseException:

@@ -26,7 +26,7 @@ from kvmodels.core.operations import (
     Row,
     to_versionstamp,
 )
-from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.contract import Capabilities, ImmediateReads, WriteCalls
 from kvmodels.engines.lmdb import rows as lmdb_rows
 from kvmodels.engines.lmdb.file import Databases, OpenEnvironment, data_file
 from kvmodels.engines.lmdb.rows import Transaction
@@ -160,9 +160,8 @@ class LmdbEngine(FileEngine[LmdbStore]):
         super().__init__(_folders, store, limits.within(Limits.LMDB), url)
         self.capabilities = Capabilities(
             LMDB_TRAITS,
-            submitting=self,
-            at_once=self,
-            write_reserver=self,
+            ImmediateReads(read=self.read_at_once, count=self.count_at_once, snapshot=self.snapshot_at_once),
+            WriteCalls(submit=self.submit, reserve=self.reserve_writes, release=self.release_writes),
             turns=store.turns,
             files=(os.path.join(store.path, "data.mdb"),),
         )

@@ -28,7 +28,7 @@ from kvmodels.core.operations import (
     SuffixFollow,
     to_versionstamp,
 )
-from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.contract import Capabilities, ImmediateReads
 from kvmodels.engines.memory.store import ChangeLog, MemoryStore, MemoryView
 from kvmodels.engines.shared.background import (
     require_reached,
@@ -183,7 +183,7 @@ class MemoryEngine(StoreHandle[MemoryStore]):
         retention_ms = require_retention(change_log)
         store = _attach(url[len(SCHEME) :], clock, round(snapshot_max_age * 1_000), retention_ms)
         super().__init__(store, limits, url)
-        self.capabilities = Capabilities(MEMORY_TRAITS, point_reader=self, turns=store.turns)
+        self.capabilities = Capabilities(MEMORY_TRAITS, ImmediateReads(row=self.row_at_key), turns=store.turns)
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""

@@ -24,7 +24,7 @@ from kvmodels.core.operations import (
     Removal,
     to_versionstamp,
 )
-from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit
+from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit, ServerCalls, WriteCalls
 from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
 from kvmodels.engines.postgres.reads import (
     changes_of,
@@ -127,11 +127,9 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         self._forms: LoopForms[PostgresAsyncEngine] = LoopForms()
         self.capabilities = Capabilities(
             POSTGRES_TRAITS,
-            submitting=self,
-            native=self,
-            commit_resolver=self,
+            writes=WriteCalls(submit=self.submit, outcome=self.outcome),
+            server=ServerCalls(native=self.native, sizes=self.sizes),
             turns=self.check_open().turns,
-            size_reader=self,
         )
 
     def now_ms(self) -> int:

@@ -31,7 +31,7 @@ from kvmodels.core.operations import (
     Removal,
     to_versionstamp,
 )
-from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.contract import Capabilities, ImmediateReads, WriteCalls
 from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, FileOptions, attach, require_sensible
@@ -126,12 +126,16 @@ class SqliteEngine(FileEngine[SqliteStore]):
         super().__init__(_files, store, limits, url)
         self.capabilities = Capabilities(
             traits,
-            submitting=self,
-            at_once=self,
-            point_reader=None if given == PRIVATE_MEMORY else self,
-            turn_readers=self,
-            remover=self,
-            write_reserver=self,
+            ImmediateReads(
+                row=None if given == PRIVATE_MEMORY else self.row_at_key,
+                read=self.read_at_once,
+                count=self.count_at_once,
+                snapshot=self.snapshot_at_once,
+                turn_reader=self.turn_reader,
+            ),
+            WriteCalls(
+                submit=self.submit, remove=self.remove, reserve=self.reserve_writes, release=self.release_writes
+            ),
             turns=store.turns,
             files=() if given == PRIVATE_MEMORY else (store.path, f"{store.path}-wal"),
         )

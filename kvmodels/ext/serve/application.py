@@ -242,7 +242,7 @@ class KvConnectServer:
         gone = asyncio.ensure_future(exchange.disconnected())
 
         def following() -> asyncio.Future[Any]:
-            flow = watch.following(engine.limits, able.traits, reports_keys=able.key_watcher is not None)
+            flow = watch.following(engine.limits, able.traits, reports_keys=able.server.wait_for_keys is not None)
             return asyncio.ensure_future(self._run(engine, flow))
 
         step = following()
