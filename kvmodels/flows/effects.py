@@ -255,14 +255,14 @@ def ranges_at_once(limits: Limits, *, guarded: bool) -> int:
     return max(1, limits.max_ranges - guarded)
 
 
-def rows_at_once(limits: Limits, wanted: int, *, beside: int = 1) -> int:
-    """Return the number of rows to read at once."""
-    return max(1, min(wanted, limits.max_read_entries - beside))
+def rows_at_once(limits: Limits, wanted: int, *, others: int = 1) -> int:
+    """Return the number of rows to read at once, in one read with so many other rows."""
+    return max(1, min(wanted, limits.max_read_entries - others))
 
 
 def fits_one_read(limits: Limits, ranges: Sequence[ReadRange], *, guarded: bool) -> bool:
     """Return whether all ranges fit into one read of the engine."""
-    most = rows_at_once(limits, limits.max_read_entries, beside=guarded)
+    most = rows_at_once(limits, limits.max_read_entries, others=guarded)
     return (
         len(ranges) <= ranges_at_once(limits, guarded=guarded) and sum(_rows(one, most + 1) for one in ranges) <= most
     )
@@ -271,7 +271,7 @@ def fits_one_read(limits: Limits, ranges: Sequence[ReadRange], *, guarded: bool)
 def split_ranges(limits: Limits, ranges: Iterable[ReadRange], *, guarded: bool) -> Iterator[list[ReadRange]]:
     """Yield the ranges in groups of one read each; a range that is too long for one read is a separate group."""
     most_ranges = ranges_at_once(limits, guarded=guarded)
-    most_rows = rows_at_once(limits, limits.max_read_entries, beside=guarded)
+    most_rows = rows_at_once(limits, limits.max_read_entries, others=guarded)
     chunk: list[ReadRange] = []
     total = 0
     for one in ranges:
@@ -301,7 +301,7 @@ def read_all(
         return None if isinstance(whole, GuardFailed) else whole.ranges
     found: list[list[Row]] = []
     for chunk in split_ranges(limits, ranges, guarded=guard is not None):
-        most = rows_at_once(limits, limits.max_read_entries, beside=guard is not None)
+        most = rows_at_once(limits, limits.max_read_entries, others=guard is not None)
         if len(chunk) == 1 and _rows(chunk[0], most + 1) > most:
             rows = yield from _read_long(chunk[0], most, guard, include_expired=include_expired)
             if rows is None:

@@ -27,7 +27,7 @@ from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once, try_commit
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import NOTHING_HELD
+from kvmodels.indexing.entries import EMPTY_VALUE
 from kvmodels.indexing.references import Entries, MissingTarget, RemainingReferrers
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.variants import collection_of
@@ -149,7 +149,7 @@ def _is_anchored(record: Row, anchor_key: bytes, guard: Guard) -> Flow[bool]:
         *(() if absent is None else (absent,)),
     )
     # A second delivery checks the record, so it cannot set the anchor of one that was removed.
-    return (yield from try_commit(AtomicWrite(checks, (Set(anchor_key, *NOTHING_HELD),)))) is not None
+    return (yield from try_commit(AtomicWrite(checks, (Set(anchor_key, *EMPTY_VALUE),)))) is not None
 
 
 ROWS_AT_ONCE: Final = 500

@@ -154,8 +154,8 @@ def from_u64(number: int) -> int:
     return number - U64_MODULUS if number >= LARGEST else number
 
 
-NOTHING_HELD = (b"", BYTES_ENCODING)
-"""The value of an entry whose key names its record, and its encoding."""
+EMPTY_VALUE = (b"", BYTES_ENCODING)
+"""The empty value, and its encoding: entries whose key contains the primary key have no other value."""
 
 
 class StoredRecord(NamedTuple):
@@ -200,7 +200,7 @@ def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: Stor
     if layout.definition.include:
         included = layout.included(record.document)
     if not slot:
-        return NOTHING_HELD if included is None else codec.encode_document(included)
+        return EMPTY_VALUE if included is None else codec.encode_document(included)
     pk = list(decode_key(record.pk))
     if included is None:
         # Of the parts of a key nothing is shared, so no pass needs to look for it.

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from kvmodels.catalog.collection import LiveIndex
 from kvmodels.core.operations import Check, Guard, Row, Set
-from kvmodels.indexing.entries import NOTHING_HELD, RecordChange
+from kvmodels.indexing.entries import EMPTY_VALUE, RecordChange
 
 _new: Final = tuple[Any, ...].__new__
 """Builds a named tuple without the cost of its constructor: a write asks for several checks."""
@@ -104,7 +104,7 @@ def target_check(row: Row, anchor: Row | None) -> Check | None:
 
 def reference_mark(guard_key: bytes) -> Set | None:
     """R1 for a new reference, the other half: a removal of the target that has not seen it is refused."""
-    return Set(guard_key, *NOTHING_HELD)
+    return Set(guard_key, *EMPTY_VALUE)
 
 
 def guard_check(key: bytes, row: Row | None) -> Check | None:

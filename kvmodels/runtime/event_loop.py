@@ -49,7 +49,7 @@ from kvmodels.flows.effects import (
     WaitForKeys,
     steps_of,
 )
-from kvmodels.runtime.sync import perform, read_one_row, release_writes, tell
+from kvmodels.runtime.sync import interrupt, perform, read_one_row, release_writes
 from kvmodels.runtime.threads import (
     EngineThreads,
     closing_threads,
@@ -154,7 +154,7 @@ async def _run_through(
             except BaseException as interruption:
                 if member is not None and isinstance(interruption, asyncio.CancelledError):
                     await settle(member, interruption)
-                tell(flow, interruption)
+                interrupt(flow, interruption)
                 raise
     finally:
         flow.close()

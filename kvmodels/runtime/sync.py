@@ -154,15 +154,15 @@ def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep
             except KvModelsError as error:
                 step, answer = flow.throw, error
             except BaseException as interruption:
-                tell(flow, interruption)
+                interrupt(flow, interruption)
                 raise
     finally:
         flow.close()
         answer = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
-def tell(flow: Flow[Any], interruption: BaseException) -> None:
-    """Let a flow add a note about the outcome to a KeyboardInterrupt or a cancellation; the flow then ends."""
+def interrupt(flow: Flow[Any], interruption: BaseException) -> None:
+    """Throw a KeyboardInterrupt or a cancellation into a flow, which may add a note with the outcome, and ends."""
     if not isinstance(interruption, Exception):
         with suppress(StopIteration):
             flow.throw(interruption)

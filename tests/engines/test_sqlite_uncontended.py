@@ -238,17 +238,17 @@ def any_check_stays(patch: pytest.MonkeyPatch) -> None:
     def left(checks: Any, evaluated: Any) -> Any:
         return next((check for check in checks if check[1] is not None and check[2]), None)
 
-    patch.setattr(uncontended, "_left", left)
+    patch.setattr(uncontended, "_unchanged_check", left)
 
 
 def time_changes_nothing(patch: pytest.MonkeyPatch) -> None:
-    original = uncontended._left
+    original = uncontended._unchanged_check
 
     def left(checks: Any, evaluated: Any) -> Any:
         held = original([check._replace(physical=True) for check in checks], evaluated)
         return next((check for check in checks if held is not None and check[0] == held[0]), None)
 
-    patch.setattr(uncontended, "_left", left)
+    patch.setattr(uncontended, "_unchanged_check", left)
 
 
 def only_what_is_set(patch: pytest.MonkeyPatch) -> None:

@@ -25,14 +25,14 @@ def progress_follows_its_batch(patch: Patch) -> None:
     real = retry._Run._commit
 
     def separately(self: Any, proposal: Any, write: Any) -> Any:
-        beside = proposal.beside
-        if beside is None or write is None:
+        extra = proposal.extra
+        if extra is None or write is None:
             return (yield from real(self, proposal, write))
-        checks = tuple(check for check in write.checks if check not in beside.checks)
-        mutations = tuple(mutation for mutation in write.mutations if mutation not in beside.mutations)
+        checks = tuple(check for check in write.checks if check not in extra.checks)
+        mutations = tuple(mutation for mutation in write.mutations if mutation not in extra.mutations)
         done = yield from real(self, proposal, AtomicWrite(checks, mutations))
         if done is not None:
-            yield from commit(beside)
+            yield from commit(extra)
         return done
 
     patch.setattr(retry._Run, "_commit", separately)
@@ -51,7 +51,7 @@ def slices_are_ignored(patch: Patch) -> None:
 
     def whole(self: Any, context: Any, query: Any) -> None:
         real(self, context, query)
-        self._left = None
+        self._remaining = None
 
     patch.setattr(bulk_keys.KeySource, "__init__", whole)
 

@@ -237,7 +237,7 @@ def the_filter_is_tested_after_the_limit(patch: pytest.MonkeyPatch) -> None:
 
     def ends(self: Any) -> Any:
         found = yield from read(self)
-        self.done = self.done or self._left is not None
+        self.done = self.done or self._remaining is not None
         return found
 
     patch.setattr(flows.RankedScan, "next_records", ends)
@@ -252,7 +252,7 @@ def a_page_is_not_filled(patch: pytest.MonkeyPatch) -> None:
         found = yield from read(self, size)
         if self._bounds.after is not None:
             self._exhausted = True
-            self._left.clear()
+            self._ready.clear()
         return found
 
     patch.setattr(RankedReader, "next_records", once)

@@ -17,7 +17,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import encode_key
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows import context
-from kvmodels.indexing.entries import NOTHING_HELD, StoredRecord
+from kvmodels.indexing.entries import EMPTY_VALUE, StoredRecord
 from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
 from kvmodels.indexing.kinds.registry import MAINTENANCE
 from kvmodels.query.kinds.contract import KindAccess, point
@@ -156,7 +156,7 @@ class WeekdayMaintenance(KindMaintenance):
         days = [encode_key((day,)) for day in range(DAYS) if bits >> day & 1]
         heads, _ = layout.heads(document)
         keys = [head + day + record.pk for head in heads for day in days]
-        return Contents(dict.fromkeys(keys, NOTHING_HELD), fan_out=len(keys))
+        return Contents(dict.fromkeys(keys, EMPTY_VALUE), fan_out=len(keys))
 
 
 class WeekdayAccess(KindAccess):

@@ -107,7 +107,7 @@ def test_an_operation_that_is_not_of_records_alone_or_cannot_tell_its_result_is_
         live = flows.view.live["accounts"]
         removal = RecordChange(live, live.layout.pack((5,)), None, None, None)
         for proposal in (
-            Proposal((), always(1), always(1), beside=AtomicWrite()),
+            Proposal((), always(1), always(1), extra=AtomicWrite()),
             Proposal((removal,), always(1)),
         ):
             operation = FunctionWrite(schema, (), partial(_proposed, proposal))

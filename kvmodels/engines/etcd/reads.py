@@ -46,14 +46,14 @@ class EtcdReading(NamedTuple):
 class PagedRange:
     """One range whose rows come in pages."""
 
-    __slots__ = ("_keys", "_left", "_page", "done", "one", "rows")
+    __slots__ = ("_keys", "_page", "_remaining", "done", "one", "rows")
 
     def __init__(self, keys: Keys, one: ReadRange) -> None:
         self.one = one
         self.rows: list[Row] = []
         self.done = one.limit == 0 or (one.end is not None and one.start >= one.end)
         self._keys = keys
-        self._left = one.limit
+        self._remaining = one.limit
         self._page = FIRST_PAGE
 
     def request(self, revision: int) -> Part:
@@ -64,7 +64,7 @@ class PagedRange:
         return read_range(
             head + one.start,
             head + one.end,
-            limit=self._page if self._left is None else min(self._left, self._page),
+            limit=self._page if self._remaining is None else min(self._remaining, self._page),
             revision=revision,
             sort_order=RangeRequest.DESCEND if one.reverse else RangeRequest.NONE,
         )
@@ -75,9 +75,9 @@ class PagedRange:
         now = pin.now_ms
         live = [row for row in rows if row.expire_at is None or row.expire_at > now] if hiding else rows
         self.rows += live
-        if self._left is not None:
-            self._left -= len(live)
-        self.done = self.one.end is None or not page.more or self._left == 0
+        if self._remaining is not None:
+            self._remaining -= len(live)
+        self.done = self.one.end is None or not page.more or self._remaining == 0
         if self.done:
             return
         last = rows[-1].key

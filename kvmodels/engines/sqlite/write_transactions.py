@@ -120,7 +120,7 @@ def written(
         if judging is not None and _raise(connection, clock, before):
             if not _carried_out(connection, judging):
                 return None
-            return before + 1, None, _left(() if held is None else (held,), judging[0])
+            return before + 1, None, _unchanged_check(() if held is None else (held,), judging[0])
         version, now, failed = statements.judge(connection, checks, clock)
         if failed:
             return _new(Conflict, (failed,))
@@ -128,7 +128,7 @@ def written(
     statements.set_state(connection, evaluated[0], now)
     statements.write(connection, evaluated)
     changed = {row[0] for rows in evaluated[1:4] for row in rows}
-    return evaluated[0], evaluated[4], _left(checks, changed)
+    return evaluated[0], evaluated[4], _unchanged_check(checks, changed)
 
 
 def _raise(connection: sqlite3.Connection, clock: EngineClock, version: int) -> bool:
@@ -210,8 +210,8 @@ def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> 
     return version, None, None if check.key == key or check.key in keys else check
 
 
-def _left(checks: Sequence[Check], changed: AbstractSet[bytes]) -> Check | None:
-    """Return a check that an operation leaves as true as it was, whatever time passes."""
+def _unchanged_check(checks: Sequence[Check], changed: AbstractSet[bytes]) -> Check | None:
+    """Return a check of a row that an operation does not change; expiry does not change its result either."""
     for check in checks:
         if check.versionstamp is not None and check.physical and check.key not in changed:
             return check

@@ -288,7 +288,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
 
     def _proposal(self, steps: Sequence[PlannedChange], outcome: BatchOutcome) -> Proposal[BatchOutcome | None]:
         holds_objects = self._work.holds_objects
-        beside, advance = (None, None) if self._progress is None else self._progress.advanced(self._items, outcome)
+        extra, advance = (None, None) if self._progress is None else self._progress.advanced(self._items, outcome)
 
         def done(versionstamp: bytes) -> BatchOutcome | None:
             if advance is not None:
@@ -305,7 +305,7 @@ class ActionBatch(LogicalWrite["BatchOutcome | None"], Generic[T]):
             return [(item.instance, state_after(item, change, versionstamp)) for item, change in items]
 
         after = tuple(call for step in steps for call in step.after)
-        return Proposal(self._changes, done, always(outcome), states if holds_objects else None, after, beside)
+        return Proposal(self._changes, done, always(outcome), states if holds_objects else None, after, extra)
 
     def _key(self, item: T) -> Any:
         return shown_key(self._layout.unpack(item.pk))

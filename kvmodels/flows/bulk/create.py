@@ -332,10 +332,10 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
 
     def keys(self, view: HeaderView, /) -> Sequence[bytes]:
         """Return the keys of the records and of the progress; with ``"ignore"``, also those of their unique slots."""
-        beside = () if self._progress is None else self._progress.keys
+        extra = () if self._progress is None else self._progress.keys
         keys = [item.layout.key(item.pk) for item in self._items]
         slots = [key for item in self._items for _, key in self._slots_of(view, item)] if self._ignore else ()
-        return [*keys, *beside, *slots]
+        return [*keys, *extra, *slots]
 
     def _slots_of(self, view: HeaderView, item: EncodedObject) -> Iterable[tuple[LiveIndex, bytes]]:
         record = StoredRecord(item.pk, item.document, item.value, item.encoding)
@@ -383,7 +383,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
     def _proposal(self, results: Sequence[_Result]) -> Proposal[list[BulkItem[Any]] | None]:
         steps = [(step.item, step) for _, step, _, _ in results if step is not None and step.item is not None]
         items = [BulkItem(item.instance, created, error) for item, _, created, error in results]
-        beside, advance = (None, None) if self._progress is None else self._advanced(self._progress, results)
+        extra, advance = (None, None) if self._progress is None else self._advanced(self._progress, results)
 
         def done(versionstamp: bytes) -> list[BulkItem[Any]]:
             self.committed = True
@@ -397,7 +397,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
             return [(item.instance, state_after(item, step.change, versionstamp)) for item, step in steps]
 
         after = tuple(call for _, step in steps for call in step.after)
-        return Proposal(tuple(step.change for _, step in steps), done, always(items), states, after, beside)
+        return Proposal(tuple(step.change for _, step in steps), done, always(items), states, after, extra)
 
     def _advanced(
         self, progress: StoredProgress, results: Sequence[_Result]

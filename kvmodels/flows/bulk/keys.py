@@ -97,7 +97,7 @@ class KeySource(Source[FoundRecord]):
         self._query = replace(query, fields=fields, start=0, stop=None)
         self._skip = query.start
         self._position: Position | None = None
-        self._left = None if query.stop is None else max(0, query.stop - query.start)
+        self._remaining = None if query.stop is None else max(0, query.stop - query.start)
         self._plan: QueryPlan | None = None
 
     @property
@@ -109,7 +109,7 @@ class KeySource(Source[FoundRecord]):
     @property
     def finished(self) -> bool:
         """Whether all results were taken."""
-        return self._left == 0 or (not self._found and self._position is None)
+        return self._remaining == 0 or (not self._found and self._position is None)
 
     def open(self) -> Flow[None]:
         """Plan the query, and read the first results."""
@@ -144,23 +144,23 @@ class KeySource(Source[FoundRecord]):
 
     def take(self, size: int) -> Flow[list[FoundRecord]]:
         """Return the next results, at most ``size``; empty at the end."""
-        return (yield from super().take(size if self._left is None else min(size, self._left)))
+        return (yield from super().take(size if self._remaining is None else min(size, self._remaining)))
 
     def dealt_with(self, matched: int) -> None:
         """Count handled results of the slice."""
-        if self._left is not None:
-            self._left = max(0, self._left - matched)
+        if self._remaining is not None:
+            self._remaining = max(0, self._remaining - matched)
 
     def _fill(self) -> Flow[None]:
-        while not self._found and self._position is not None and self._left != 0:
+        while not self._found and self._position is not None and self._remaining != 0:
             plan = self._position.plan
             self._plan = plan
             if plan.sort is not None:
                 yield from self._fill_sorted(plan)
                 return
             size = MAX_BATCH
-            if self._left is not None and counts_rows(plan):
-                size = min(size, self._skip + self._left)
+            if self._remaining is not None and counts_rows(plan):
+                size = min(size, self._skip + self._remaining)
             batch = yield from read_batch(self._context, self._query, self._position, size, peek=False)
             self._position = batch.position
             passed = min(self._skip, len(batch.hits))

@@ -39,7 +39,7 @@ from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, OnE
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, read, read_all, read_row
-from kvmodels.flows.hydration.rows import document_of, own_row, shown_key
+from kvmodels.flows.hydration.rows import document_of, row_of_class, shown_key
 from kvmodels.flows.references import anchor, refused_reference
 from kvmodels.flows.writing.cascade import cascaded_change
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, writing
@@ -154,7 +154,7 @@ class _ReferrerChange(BulkAction[_CascadeItem]):
         writer = self._writer
         row = seen.live_row(item.key)
         if item.reference is None:
-            row = own_row(writer.context, writer.schema, row)
+            row = row_of_class(writer.context, writer.schema, row)
         elif row is not None and not self._refers(item, seen.view, document_of(writer.context, row)):
             row = None
         return None if row is None else cascaded_change(writer, row, self._fields, seen)
@@ -192,7 +192,7 @@ class _RemoveCascade:
         self._options = options
         self._progress = progress
         self._size = options.batch_size or LARGEST_BATCH
-        self._left: set[bytes] = set()
+        self._postponed: set[bytes] = set()
         """The keys of the records that are left for later."""
         self._refused: Exception | None = None
         """Why the first one was left."""
@@ -228,7 +228,7 @@ class _RemoveCascade:
         if live.referrers:
             yield from anchor(self._context.limits, {root.key: self._progress.same_key}, view.guard)
         found = (yield from read((point(root.key), point(self._progress.same_key)))).ranges
-        if own_row(context, self._schema, found[0][0] if found[0] else None) is None:
+        if row_of_class(context, self._schema, found[0][0] if found[0] else None) is None:
             return False
         if found[1]:
             yield from self._progress.begin("cascade", found[1][0].versionstamp)
@@ -288,7 +288,7 @@ class _RemoveCascade:
 
     def _remove_referrers(self, view: HeaderView) -> Flow[None]:
         """Visit and remove everything below the target, deepest first."""
-        self._left.clear()
+        self._postponed.clear()
         self._refused = None
         levels = [self._level(view, [self._root])]
         path = {self._root.key}
@@ -309,7 +309,7 @@ class _RemoveCascade:
             else:
                 levels.pop()
                 path.difference_update(one.key for one in level.items)
-                ready = [one for one in level.items if one.key not in self._left]
+                ready = [one for one in level.items if one.key not in self._postponed]
                 yield from self._remove(view, ready)
 
     def _level(self, view: HeaderView, items: Sequence[_CascadeItem]) -> _CascadeLevel:
@@ -345,14 +345,14 @@ class _RemoveCascade:
     ) -> _CascadeItem | None:
         """Return a record that refers to a target; None if it, and so the target, is left for later."""
         key = reference.records.key(pk)
-        if reference.on_delete == "cascade" and key != target.key and (key in path or key in self._left):
+        if reference.on_delete == "cascade" and key != target.key and (key in path or key in self._postponed):
             self._leave(target)
             return None
         return None if key == target.key else _CascadeItem(reference.collection, key, pk, reference, target)
 
     def _leave(self, item: _CascadeItem) -> None:
         """Leave a record for later, and those that it refers to: their removal would remove it too."""
-        self._left.update(one.key for one in item.path())
+        self._postponed.update(one.key for one in item.path())
 
     # --- batches ----------------------------------------------------------------------------------------------
 

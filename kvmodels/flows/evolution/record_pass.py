@@ -150,7 +150,7 @@ class RecordPass(ABC):
             view, live = yield from writable_collection(context, self.schema)
             if not self.is_open(live):
                 return known
-            size = rows_at_once(context.limits, pace.size(work.batch_size), beside=2)
+            size = rows_at_once(context.limits, pace.size(work.batch_size), others=2)
             ranges = point(self.key), self._records_after(known.cursor, size)
             result = yield from read(ranges, view.guard, include_expired=True)
             if isinstance(result, GuardFailed):
@@ -316,7 +316,7 @@ class RecordPass(ABC):
 
     def left(self, view: HeaderView) -> Flow[tuple[Row | None, tuple[IndexViolation, ...]] | None]:
         """Return the progress row and the first 1,000 listed records; None if the header has changed."""
-        most = rows_at_once(self.context.limits, VIOLATIONS_REPORTED, beside=2)
+        most = rows_at_once(self.context.limits, VIOLATIONS_REPORTED, others=2)
         span = ReadRange(self.listed, after_prefix(self.listed), most)
         result = yield from read((point(self.key), span), view.guard)
         if isinstance(result, GuardFailed):

@@ -198,7 +198,7 @@ def read_batch(
         limits = context.limits
         guarded = bool(position.plan.indexes)
         most = ranges_at_once(limits, guarded=guarded)
-        size_at_once = rows_at_once(limits, size, beside=1 + guarded)
+        size_at_once = rows_at_once(limits, size, others=1 + guarded)
         if context.traits.snapshots and not position.plan.copies:
             size_at_once = min(most, size_at_once)  # the follow-up read has a range for each record
         extent = ReadLimit(size_at_once, peek, most, REMOTE_WIDTH if context.traits.remote else 1)

@@ -147,7 +147,7 @@ class RankedReader:
         self._ranking: Ranking | None = None
         self._answer: Any = None
         self._begun = bounds != ALL_PLACES  # which belong to one plan
-        self._left: deque[RankedRow] = deque()
+        self._ready: deque[RankedRow] = deque()
         self._ahead: dict[bytes, Row | None] = {}
         self._exhausted = plan.combine == "nothing"
         self.plan = plan
@@ -155,15 +155,15 @@ class RankedReader:
     @property
     def ended(self) -> bool:
         """Whether all entries were passed."""
-        return self._exhausted and not self._left
+        return self._exhausted and not self._ready
 
     # --- results ----------------------------------------------------------------------------------------------
 
     def next_records(self, size: int) -> Flow[list[RankedRecord]]:
         """Read the records of the next entries, at most ``size``; return those that count."""
-        if not self._left and not self._exhausted:
+        if not self._ready and not self._exhausted:
             yield from self._next_ring(0, size)
-        batch = [self._left.popleft() for _ in range(min(size, len(self._left)))]
+        batch = [self._ready.popleft() for _ in range(min(size, len(self._ready)))]
         if not batch:
             return []
         records = yield from self._records_of(batch)
@@ -183,11 +183,11 @@ class RankedReader:
 
         None are passed if a new plan tests records.
         """
-        if not self._left and not self._exhausted:
+        if not self._ready and not self._exhausted:
             yield from self._next_ring(number, ahead)
-        passed = min(number, len(self._left)) if self.plan.matches is None else 0
+        passed = min(number, len(self._ready)) if self.plan.matches is None else 0
         for _ in range(passed):
-            self._left.popleft()
+            self._ready.popleft()
         return passed
 
     def count(self, most: int | None) -> Flow[int | None]:
@@ -221,14 +221,14 @@ class RankedReader:
         if self._bounds.before is None:
             whole = yield from self._ring(found.extend, window)
             ranked = _in_order(found) if whole is None else whole
-            self._left.extend(ranked)
+            self._ready.extend(ranked)
             self._answer = len(ranked)
             return
         while not self._exhausted:  # the last results are the first to be read
             before = len(found)
             yield from self._ring(found.extend)
             self._answer = len(found) - before
-        self._left.extend(reversed(_in_order(found)))
+        self._ready.extend(reversed(_in_order(found)))
 
     def _ring(
         self, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None

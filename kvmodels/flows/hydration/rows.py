@@ -69,8 +69,8 @@ def document_of(context: Context, row: Row) -> Document:
     return context.codec.decode_document(row.value, row.encoding, row.key)
 
 
-def own_row(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
-    """Return a row, None when it is one of another class that shares the collection; for the first class none is."""
+def row_of_class(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
+    """Return a row; None if its record is of another class that shares the collection, never for the first class."""
     if row is None or schema.variants is None or not schema.variants.where:
         return row
     return None if schema.variants.of_document(document_of(context, row)) is None else row

@@ -85,7 +85,7 @@ class Dumping:
         self._owners: Mapping[str, str] = {}
         self._header_key = form.root + HEADER_KEY
         self._references = form.root + REFERENCES
-        self._left = [(key_successor(form.root), after_prefix(form.root))]
+        self._ranges = [(key_successor(form.root), after_prefix(form.root))]
         self._batch = FIRST_BATCH
 
     def begin(self) -> Flow[list[str]]:
@@ -105,16 +105,16 @@ class Dumping:
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
         """Return the next rows, about 4 MiB judging by the last ones, empty at the end; one request for each range."""
-        while self._left:
-            start, end = self._left[0]
+        while self._ranges:
+            start, end = self._ranges[0]
             found = yield from read([ReadRange(start, end, min(self._batch, limits.max_read_entries))])
             rows = found.ranges[0]
             if rows:
-                self._left[0] = key_successor(rows[-1].key), end
+                self._ranges[0] = key_successor(rows[-1].key), end
                 average = sum(len(row.key) + len(row.value) for row in rows) // len(rows) + 1
                 self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
                 return rows
-            del self._left[0]
+            del self._ranges[0]
         return ()
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
-from kvmodels.flows.hydration.rows import own_row, shown_key
+from kvmodels.flows.hydration.rows import row_of_class, shown_key
 from kvmodels.flows.kv.watch import RangeWatch, position_of, timeout_of
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -60,14 +60,14 @@ class RecordWatch(RangeWatch[ChangedRecord[Any]]):
     def _listed(self, rows: Sequence[Row]) -> Flow[list[ChangedRecord[Any]]]:
         load = yield from self._loader()
         # Records of other classes in the collection are left out.
-        return [self._of(row, load) for row in rows if own_row(self._context, self._schema, row) is not None]
+        return [self._of(row, load) for row in rows if row_of_class(self._context, self._schema, row) is not None]
 
     def _changed(self, changes: Sequence[tuple[bytes, Row | None]]) -> Flow[list[ChangedRecord[Any]]]:
         load = yield from self._loader()
         items: list[ChangedRecord[Any]] = []
         for key, row in changes:
             # A record of another class may have been one of this class before, so it is reported as removed.
-            own = own_row(self._context, self._schema, row)
+            own = row_of_class(self._context, self._schema, row)
             items.append(ChangedRecord(self._key(key), None, None) if own is None else self._of(own, load))
         return items
 

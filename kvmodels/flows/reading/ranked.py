@@ -50,10 +50,10 @@ class RankedScan:
         self._reader: RankedReader | None = None
         self._returned: set[bytes] = set()
         self._skip = query.start
-        self._left = None if query.stop is None else query.stop - query.start
+        self._remaining = None if query.stop is None else query.stop - query.start
         self._size = first
         self._tested = FEWEST_TESTED
-        self.done = self._left is not None and self._left <= 0
+        self.done = self._remaining is not None and self._remaining <= 0
 
     def next_batch(self) -> Flow[list[Hit[Any]]]:
         """Read the next hits in order; the end is signalled by ``done``, not by an empty list."""
@@ -74,11 +74,11 @@ class RankedScan:
         skipped = min(self._skip, len(found))
         self._skip -= skipped
         found = found[skipped:]
-        if self._left is not None:
-            found = found[: self._left]
-            self._left -= len(found)
+        if self._remaining is not None:
+            found = found[: self._remaining]
+            self._remaining -= len(found)
         self._size, self._tested = min(self._size * 2, MAX_BATCH), min(self._tested * 2, MAX_BATCH)
-        self.done = reader.ended or self._left == 0
+        self.done = reader.ended or self._remaining == 0
         return found
 
     def _begin(self) -> Flow[RankedReader]:
@@ -90,9 +90,9 @@ class RankedScan:
 
     def _size_now(self, *, tested: bool) -> int:
         """Return the number of records to read at once."""
-        if self._left is None:
+        if self._remaining is None:
             return self._size
-        return min(max(self._left + self._skip, self._tested) if tested else self._left, MAX_BATCH)
+        return min(max(self._remaining + self._skip, self._tested) if tested else self._remaining, MAX_BATCH)
 
 
 def _reach(query: Query, wanted: int | None) -> Reach:

@@ -94,12 +94,12 @@ class ResultScan:
         self._position: Position | None = None
         self._sorted: deque[SortedHit] | None = None
         self._skip = query.start
-        self._left = None if query.stop is None else query.stop - query.start
+        self._remaining = None if query.stop is None else query.stop - query.start
         self._batch_size = batch_size
         self._prepared = prepared and batch_size is None and not query.start
         self._size = first
         self._returned: ReturnedRecords | None = None
-        self.done = self._left is not None and self._left <= 0
+        self.done = self._remaining is not None and self._remaining <= 0
 
     def next_batch(self) -> AnyFlow[list[Any]]:
         """Return the flow that reads the next results in order; the end is signalled by ``done``, not by an empty list.
@@ -114,16 +114,16 @@ class ResultScan:
         return self._next_batch()
 
     def _first_request(self) -> OneRequest[list[Any]] | None:
-        size = self._size if self._left is None else self._left
+        size = self._size if self._remaining is None else self._remaining
         if size > MAX_BATCH:
             return None
-        limit = size + 1 if self._left is None else size
+        limit = size + 1 if self._remaining is None else size
 
         def results(found: RangeRows) -> Any:
             # Without a limit, one extra row was read to find out whether there are more.
             objects = found.objects(size)
             if objects is not AGAIN:
-                self.done = self._left is not None or len(found.rows) < limit
+                self.done = self._remaining is not None or len(found.rows) < limit
                 self._position = None if self.done else found.position_behind(self._query, size)
                 if self._position is not None:
                     self._unreturned(self._position.plan, objects, last=False)
@@ -152,11 +152,11 @@ class ResultScan:
             skipped = min(self._skip, len(hits))
             self._skip -= skipped
             hits = hits[skipped:]
-        if self._left is not None:
-            hits = hits[: self._left]
-            self._left -= len(hits)
+        if self._remaining is not None:
+            hits = hits[: self._remaining]
+            self._remaining -= len(hits)
         self._position = batch.position
-        self.done = batch.position is None or self._left == 0
+        self.done = batch.position is None or self._remaining == 0
         return hits if batch.made else (yield from _results_of(self._context, self._query, hits))
 
     def _unreturned(self, plan: QueryPlan, results: list[Any], *, last: bool) -> list[Any]:
@@ -177,12 +177,12 @@ class ResultScan:
     def _read(self, position: Position, *, plain: bool) -> Flow[ResultBatch]:
         # A list of keys has a known end, so nothing is read twice to find it.
         size, peek = self._size, not position.plan.points
-        if self._left is not None:
-            wanted = self._left + self._skip
+        if self._remaining is not None:
+            wanted = self._remaining + self._skip
             size = min(wanted, MAX_BATCH) if plain else min(size, max(wanted, FEWEST_TESTED))
             peek = peek and not plain
         if self._batch_size is not None:
-            size = self._batch_size if self._left is None or not plain else min(self._batch_size, self._left)
+            size = self._batch_size if self._remaining is None or not plain else min(self._batch_size, self._remaining)
             peek = False
         self._size = min(self._size * 2, MAX_BATCH)
         return (yield from read_batch(self._context, self._query, position, size, peek=peek, wanted="objects"))
@@ -432,8 +432,8 @@ class DistinctScan:
         self._last: tuple[Any, ...] | None = None
         self._size = 1
         self._skip = query.start
-        self._left = None if query.stop is None else query.stop - query.start
-        self.done = self._left is not None and self._left <= 0
+        self._remaining = None if query.stop is None else query.stop - query.start
+        self.done = self._remaining is not None and self._remaining <= 0
 
     def next_batch(self) -> Flow[list[Values]]:
         """Read the next distinct values in order; the end is signalled by ``done``, not by an empty list."""
@@ -446,10 +446,10 @@ class DistinctScan:
         skipped = min(self._skip, len(found))
         self._skip -= skipped
         found = found[skipped:]
-        if self._left is not None:
-            found = found[: self._left]
-            self._left -= len(found)
-            self.done = self.done or self._left == 0
+        if self._remaining is not None:
+            found = found[: self._remaining]
+            self._remaining -= len(found)
+            self.done = self.done or self._remaining == 0
         return found
 
     def _held(self, plan: planning.DistinctPlan, limit: int) -> Flow[list[Values]]:

@@ -92,7 +92,7 @@ class WrittenRecords:
 
     def take(self, operation: LogicalWrite[R], proposal: Proposal[R], cascaded: Proposal[None] | None = None) -> R:
         """Add the changes of a proposal, and return the result of its verb."""
-        if proposal.result is None or proposal.beside is not None:
+        if proposal.result is None or proposal.extra is not None:
             raise InvalidArgumentError(
                 "this write cannot be part of a transaction",
                 hint="Call it on the database, outside of the transaction.",

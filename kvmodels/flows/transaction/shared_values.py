@@ -20,7 +20,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import split_key
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import DecodeError, InvalidKeyError
-from kvmodels.indexing.entries import NOTHING_HELD, included_values, slot_owner
+from kvmodels.indexing.entries import EMPTY_VALUE, included_values, slot_owner
 from kvmodels.schema.definition.definition import Column
 
 
@@ -57,7 +57,7 @@ class SharedIndex:
             definition = self._unique.definition
             if definition.copies_record:
                 return row._replace(key=row.key + owner)
-            value = NOTHING_HELD
+            value = EMPTY_VALUE
             if definition.include:
                 value = self._codec.encode_document(included_values(self._codec, True, row))
         except (DecodeError, InvalidKeyError):

@@ -284,7 +284,7 @@ class TransactionFlows:
         proposal = operation.propose(AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
             raise wrote_itself()
-        if not proposal.changes and proposal.beside is None:
+        if not proposal.changes and proposal.extra is None:
             return proposal.done(b"")
         if not cascading_removals(proposal.changes, view.live):
             return self._records.take(operation, proposal)

@@ -39,7 +39,7 @@ class RecordDumping(Dumping):
         self._is_deno = dump_format == "deno"
         self._collections = targets_first(schemas)
         prefixes = [context.layouts[schema.collection].prefix for schema in self._collections]
-        self._left = [(prefix, after_prefix(prefix)) for prefix in prefixes]
+        self._ranges = [(prefix, after_prefix(prefix)) for prefix in prefixes]
 
     def begin(self) -> Flow[list[str]]:
         """Return the first lines."""

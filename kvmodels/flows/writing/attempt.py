@@ -88,7 +88,7 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
     failed: _Keys | None = None
     view = context.view or (yield from reload_header(context))
     if passed is None and context.turns.queues:
-        return (yield from _beside_others(context, operation, view, started))
+        return (yield from _in_contention(context, operation, view, started))
     live = view.live[operation.schema.collection]
     writer = record_writer(live, view.guard, context.codec)
     if may_guess(context, operation, live, writer):
@@ -123,7 +123,7 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
     return (yield from _carried_out(_Run(context, operation, started), failed, passed=passed or ()))
 
 
-def _beside_others(context: Context, operation: LogicalWrite[R], view: HeaderView, started: float) -> Flow[R]:
+def _in_contention(context: Context, operation: LogicalWrite[R], view: HeaderView, started: float) -> Flow[R]:
     """Run a write while others wait for turns: in its own turn if for its keys, but past those that still sleep."""
     keys = operation.keys(view) if operation.reads else ()
     # On a server no ticket is passed: a round trip in vain costs more than a switch of threads.
@@ -149,7 +149,7 @@ def _guess(
         proposal = operation.propose(seen)
         changes = proposal.changes
         compiled: AtomicWrite | NeedRows | None = None
-        if writer is not None and changes and proposal.beside is None:
+        if writer is not None and changes and proposal.extra is None:
             compiled = writer.compiled(changes, None)  # of unique slots nothing is read: each is taken for free
         if compiled is None:
             compiled = _compiled(context, operation, proposal, seen)
@@ -174,8 +174,8 @@ def _compiled(
     roots: Mapping[bytes, RecordChange] = NO_ROOTS,
 ) -> AtomicWrite | NeedRows | None:
     """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
-    changes, beside = proposal.changes, proposal.beside
-    if not changes and beside is None:
+    changes, extra = proposal.changes, proposal.extra
+    if not changes and extra is None:
         return None
     compiled = compile_write(
         changes,
@@ -192,9 +192,9 @@ def _compiled(
     if not isinstance(compiled, AtomicWrite):
         root = roots.get(compiled.change.key)
         raise operation.refused(compiled if root is None else RefusedCascade(root, compiled))
-    if beside is None:
+    if extra is None:
         return compiled
-    return AtomicWrite((*compiled.checks, *beside.checks), (*compiled.mutations, *beside.mutations))
+    return AtomicWrite((*compiled.checks, *extra.checks), (*compiled.mutations, *extra.mutations))
 
 
 def _carried_out(run: _Run[R], failed: _Keys | None, contended: _Keys = (), passed: Sequence[Ticket] = ()) -> Flow[R]:

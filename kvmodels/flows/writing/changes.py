@@ -45,7 +45,7 @@ from kvmodels.indexing.entries import RecordChange, Violation
 from kvmodels.schema.compile.record_codec import PreparedObject
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 from kvmodels.schema.definition.definition import Document, ModelSchema
-from kvmodels.schema.definition.variants import constructor_of, made_of, require_known_class
+from kvmodels.schema.definition.variants import constructor_of, new_object, require_known_class
 from kvmodels.schema.instances import ObjectState, drop_state, set_loaded, set_stored
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
@@ -72,7 +72,7 @@ def created_object(
     schema: ModelSchema, fields: Mapping[str, Any], expire_in: object, *, by_fields: bool = False
 ) -> Any:
     """Return the object that ``create`` inserts."""
-    made: BaseModel = made_of(schema, fields, by_fields=by_fields)
+    made: BaseModel = new_object(schema, fields, by_fields=by_fields)
     if not isinstance(expire_in, Keep) and "expire_in" in constructor_of(type(made)).takes:
         raise InvalidArgumentError(
             "expire_in is the lifetime of the record and the alias of a field",
@@ -436,7 +436,7 @@ def writing(
 ) -> Flow[R]:
     """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields."""
     writer = ChangeBuilder(context, schema, deadline)
-    return verb(writer) if writer.is_plain else attended(writer, verb)
+    return verb(writer) if writer.is_plain else with_clock(writer, verb)
 
 
 def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
@@ -448,7 +448,7 @@ def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
     return [hooks for hooks in found if hooks is not None]
 
 
-def attended(writer: ChangeBuilder, verb: Callable[[ChangeBuilder], Flow[R]]) -> Flow[R]:
+def with_clock(writer: ChangeBuilder, verb: Callable[[ChangeBuilder], Flow[R]]) -> Flow[R]:
     """Return the result of ``verb``, after the clock was read if the model has time fields."""
     if writer.schema.time_fields:
         writer.now_ms = yield from now()

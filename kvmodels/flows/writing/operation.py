@@ -46,7 +46,7 @@ class AttemptState(NamedTuple):
 class Proposal(NamedTuple, Generic[R]):
     """The record changes of one attempt and what to return once they are committed at a versionstamp.
 
-    No changes, and nothing beside them: nothing is written, ``done`` is called at once with an empty versionstamp.
+    No changes, and no extra writes: nothing is written, ``done`` is called at once with an empty versionstamp.
 
     Attributes:
         changes: one per record.
@@ -56,7 +56,7 @@ class Proposal(NamedTuple, Generic[R]):
         states: at a versionstamp, the object of the caller that each of the changes stores, with the state that it
             has once that is committed; None for the state of one that is removed. Not given: there are no objects.
         after: hooks to run once after the commit, see ``run_after``.
-        beside: checks and mutations of keys of the library that are committed in the same operation, as the progress
+        extra: checks and mutations of keys of the library that are committed in the same operation, as the progress
             of a bulk write; they are committed without changes as well. Never in a transaction.
     """
 
@@ -65,7 +65,7 @@ class Proposal(NamedTuple, Generic[R]):
     result: Callable[[bytes], R] | None = None
     states: Callable[[bytes], Sequence[tuple[Any, ObjectState | None]]] | None = None
     after: tuple[Callable[[], object], ...] = ()
-    beside: AtomicWrite | None = None
+    extra: AtomicWrite | None = None
 
 
 CompiledWrite: TypeAlias = tuple[Proposal[R], AtomicWrite | Removal]

@@ -13,9 +13,9 @@ from kvmodels.errors import InvalidValueError, KvModelsError, StaleObjectError
 from kvmodels.flows.arguments import AllBut
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.hydration.rows import own_row, shown_key
+from kvmodels.flows.hydration.rows import row_of_class, shown_key
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.changes import ChangeBuilder, attended, refused
+from kvmodels.flows.writing.changes import ChangeBuilder, refused, with_clock
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.schema.definition.definition import ModelSchema
@@ -51,14 +51,14 @@ class RecordWrite(LogicalWrite[Any]):
     def found(self, seen: AttemptState) -> Row | None:
         """Return the row of the record that was read; None if it has expired, or is one of another class."""
         row, schema = seen.live_row(self._key), self._writer.schema
-        return row if schema.variants is None else own_row(self._writer.context, schema, row)
+        return row if schema.variants is None else row_of_class(self._writer.context, schema, row)
 
 
 def flow_of(writer: ChangeBuilder, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
     """Return the flow of an operation that is made of a writer and arguments."""
     if writer.is_plain:
         return execute(writer.context, operation(writer, *arguments))
-    return attended(writer, lambda one: execute(one.context, operation(one, *arguments)))
+    return with_clock(writer, lambda one: execute(one.context, operation(one, *arguments)))
 
 
 def packed_key(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:

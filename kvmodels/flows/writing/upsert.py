@@ -35,7 +35,7 @@ from kvmodels.flows.writing.records import insert, save
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema, PartialCondition
-from kvmodels.schema.definition.variants import made_of, require_known_names
+from kvmodels.schema.definition.variants import new_object, require_known_names
 from kvmodels.schema.filters.changes import Term, require_fields, require_terms
 from kvmodels.schema.filters.operands import PRIMARY_KEY, comparable
 from kvmodels.schema.filters.predicate import Condition, implies
@@ -138,7 +138,7 @@ def _found_or_made(
     found = yield from steps_of(get_or_none(context, schema, (), lookups))
     if found is not None:
         return found, found
-    made = made_of(schema, {**others, **lookups}, by_fields=True)
+    made = new_object(schema, {**others, **lookups}, by_fields=True)
     values = _values_in(made, lookups)
     # A validator of the class may have changed them, which only the object shows.
     if values != lookups and Query(schema).filtered((), values).where != Query(schema).filtered((), lookups).where:

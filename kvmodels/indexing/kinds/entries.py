@@ -22,7 +22,7 @@ from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.indexing import rules
 from kvmodels.indexing.entries import (
     DUPLICATE,
-    NOTHING_HELD,
+    EMPTY_VALUE,
     Misfit,
     RecordChange,
     StoredRecord,
@@ -67,7 +67,7 @@ class EntryMaintenance(KindMaintenance):
         if not keys:
             return NOTHING
         slot = keys[0][1]  # the same for all
-        value = NOTHING_HELD if self._holds_nothing and not slot else entry_value(codec, layout, slot, record)
+        value = EMPTY_VALUE if self._holds_nothing and not slot else entry_value(codec, layout, slot, record)
         return Contents({key: value for key, _ in keys}, _NO_AMOUNTS, len(keys), slot)
 
     def keys(self, document: Document, pk: bytes) -> list[bytes]:

@@ -62,9 +62,9 @@ def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     refusal: NoUsableIndexError | None = None
     if all(_side_by_side(query.schema.source(field)) for field in fields):
         order = tuple(Order(field, descending) for field, descending in query.order_over(fields))
-        beside = replace(plain, order=order)
+        in_order = replace(plain, order=order)
         try:
-            return DistinctPlan(beside, plan_query(beside, live), None)
+            return DistinctPlan(in_order, plan_query(in_order, live), None)
         except NoUsableIndexError as error:
             refusal = error
     if query.sort_limit is not None:

@@ -196,7 +196,7 @@ def with_keys(
     return {**values, **keys} if keys else values
 
 
-def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool = False) -> Any:
+def new_object(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool = False) -> Any:
     """Return a new object of the model, or of its class that the discriminator in the values selects.
 
     With ``by_fields``, names of fields are accepted even if the constructor accepts only their aliases. Raises like

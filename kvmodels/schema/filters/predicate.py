@@ -415,16 +415,16 @@ class _Proof:
         self._schema = schema
         self._alternatives = partial.alternatives
         self._fields = {test.column.field for tests in partial.alternatives for test in tests}
-        self._left = MOST_BRANCHES
+        self._remaining = MOST_BRANCHES
 
     def holds(self, known: Sequence[Condition], parts: Iterable[Predicate]) -> bool:
         """Return whether the index contains every record that satisfies all these parts."""
         together = conjunction(parts)
         conditions = [*known, *(part for part in together if isinstance(part, Condition))]
         choices = [part for part in together if isinstance(part, AnyOf)]
-        if self._left == 0:
+        if self._remaining == 0:
             return False
-        self._left -= 1
+        self._remaining -= 1
         for tests in self._alternatives:
             if all(self._passes(conditions, test) for test in tests):
                 return True
