@@ -23,7 +23,7 @@ from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.operations import AtomicWrite, Check, Guard, Mutation, Row, Set
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import NOTHING_HELD, StoredRecord, entry_value
+from kvmodels.indexing.entries import EMPTY_VALUE, StoredRecord, entry_value
 from kvmodels.indexing.entry_columns import UNREADABLE, EntryColumns
 from kvmodels.indexing.kinds.contract import KindMaintenance
 from kvmodels.indexing.kinds.entries import resolve_slots
@@ -119,7 +119,7 @@ class EntryBuilder:
         if not isinstance(layout, EntryLayout) or not layout.is_plain:
             return self._contents(rows, documents, pks)
         keys, claimants = EntryColumns(layout).key_of_each(documents, pks)
-        values: Iterable[tuple[bytes, int]] = repeat(NOTHING_HELD)
+        values: Iterable[tuple[bytes, int]] = repeat(EMPTY_VALUE)
         if claimants:
             own = frozenset(claimants)
             records = map(StoredRecord, pks, documents, *zip(*[row[1:3] for row in rows], strict=True))
