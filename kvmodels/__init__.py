@@ -69,6 +69,8 @@ _NAMES_OF = {
     "schema.geometry.polygon": "Polygon",
     "schema.kinds.geo": "GeoIndex",
     "schema.kinds.interval": "IntervalIndex",
+    "schema.kinds.search": "SearchIndex",
+    "schema.words.search": "Search",
 }
 """The names of each module, below this package. Errors are not listed: all of them are public."""
 

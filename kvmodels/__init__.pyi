@@ -153,6 +153,8 @@ from kvmodels.schema.geometry.point import GeoPoint as GeoPoint
 from kvmodels.schema.geometry.polygon import Polygon as Polygon
 from kvmodels.schema.kinds.geo import GeoIndex as GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex as IntervalIndex
+from kvmodels.schema.kinds.search import SearchIndex as SearchIndex
+from kvmodels.schema.words.search import Search as Search
 
 __all__ = [
     "AUTO",
@@ -282,6 +284,8 @@ __all__ = [
     "SchemaPlan",
     "SchemaProgress",
     "SchemaReport",
+    "Search",
+    "SearchIndex",
     "SlowLog",
     "SnapshotExpiredError",
     "SnapshotLostError",

@@ -37,7 +37,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("faults", "url"),
     ),
     "schema": (
-        ("declare", "geometry", "instances"),
+        ("declare", "geometry", "instances", "words"),
         ("definition",),
         ("filters",),
         ("compile",),
@@ -45,9 +45,9 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("describe",),
     ),
     "indexing": (
-        ("budget", "entries", "entry_columns", "rules"),
+        ("budget", "entries", "rules"),
         ("kinds",),
-        ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
+        ("cascades", "compiler", "other_indexes", "references", "simple"),
     ),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),

@@ -141,6 +141,8 @@ PUBLIC = [
     "SchemaPlan",
     "SchemaProgress",
     "SchemaReport",
+    "Search",
+    "SearchIndex",
     "SlowLog",
     "SnapshotExpiredError",
     "SnapshotLostError",

@@ -10,6 +10,7 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "build", collection, index, n)       progress of an online build
     ("__kvmodels__", "drop", collection, index, n)        progress of removing the entries of an index
     ("__kvmodels__", "counter", collection, index, n, *group, kind)  a counter of an aggregate index
+    ("__kvmodels__", "counter", collection, index, n, *group, shard, kind)  a statistic of a search index
     ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
     ("__kvmodels__", "migration", collection)             progress of a migration
     ("__kvmodels__", "unmigrated", collection, *pk)       a record that a migration cannot rewrite
@@ -300,6 +301,7 @@ class IndexLayout:
     """The key layout of one generation of an index, as far as it is the same for every kind.
 
     All keys begin with ``prefix``, followed by the columns. Every part of a key is a function of the stored document.
+    ``counters`` is the prefix of all its counters, if it has some.
     """
 
     has_entries: ClassVar[bool] = True
@@ -308,6 +310,7 @@ class IndexLayout:
     def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
         self.definition = definition
         self.prefix = self._prefix(collection, generation)
+        self.counters = counter_prefix(collection, definition.name, generation)
         self._first = len(decode_key(self.prefix))
         self._count = self._first + len(definition.columns)
         if definition.options is not None:

@@ -9,11 +9,12 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
-from kvmodels import Index, IntervalIndex, KvModel, PrimaryKey, UniqueConstraint, open_kv
+from kvmodels import Index, IntervalIndex, KvModel, PrimaryKey, SearchIndex, UniqueConstraint, open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
 from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout, counter_key, index_layout
+from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
@@ -27,6 +28,7 @@ from kvmodels.flows.evolution import record_pass
 from kvmodels.flows.execution import executor as batches
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
+from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.geo import GeoMaintenance
 from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.limits import Limits, Traits
@@ -164,6 +166,17 @@ class Spanned(KvModel, collection="collection"):
         indexes = (IntervalIndex("start", "end", group="column", name="index"),)
 
 
+class Worded(KvModel, collection="collection"):
+    """A record with words."""
+
+    id: PrimaryKey[str]
+    column: str | None
+    text: str
+
+    class Meta:
+        indexes = (SearchIndex("text", group="column", name="index"),)
+
+
 def keys_of_the_layout() -> set[tuple[object, ...]]:
     """One key of every kind, built by the keyspace."""
     schema = schema_of(Sample)
@@ -197,6 +210,11 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.token_key("token"),
         *(counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
+    worded = schema_of(Worded)
+    words = maintenance_for(index_layout("collection", worded.indexes["index"], 2))
+    document = worded.prepare(Worded(id="pk", column="column", text="term")).document
+    found = words.contents(StoredRecord(pk, document, b"", 0), MsgpackCodec())
+    packed += [key.replace(b"index~2", b"index") for key in found.entries] + sorted(found.amounts)[:1]
     places = GeoMaintenance(keyspace.IndexLayout("collection", schema_of(Located).indexes["index"], 1))
     packed += places.keys({"id": "pk", "column": "column", "location": {"lat": 90.0, "lon": 180.0}}, pk)
     return {decode_key(key) for key in packed}
@@ -240,8 +258,9 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     with open_kv() as kv:
         services = keys_of_the_services(kv)
     names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
-    names |= {"cell": packed_cell(LAST_CELL)}
+    names |= {"cell": packed_cell(LAST_CELL), "term": "term", "shard": 0}
     names |= {"reversed_id": services["note"][2], "number": services["note"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
-    assert {eval(key, {}, names) for key in shown} == keys_of_the_layout() | set(services.values())
+    written = {eval(key, {}, {**names, "kind": "count"} if "shard" in key else names) for key in shown}
+    assert written == keys_of_the_layout() | set(services.values())

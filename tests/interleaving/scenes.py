@@ -281,7 +281,8 @@ SCENES = (
             "build read",  # the header
             "build read",  # the fence
             "build read",  # progress and records
-            "build now",  # it takes the slot of p for free
+            "build now",
+            "build read",  # the slot of p, which is free
             "bob read",  # his record
             "bob commit",  # refused: his header is out of date
             "bob read",  # the header

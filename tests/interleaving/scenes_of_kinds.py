@@ -369,7 +369,8 @@ KIND_SCENES = (
             "build read",  # the header
             "build read",  # the fence
             "build read",  # progress and records
-            "build now",  # it takes the slots of both badges for free
+            "build now",
+            "build read",  # the slots of both badges, which are free
             "bob read",  # his header is out of date
             "bob read",  # the header
             "bob read",  # the fence

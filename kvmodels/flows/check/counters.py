@@ -155,7 +155,7 @@ class _Counting:
 
         Raises _IncomparableError if the header changes.
         """
-        prefix = self._live.layout.prefix if index is None else index.layout.prefix
+        prefix = self._live.layout.prefix if index is None else index.layout.counters
         left = ReadRange(prefix, after_prefix(prefix))
         read_before, fingerprint = 0, sha256()
         while True:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveIndex
@@ -128,7 +128,7 @@ Resolve = Callable[[Claims, Fold], Violation | None]
 class KindMaintenance(ABC):
     """The maintenance of one generation of an index; a kind has ``contents`` at least."""
 
-    has_counters: ClassVar[bool] = False
+    has_counters: bool = False
     """Whether records add to counters: a build sets each record that it counts, and counters know no deadlines."""
 
     resolve: Resolve | None = None

@@ -8,7 +8,7 @@ Rules of this module: pure. A record adds to a counter once, or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import Final
 
 from kvmodels.catalog.keyspace import CounterLayout, IndexLayout, counter_key
 from kvmodels.codecs.msgpack import ValueCodec
@@ -59,7 +59,7 @@ def _amounts(layout: CounterLayout, document: Document) -> Iterator[tuple[str, i
 class CounterMaintenance(KindMaintenance):
     """The maintenance of an aggregate index."""
 
-    has_counters: ClassVar[bool] = True
+    has_counters = True
     layout: CounterLayout
 
     def __init__(self, layout: IndexLayout) -> None:

@@ -22,6 +22,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
         "counters": "kvmodels.indexing.kinds.counters",
         "geo": "kvmodels.indexing.kinds.geo",
         "interval": "kvmodels.indexing.kinds.interval",
+        "search": "kvmodels.indexing.kinds.search",
     },
 )
 """The class that maintains an index, by the name of its kind."""

@@ -55,6 +55,11 @@ class KindAccess:
         del definition, lookup, operand
         return EVERYTHING
 
+    def decides(self, lookup: str, operand: Any) -> bool:
+        """Return whether the spans of an operand alone decide; by default those of an ``exact`` lookup do."""
+        del operand
+        return lookup in self.exact
+
     def held(self, definition: IndexDefinition) -> tuple[Column, ...]:
         """Return the columns whose stored values each row has, besides the group and the primary key."""
         del definition

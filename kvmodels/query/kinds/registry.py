@@ -17,6 +17,7 @@ ACCESS: Final = ModuleTable[KindAccess](
         "counters": "kvmodels.query.kinds.counters",
         "geo": "kvmodels.query.kinds.geo",
         "interval": "kvmodels.query.kinds.interval",
+        "search": "kvmodels.query.kinds.search",
     },
 )
 """The access to an index, by the name of its kind."""

@@ -42,7 +42,7 @@ class KindTerm:
         self.many = column.many
         self.splits = access.splits
         self.served = tuple(
-            place for operand, place in zip(operands, at, strict=True) if operand.lookup in access.exact
+            place for operand, place in zip(operands, at, strict=True) if access.decides(operand.lookup, operand.value)
         )
         found = (access.spans(definition, operand.lookup, operand.value) for operand in operands)
         self.compared: Spans = reduce(intersection, found, EVERYTHING)

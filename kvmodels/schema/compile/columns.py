@@ -155,7 +155,7 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
 
     def made(values: Mapping[str, Any]) -> Any:
         arguments = [_attribute(values[first], rest) for first, *rest in paths]
-        if any(argument is None for argument in arguments):
+        if not computed.takes_none and any(argument is None for argument in arguments):
             return None
         try:
             if computed.folds and computed.many:

@@ -32,6 +32,7 @@ from kvmodels.schema.declare.on_write import automatic_key, model_hooks, time_fi
 from kvmodels.schema.definition.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.fields import FormBuilder, has_validators
 from kvmodels.schema.definition.forms import Form, must_be_stored
+from kvmodels.schema.definition.kinds import kind_of
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD
 
@@ -64,6 +65,9 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
         if isinstance(index, Index) and index.key is not None:
             source = declared_column(model.__name__, fields.plain, index, index.key)
             computed.setdefault(source.name, source)  # the index of a second column of this name is refused below
+        needed = kind_of(index).computed(index, model.__name__, fields.plain)
+        if needed is not None:
+            computed.setdefault(needed.name, needed)
     schema = _without_indexes(model, options, fields, computed)
     declarations = Declarations(schema, fields.plain, options.discriminator)
     indexes = [declarations.of_field(field, mark) for field, marks in fields.entries.items() for mark in marks]

@@ -55,6 +55,7 @@ class Computed:
         many: whether the column has several values, because the folded field has, or because the function returns a
             list.
         folds: whether it folds the field ``name``, so that operands are passed to the function too.
+        takes_none: whether the function is called with None too; otherwise the column is None if an argument is.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Computed:
     codec: ColumnCodec
     many: bool = False
     folds: bool = False
+    takes_none: bool = False
 
 
 @dataclass(frozen=True, slots=True)

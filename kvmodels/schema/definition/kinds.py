@@ -20,7 +20,7 @@ from kvmodels._support.lazy_modules import ModuleTable
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Plain
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, DeclaredIndex
-from kvmodels.schema.definition.definition import Column, IndexDefinition, KindOptions, ModelSchema
+from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, KindOptions, ModelSchema
 from kvmodels.schema.definition.kind_lookup import KindLookup
 
 Draw = Callable[[int, int], int]
@@ -108,6 +108,14 @@ class KindDefinition(ABC):
         names: tuple[str, ...] = declared.fields
         return names
 
+    def computed(self, declared: Any, model: str, fields: Mapping[str, Plain]) -> ColumnSource | None:
+        """Return the computed column that an index needs, by whose name ``compile`` finds it; None: it needs none.
+
+        Called before ``compile``, with the annotations of the fields of the model; no error of the declaration is its.
+        """
+        del declared, model, fields
+        return None
+
     def default_name(self, columns: Sequence[Column], declared: Any) -> str:
         """Return the name of an index that is declared without one."""
         del declared
@@ -151,6 +159,7 @@ KINDS: Final = ModuleTable[KindDefinition](
         "counters": "kvmodels.schema.kinds.counters",
         "geo": "kvmodels.schema.kinds.geo",
         "interval": "kvmodels.schema.kinds.interval",
+        "search": "kvmodels.schema.kinds.search",
     },
 )
 """The definition of each kind, by its name."""
