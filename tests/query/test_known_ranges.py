@@ -167,7 +167,6 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
     assert short["counts"] > 200
 
 
-@pytest.mark.fast_kinds
 def test_a_prepared_plan_is_the_one_that_planning_again_gives(store: tuple[Database, WatchedEngine]):
     runner: Any = store[0][Jar]._runner
     store[0][Jar].first()

@@ -113,7 +113,6 @@ def test_what_a_decision_depends_on_is_part_of_the_shape(live: LiveCollection):
     assert plan_query(asked(live, Q(year=1) | Q(year=2, rating=2)), live).combine == "merge"
 
 
-@pytest.mark.fast_kinds
 def test_refusals_are_not_remembered_and_decisions_are_bounded(live: LiveCollection):
     live.compiled.plans.clear()
     for _ in range(3):

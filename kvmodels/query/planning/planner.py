@@ -17,7 +17,6 @@ from inspect import unwrap
 from itertools import product
 from typing import Any, Final, NamedTuple
 
-from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import after_prefix
@@ -139,7 +138,7 @@ def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] 
     tested.
     """
     schema = query.schema
-    if schema.variants is not None or not switches.fast_kinds:
+    if schema.variants is not None:
         return None
     fields: list[str] = []
     operands: list[Any] = []
