@@ -34,6 +34,7 @@ ABOUT_FAST_KINDS = {
     "tests.engines.test_sqlite_turn_reads": 1,
     "tests.engines.test_lmdb_uncontended": 4,
     "tests.engines.test_sqlite_uncontended": 5,
+    "tests.evolution.test_fast_builds": 1,
     "tests.geo.test_geo_costs": 1,
     "tests.interleaving.test_rules": 1,
     "tests.kit.test_exploration": 1,

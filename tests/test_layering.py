@@ -45,9 +45,9 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("describe",),
     ),
     "indexing": (
-        ("budget", "entries", "rules"),
+        ("budget", "entries", "entry_columns", "rules"),
         ("kinds",),
-        ("cascades", "compiler", "other_indexes", "references", "simple"),
+        ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
     ),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),

@@ -14,20 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import unwrap
 from itertools import repeat
-from operator import add, itemgetter
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, cast
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.codecs.base import BYTES_ENCODING
-from kvmodels.codecs.columns.registry import Packed, column_packer
+from kvmodels.codecs.columns.registry import column_packer
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Delete, Guard, Mutation, Removal, Row, Set
-from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.errors import DecodeError
 from kvmodels.indexing import rules
 from kvmodels.indexing.entries import NeedRows, RecordChange, StoredRecord, additions, fold
+from kvmodels.indexing.entry_columns import UNREADABLE, EntryColumns, sets_of
 from kvmodels.indexing.kinds.contract import NOTHING
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.other_indexes import OtherIndex, add_difference
@@ -46,9 +47,6 @@ PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
 
 _LARGEST: Final = 1 << 63
 """Every column of integers holds one of a smaller magnitude."""
-
-UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
-"""Errors of packing a document that an index cannot hold."""
 
 _Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
 """The keys that documents have in an index as far as ``packed_columns`` gives them, and whether they are slots."""
@@ -177,7 +175,7 @@ class RecordWriter:
         self._compared = tuple(
             (_same(index.definition.columns), one) for (index, _), one in zip(plain, self._indexes, strict=True)
         )
-        self._entry_columns = tuple(_EntryColumns(layout) for _, layout in plain)
+        self._entry_columns = tuple(EntryColumns(layout) for _, layout in plain)
 
     def compiled(
         self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None
@@ -388,7 +386,7 @@ class RecordWriter:
         checked = keys + slots
         if len(set(checked)) < len(checked):  # an entry ends with the primary key, so entries cannot meet elsewhere
             return None
-        sets = [*_sets(keys, values, encoding), *_sets(entries, repeat(b""), BYTES_ENCODING)]
+        sets = [*sets_of(keys, values, encoding), *sets_of(entries, repeat(b""), BYTES_ENCODING)]
         others: list[Mutation] = []
         if self._others and not self._add_inserted(zip(pks, documents, values, strict=True), encoding, others):
             return None
@@ -396,7 +394,7 @@ class RecordWriter:
         if slots:
             of_record, owner_encoding = codec.encode_many(self._owners(documents, pks))
             owners = [of_record[place] for place in claimants]
-            sets += _sets(slots, owners, owner_encoding)
+            sets += sets_of(slots, owners, owner_encoding)
         checks = (*self._header, *_absent(keys, slots=False), *_absent(slots, slots=True))
         headers = [check.key for check in self._header]
         written, held = keys + entries + slots, [*values, *owners]
@@ -469,49 +467,6 @@ class Inserts(NamedTuple):
         key_bytes = sum(written)
         operation_bytes = sum(checked) + 2 * key_bytes + sum(values)
         return key_bytes <= limits.max_operation_key_bytes and operation_bytes <= limits.max_operation_bytes
-
-
-class _EntryColumns:
-    """The entries of many documents in one index."""
-
-    def __init__(self, layout: EntryLayout) -> None:
-        columns = layout.definition.columns
-        self._layout = layout
-        self._prefix = layout.prefix
-        self._unique = layout.definition.unique
-        self._columns: list[tuple[str, Packed]] = []  # none: a column may be None, so each document is looked at
-        if not any(column.nullable for column in columns):
-            self._columns = [(column.field, column_packer(unwrap(column.codec.pack_stored))) for column in columns]
-
-    def add_keys(
-        self,
-        documents: Sequence[Document],
-        pks: Sequence[bytes],
-        entries: list[bytes],
-        slots: list[bytes],
-        claimants: list[int],
-    ) -> None:
-        """Add the keys of entries, the keys of slots, and the positions of the documents that claim the slots."""
-        if not self._columns:
-            for place, (document, pk) in enumerate(zip(documents, pks, strict=True)):
-                for key, slot in self._layout.keys(document, pk):
-                    if slot:
-                        slots.append(key)
-                        claimants.append(place)
-                    else:
-                        entries.append(key)
-            return
-        parts = [pack(list(map(itemgetter(field), documents))) for field, pack in self._columns]
-        heads = list(map(b"".join, zip(repeat(self._prefix), *parts, strict=False)))
-        if self._unique:
-            slots += heads
-            claimants += range(len(heads))
-        else:
-            entries += map(add, heads, pks)
-
-
-def _sets(keys: Sequence[bytes], values: Iterable[bytes], encoding: int) -> Iterable[Mutation]:
-    return map(_new, repeat(Set), zip(keys, values, repeat(encoding), repeat(None), repeat(False), strict=False))
 
 
 def _absent(keys: Sequence[bytes], *, slots: bool) -> Iterable[Check]:

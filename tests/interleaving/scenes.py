@@ -281,8 +281,7 @@ SCENES = (
             "build read",  # the header
             "build read",  # the fence
             "build read",  # progress and records
-            "build now",
-            "build read",  # the slot of p, which is free
+            "build now",  # it takes the slot of p for free
             "bob read",  # his record
             "bob commit",  # refused: his header is out of date
             "bob read",  # the header

@@ -369,8 +369,7 @@ KIND_SCENES = (
             "build read",  # the header
             "build read",  # the fence
             "build read",  # progress and records
-            "build now",
-            "build read",  # the slots of both badges, which are free
+            "build now",  # it takes the slots of both badges for free
             "bob read",  # his header is out of date
             "bob read",  # the header
             "bob read",  # the fence

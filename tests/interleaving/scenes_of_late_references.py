@@ -242,7 +242,7 @@ BEGUN = ("build read", "build commit")
 AT_THE_TARGETS = (*BEGUN, *("build read",) * 3, "build now", "build read")
 """The builder has read the poems and their poets, and has not written the entries."""
 
-AT_THE_END = (*AT_THE_TARGETS, "build commit", *("build read",) * 5)
+AT_THE_END = (*AT_THE_TARGETS, "build commit", "build now", *("build read",) * 5)
 """The builder has seen that nothing is listed."""
 
 REMOVAL = ("bob read", "bob commit", *("bob read",) * 4)

@@ -164,6 +164,7 @@ def test_what_is_inserted_over_an_expired_record_is_a_new_duplicate_also_while_t
             "build read",  # progress and records
             "build now",
             "build commit",  # all records are dealt with
+            "build now",
             "build read",  # no record is left
             "build read",  # no violation to resolve
             "build read",

@@ -206,7 +206,8 @@ class Scene(NamedTuple):
 
 
 BEGUN = ("migrate read", "migrate read", "migrate commit", "migrate read", "migrate read")
-PASSED = ("migrate read", "migrate now", "migrate read", "migrate commit", "migrate sleep", "migrate read")
+COMMITTED = ("migrate commit", "migrate now", "migrate sleep")
+PASSED = ("migrate read", "migrate now", "migrate read", *COMMITTED, "migrate read")
 
 SCENES = (
     Scene("version", (*BEGUN, *PASSED, "ada end", "migrate end", "eve end"), an_old_writer_inserts_behind_the_scan),
@@ -218,8 +219,8 @@ SCENES = (
         "progress",
         (
             *("one read", "one read", "one commit", "one read", "one read", "one read", "one now"),
-            *("other read", "other read", "other read", "other now", "other commit", "other sleep"),
-            *("other read", "other now", "other commit", "other sleep"),
+            *("other read", "other read", "other read", "other now", "other commit", "other now", "other sleep"),
+            *("other read", "other now", "other commit", "other now", "other sleep"),
             "one commit",
             "other end",
             "one end",

@@ -25,6 +25,7 @@ ALL = (
 
 FEWER_REQUESTS = frozenset(
     {
+        "a_build_claims_a_badge_that_a_writer_found_free",
         "a_build_claims_the_slot_that_a_writer_found_free",
         "a_poem_gets_a_title_beside_the_removal_of_its_poet",
         "a_poet_is_removed_beside_the_build",

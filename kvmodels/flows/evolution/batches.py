@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import ValidationError
 
 from kvmodels._support.naming import show_public_path
-from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Mutation, Row, Set
 from kvmodels.core.values import StoredAsJson
@@ -27,6 +27,7 @@ from kvmodels.flows.hydration.rows import cause_of, shown_key
 from kvmodels.flows.references import anchor, busy_targets
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.built_entries import BuiltEntries, EntryBuilder
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import Misfit, NeedRows, RecordChange, Violation
 from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
@@ -165,6 +166,35 @@ class RecordBatch:
     def mutations(self) -> dict[bytes, Mutation]:
         """Return the added mutations by key."""
         return {mutation.key: mutation for mutation in self._mutations}
+
+    def builder(self, index: LiveIndex) -> EntryBuilder:
+        """Return the builder of entries in an index under construction, under the header of this batch."""
+        return EntryBuilder(self.live, index, self._view.guard, self._context.codec, self._context.limits)
+
+    def commit_built(self, built: BuiltEntries, moved: Set) -> Flow[bool | None]:
+        """Commit entries and the progress in place of this batch; return whether that is known to have been applied.
+
+        Returns None if a unique slot is not free, so that the changes must be compiled. Records that were written or
+        removed meanwhile are left out. Raises LimitExceededError.
+        """
+        while True:
+            write = built.write(self._progress, moved)
+            check_budget(write, self._context.limits, (self.live,))
+            try:
+                outcome = yield from commit(write)
+            except CommitUnknownError:
+                break
+            if isinstance(outcome, Committed):
+                return True
+            failed = {write.checks[position].key for position in outcome.failed_checks}
+            if failed and failed.issubset(built.keys):
+                built = built.without(failed)
+            elif failed and failed.issubset((*built.keys, *built.slots)):
+                return None
+            else:
+                break
+        self._context.view = None
+        return False
 
     def commit(self) -> Flow[bool]:
         """Commit the batch; return whether it is known to have been applied.

@@ -32,13 +32,14 @@ from kvmodels.core.truth import without_truth
 from kvmodels.errors import DecodeError, KvModelsError, SchemaMismatchError, UnknownFieldError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.evolution.batches import IndexViolation, misfit_of
+from kvmodels.flows.evolution.batches import IndexViolation, RecordBatch, misfit_of
 from kvmodels.flows.evolution.drop_index import drop_generations
 from kvmodels.flows.evolution.header import commit_header, outdated_generations, raise_schema_version
 from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
 from kvmodels.flows.hydration.rows import StoredDocument, document_of, is_incomplete, stored_of
 from kvmodels.indexing import rules
+from kvmodels.indexing.built_entries import BuiltEntries
 from kvmodels.indexing.entries import Misfit, RecordChange, StoredRecord
 from kvmodels.indexing.kinds.registry import maintenance_of, misfit
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -211,13 +212,22 @@ class IndexBuild(RecordPass):
         """Return the primary key in the key of a violation row, which also holds the slot."""
         return listed_parts(self._index, row)[1]
 
+    def _is_indexed(self, row: Row) -> bool:
+        """Return whether a record is newer than the fence, so that its writer has indexed it."""
+        fence = self._index.fence
+        return fence is not None and row.versionstamp > fence
+
+    def built(self, batch: RecordBatch, rows: Sequence[Row], now_ms: int) -> BuiltEntries | None:
+        """Return the entries of the records that predate the fence."""
+        left = [row for row in rows if not rules.is_expired(row, now_ms) and not self._is_indexed(row)]
+        return batch.builder(self._index).built(left, now_ms)
+
     def change(self, live: LiveCollection, row: Row, *, listed: bool) -> RecordChange | Misfit | None:
         """Return the change that indexes a record; None if its versionstamp shows that it is indexed.
 
         A listed record gets every entry, independent of the fence: it is listed because they do not exist.
         """
-        fence = self._index.fence
-        if not listed and fence is not None and row.versionstamp > fence:
+        if not listed and self._is_indexed(row):
             return None
         change = index_change(self.context, live, self._index, row)
         return change._replace(rewrite=listed) if isinstance(change, RecordChange) else change

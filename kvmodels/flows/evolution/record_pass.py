@@ -24,11 +24,21 @@ from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once
 from kvmodels.flows.evolution.batches import IndexViolation, RecordBatch, index_violation
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.indexing import rules
+from kvmodels.indexing.built_entries import BuiltEntries
 from kvmodels.indexing.entries import Misfit, RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 
 FIRST_BATCH = 100
-LARGEST_BATCH = 1_000
+LARGEST_BATCH = 4_000
+UNTIMED_BATCH: Final = 200
+"""Up to this size, batches grow however long they take."""
+
+LONGEST_BATCH_MS: Final = 10
+"""Milliseconds for a larger batch, without its read: other writers, and other tasks of an event loop, wait for it.
+
+Where a commit takes long by itself, such as for a slow disk, twice as long as the quickest batch.
+"""
+
 VIOLATIONS_REPORTED: Final = 1_000
 
 
@@ -67,20 +77,26 @@ class PassProgress(NamedTuple):
 class PassWork:
     """The work of one call: the records that it has processed, and the size of its next batch.
 
-    The size is doubled after a commit and halved after a failure.
+    The size is doubled after a commit and halved after a failure. Large batches grow only while they are short.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._quickest_ms = 1 << 63
         self.conflicts = 0
         self.batch_size = FIRST_BATCH
         self.scanned = 0
         self.written = 0
 
-    def passed(self) -> None:
+    def passed(self, took_ms: int) -> None:
         """Note that a batch was committed."""
         self.conflicts = 0
-        self.batch_size = min(self.batch_size * 2, LARGEST_BATCH)
+        self._quickest_ms = min(self._quickest_ms, took_ms)
+        longest = max(LONGEST_BATCH_MS, 2 * self._quickest_ms)
+        fitting = LARGEST_BATCH
+        if 2 * took_ms > longest:
+            fitting = self.batch_size // (1 if took_ms <= longest else 2)
+        self.batch_size = min(self.batch_size * 2, max(fitting, UNTIMED_BATCH), LARGEST_BATCH)
 
     def halve(self, rows: Sequence[Row]) -> None:
         """Note that so many rows were too many for one commit."""
@@ -126,6 +142,11 @@ class RecordPass(ABC):
 
         ``listed``: whether the record is tried again.
         """
+
+    def built(self, batch: RecordBatch, rows: Sequence[Row], now_ms: int) -> BuiltEntries | None:
+        """Return the entries to set for records that stay as they are; None if each change must be compiled."""
+        del batch, rows, now_ms
+        return None
 
     def is_open(self, live: LiveCollection) -> bool:
         """Return whether the pass is open under this header."""
@@ -187,8 +208,9 @@ class RecordPass(ABC):
 
     def _write(self, batch: RecordBatch, stored: PassProgress, rows: Sequence[Row]) -> Flow[PassProgress | None]:
         """Commit the changes of these records; return the progress, or None if they must be tried again."""
+        began = yield from now()
         try:
-            moved = yield from self._write_all(batch, stored, rows)
+            moved = yield from self._write_all(batch, stored, rows, began)
         except LimitExceededError:
             if len(rows) > 1:
                 self.work.halve(rows)
@@ -197,19 +219,26 @@ class RecordPass(ABC):
             alone.check_header()
             self._list(alone, rows[0], self.unfit)
             moved = yield from self._advance(alone, stored.after(rows, 0))
-        yield from self._judge(rows, committed=moved is not None)
+        yield from self._judge(rows, committed=moved is not None, took_ms=(yield from now()) - began)
         return moved
 
-    def _judge(self, rows: Sequence[Row], *, committed: bool) -> Flow[None]:
+    def _judge(self, rows: Sequence[Row], *, committed: bool, took_ms: int = 0) -> Flow[None]:
         if committed:
-            self.work.passed()
+            self.work.passed(took_ms)
         else:
             self.work.halve(rows)
             yield from self.work.pause(self.key)
 
-    def _write_all(self, batch: RecordBatch, stored: PassProgress, rows: Sequence[Row]) -> Flow[PassProgress | None]:
+    def _write_all(
+        self, batch: RecordBatch, stored: PassProgress, rows: Sequence[Row], now_ms: int
+    ) -> Flow[PassProgress | None]:
         """Commit the changes of these records together with the progress; return it, or None after a conflict."""
-        now_ms = yield from now()
+        built = self.built(batch, rows, now_ms)
+        if built is not None:
+            moved = stored.after(rows, 0)
+            committed = yield from batch.commit_built(built, self._progress_row(moved))
+            if committed is not None:
+                return moved if committed else None
         changes: list[RecordChange] = []
         for row in rows:
             change = self._change(batch.live, row, now_ms, listed=False)
@@ -235,8 +264,11 @@ class RecordPass(ABC):
     def _list(self, batch: RecordBatch, row: Row, why: Misfit) -> None:
         batch.pass_over(row, self.listing_key(batch.live.layout.pk_of(row.key)), why)
 
+    def _progress_row(self, progress: PassProgress) -> Set:
+        return Set(self.key, *self.context.codec.encode(progress.to_value()))
+
     def _advance(self, batch: RecordBatch, moved: PassProgress) -> Flow[PassProgress | None]:
-        batch.add(Set(self.key, *self.context.codec.encode(moved.to_value())))
+        batch.add(self._progress_row(moved))
         return moved if (yield from batch.commit()) else None
 
     def settle(self) -> Flow[None]:

@@ -68,7 +68,7 @@ class SearchIndex(DeclaredIndex):
 
     Examples:
         >>> SearchIndex("title", "body", weights={"title": 3}, group="org", name="by_text")
-        SearchIndex('title', 'body', name='by_text', group=('org',), language=None)
+        SearchIndex('title', 'body', name='by_text', group=('org',), language=None, weights={'title': 3.0}, rank=True)
     """
 
     kind = "search"
