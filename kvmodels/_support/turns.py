@@ -143,8 +143,7 @@ class Turns:
             self._inside = threading.get_ident()
             self._grant(ticket.keys)
             if not ticket.granted and ticket.lapse_s < RECHECK_S:
-                places = [queue.index(ticket) for key in ticket.keys if ticket in (queue := self.queues.get(key, []))]
-                ticket.recheck_s = min(RECHECK_S, ticket.lapse_s * max([1, *places]))
+                ticket.recheck_s = min(RECHECK_S, ticket.lapse_s * max([1, *self._places(ticket)]))
             self._inside = 0
 
     def taken(self, keys: Collection[bytes], ticket: Ticket) -> list[bytes]:
@@ -154,11 +153,8 @@ class Turns:
             return []
         with self._lock:
             self._inside = threading.get_ident()
-            wanted = [key for key in keys if key in queues]
-            self._grant(wanted)
-            found = [
-                key for key in wanted if (queue := queues.get(key)) and queue[0].granted and queue[0] is not ticket
-            ]
+            self._grant(keys)
+            found = self._held_by_others(keys, ticket)
             self._inside = 0
         return found
 
@@ -187,6 +183,18 @@ class Turns:
         """Return whether a newcomer may go past a ticket: no other thread does so, and its turn is still new."""
         is_free = ticket.passed_by in (0, threading.get_ident())
         return is_free and self._clock() < ticket.lapses - ticket.lapse_s + PASSING_S
+
+    # CPython 3.12 to 3.14 compile a comprehension into the function around it, and an interrupt at its end can skip the
+    # end of the `with` statement: the lock would stay held. So those under the lock are in functions of their own.
+
+    def _places(self, ticket: Ticket) -> list[int]:
+        """Return the places of a ticket in its queues."""
+        return [queue.index(ticket) for key in ticket.keys if ticket in (queue := self.queues.get(key, []))]
+
+    def _held_by_others(self, keys: Collection[bytes], ticket: Ticket) -> list[bytes]:
+        """Return those of some keys for which another ticket has a turn."""
+        firsts = [(key, queue[0]) for key in keys if (queue := self.queues.get(key))]
+        return [key for key, first in firsts if first.granted and first is not ticket]
 
     def _drop(self, ticket: Ticket) -> frozenset[bytes]:
         """Take a ticket out of its queues, and return their keys."""
