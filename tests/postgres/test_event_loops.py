@@ -105,6 +105,12 @@ async def notes_of_cancelled(task: asyncio.Task) -> list[str]:
     return getattr(caught.value, "__notes__", [])
 
 
+def is_sent(form: PostgresAsyncEngine) -> bool:
+    """Whether a call is under way, and nothing waits to be sent."""
+    queue = form._transport._queue
+    return bool(queue._under_way) and not queue._waiting
+
+
 # Lost answers
 
 
@@ -244,7 +250,7 @@ class Halves(GroupPace):
 async def halved(engine: PostgresEngine) -> PostgresAsyncEngine:
     """The form of the engine, whose connection is open, with groups of eight."""
     form = engine.native()
-    form._commits._pace = Halves()
+    form._transport._queue._pace = Halves()
     await form.commit(add())
     return form
 
@@ -279,7 +285,7 @@ async def test_a_cancelled_commit_that_was_not_sent_is_withdrawn(engine: Postgre
     with admin.transaction():
         admin.execute("LOCK TABLE kvmodels.gate IN EXCLUSIVE MODE")
         first = asyncio.create_task(form.commit(add()))
-        while form._commits._queue or not form._commits._under_way:
+        while not is_sent(form):
             await asyncio.sleep(0)
         second = asyncio.create_task(form.commit(add(b"m")))
         await asyncio.sleep(0)
@@ -417,7 +423,7 @@ async def test_pages_whose_answer_is_lost_are_read_again(engine: PostgresEngine,
 async def test_reads_that_share_a_transaction_with_one_that_fails_are_answered(engine: PostgresEngine, proxy: Proxy):
     form = engine.native()
     await form.read([EVERYTHING._replace(limit=1)])
-    link = await form._links.shared()
+    link = await form._transport.links.shared()
     proxy.plan = requests = Requests()
     texts = [b"SELECT 1", b"SELECT 2", b"SELECT 9 / 0", b"SELECT 3", b"SELECT 4"]
     answers = await asyncio.gather(*(link.call(Call(text, ()), shared=True) for text in texts), return_exceptions=True)
@@ -440,21 +446,21 @@ async def test_a_large_read_has_a_connection_of_its_own(engine: PostgresEngine):
     for start in range(0, 5_000, 1_000):
         await form.commit(write(*(put(b"k%05d" % at) for at in range(start, start + 1_000))))
     reading = asyncio.create_task(form.read([EVERYTHING]))
-    while not form._links._taken:
+    while not form._transport.links._taken:
         await asyncio.sleep(0)
-    (own,) = form._links._taken
+    (own,) = form._transport.links._taken
     assert isinstance(await form.read([point(b"k00000")]), ReadResult)
-    assert own not in form._links._shared
+    assert own not in form._transport.links._shared
     found = await reading
     assert isinstance(found, ReadResult)
     assert [row.key for row in found.ranges[0]] == [b"k%05d" % at for at in range(5_000)]
-    assert form._links._idle == [own]
+    assert form._transport.links._idle == [own]
     abandoned = asyncio.create_task(form.read([EVERYTHING]))
-    while not form._links._taken:
+    while not form._transport.links._taken:
         await asyncio.sleep(0)
     abandoned.cancel()
     assert await notes_of_cancelled(abandoned) == []
-    assert not form._links._taken
+    assert not form._transport.links._taken
 
 
 # Loops, processes and the end
@@ -468,7 +474,7 @@ def test_a_loop_that_is_closed_with_commits_under_way_harms_nobody(databases: Da
         await form.commit(add())
         admin.execute("BEGIN; LOCK TABLE kvmodels.gate IN EXCLUSIVE MODE")
         task = asyncio.create_task(form.commit(add()))
-        while form._commits._queue or not form._commits._under_way:
+        while not is_sent(form):
             await asyncio.sleep(0)
         abandoned.append(task)
 
@@ -477,7 +483,7 @@ def test_a_loop_that_is_closed_with_commits_under_way_harms_nobody(databases: Da
     loop.run_until_complete(begin())
     loop.close()
     abandoned[0]._log_destroy_pending = False  # type: ignore[attr-defined]
-    for task in (task for form in engine._forms.values() for task in form._commits._under_way):
+    for task in (task for form in engine._forms.values() for task in form._transport._queue._under_way):
         task._log_destroy_pending = False  # type: ignore[attr-defined]
     admin.execute("COMMIT")
 
@@ -501,7 +507,7 @@ def test_a_loop_that_is_shut_down_finishes_the_commits_that_were_sent(databases:
         form = engine.native()
         await form.commit(add())
         tasks.extend(asyncio.create_task(form.commit(add())) for _ in range(TASKS))
-        while form._commits._queue or not form._commits._under_way:
+        while not is_sent(form):
             await asyncio.sleep(0)
 
     asyncio.run(begin())
@@ -548,7 +554,7 @@ async def test_closing_the_engine_ends_its_forms_in_their_loops(databases: Datab
     engine = PostgresEngine(databases.url())
     form = engine.native()
     await form.commit(add())
-    link = form._links._writer
+    link = form._transport.links._writer
     assert link is not None
     engine.close()
     while not link.closed:

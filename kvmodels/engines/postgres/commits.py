@@ -22,17 +22,16 @@ from kvmodels.core.operations import (
     AtomicWrite,
     Committed,
     Conflict,
-    GuardFailed,
-    ReadResult,
     not_a_number,
     to_versionstamp,
 )
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.connection import TRUE, Boolean, Call, Calls, int8, uuids
+from kvmodels.engines.postgres.connection import TRUE, Boolean, Call, int8, uuids
 from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
-from kvmodels.engines.postgres.reads import Statements, StateSeen, Times, read_and_follow
+from kvmodels.engines.postgres.reads import Reading, Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
 from kvmodels.engines.shared.server_errors import CONTENDED
+from kvmodels.engines.shared.steps import run_steps, unchanged
 from kvmodels.errors import (
     CommitUnknownError,
     InvalidArgumentError,
@@ -65,12 +64,6 @@ class DropConnections(NamedTuple):
 Step = Call | Pause | DropConnections
 
 
-class Reading(NamedTuple):
-    """A read on a connection of reads; ``make`` returns its calls, again when a connection was lost."""
-
-    make: Callable[[], Calls[tuple[StateSeen, ReadResult | GuardFailed | None]]]
-
-
 class CallAnswer(NamedTuple):
     """The rows of a call, whether the server sent a warning with them, and the seconds from the rows to the commit.
 
@@ -86,6 +79,10 @@ NO_ANSWER: Final = CallAnswer([], warned=False)
 
 Steps = Generator[Step, CallAnswer, None]
 """Yields what is to be done, and is sent answers. It is thrown a KvModelsError if nothing was sent, else psycopg's."""
+
+
+AS_THROWN: Final = unchanged(KvModelsError, psycopg.Error)
+"""Gives the steps of a commit the errors of their calls, which say whether anything was sent."""
 
 
 class CommitStatements(NamedTuple):
@@ -171,7 +168,7 @@ class CommitRun:
         interruption: BaseException | None = None
         while self.pending:
             try:
-                _run(self.step(), perform)
+                run_steps(self.step(), perform, AS_THROWN)
             except Exception:
                 raise
             except BaseException as error:
@@ -197,7 +194,7 @@ class CommitRun:
             )
         self._sent, self._since = [(0, bytes.fromhex(token[:32]))], int(token[32:], 16)
         while self._sent:
-            _run(self.step(), perform)
+            run_steps(self.step(), perform, AS_THROWN)
         outcome = self.outcomes[0]
         if isinstance(outcome, KvModelsError):
             raise outcome
@@ -355,21 +352,6 @@ def _forgotten(url: str) -> CommitUnknownError:
         reason="forgotten",
         hint="Read the record to see whether it was applied.",
     )
-
-
-def _run(steps: Steps, perform: Callable[[Step], CallAnswer]) -> None:
-    """Carry out the steps of a generator, which is thrown the errors."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer = perform(step)
-            except (KvModelsError, psycopg.Error) as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration:
-        return
 
 
 def compute_and_commit(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from kvmodels.core.operations import (
     AtomicWrite,
@@ -22,21 +22,22 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
     Removal,
-    to_versionstamp,
 )
 from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit, ServerCalls, WriteCalls
-from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
-from kvmodels.engines.postgres.reads import (
-    changes_of,
-    changes_once,
-    count_once,
-    guard_in,
-    read_and_follow,
-    sizes_once,
-    version_of,
+from kvmodels.engines.postgres.flows import (
+    Flow,
+    RangesRead,
+    changes_flow,
+    commit_flow,
+    count_flow,
+    pin_flow,
+    read_flow,
+    stamp_flow,
 )
+from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
+from kvmodels.engines.postgres.reads import sizes_once
 from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible_options, retention_ms, shown_url
-from kvmodels.engines.postgres.snapshot import PostgresSnapshot
+from kvmodels.engines.postgres.snapshot import BegunSnapshot, PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.background import require_sweep_limit
 from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry, require_same_options
@@ -44,6 +45,8 @@ from kvmodels.engines.shared.server_engine import LoopForms
 from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
 from kvmodels.limits import Limits, Traits
+
+T = TypeVar("T")
 
 POSTGRES_TRAITS: Final = Traits(
     may_lose_answers=False, snapshots=True, blocking=True, persistent=True, clock="server", remote=True
@@ -151,21 +154,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         Raises:
             ClosedError, EngineTimeoutError, DecodeError (damaged data).
         """
-        store = self.check_open()
-        hiding = not include_expired
-        state, found = store.reading(
-            lambda: read_and_follow(store.texts, ranges, store.times(), guard=guard, follow=follow, hiding=hiding)
-        )
-        store.note(state)
-        if found is not None:
-            return found
-        # A commit came between two calls. A snapshot is one state.
-        with self.snapshot() as state_of_now:
-            if guard is not None:
-                failed = guard_in(state_of_now.read([ReadRange(guard.key)], include_expired=include_expired), guard)
-                if failed is not None:
-                    return failed
-            return state_of_now.read(ranges, include_expired=include_expired, follow=follow)
+        return self._run(self.reading(ranges, guard, include_expired=include_expired, follow=follow))
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
         """Say how many rows ``read`` would give for each range, in one snapshot.
@@ -175,10 +164,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         Raises:
             ClosedError, EngineTimeoutError, DecodeError (damaged data).
         """
-        store = self.check_open()
-        state, found = store.reading(lambda: count_once(store.texts, ranges, guard, store.times()))
-        store.note(state)
-        return found
+        return self._run(self.counting(ranges, guard))
 
     def snapshot(self) -> PostgresSnapshot:
         """Pin the present state, with the deadlines as of now. One round trip; it holds a connection.
@@ -243,7 +229,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         Raises:
             ClosedError: the engine is closed, or was while this waited; EngineTimeoutError.
         """
-        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
+        return wait_for(lambda: self._run(self.present_stamp()), self.subscribe, after, timeout_s)
 
     def sweep(self, limit: int) -> int:
         """Remove up to ``limit`` rows whose deadline is reached, in one commit; O(log n) each.
@@ -270,11 +256,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
                 store never reached it.
             ClosedError, EngineTimeoutError, DecodeError.
         """
-        store = self.check_open()
-        given = max(0, version_of(after))
-        found = store.reading(lambda: changes_once(store.texts, one, given, store.times()))
-        store.note(found.state)
-        return changes_of(found, after, self.url)
+        return self._run(self.changing(one, after))
 
     def backup(self, path: str) -> None:
         """Write one snapshot into a new SQLite file on this machine; O(n), and commits go on meanwhile.
@@ -331,8 +313,43 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         store.require_open()
         return store
 
-    def _present_stamp(self) -> bytes:
-        return to_versionstamp(self.check_open().present_version())
+    # What both forms share
+
+    def require_open(self) -> None:
+        """Raise ClosedError after the engine was closed, and in a forked child."""
+        self.check_open()
+
+    def reading(
+        self, ranges: Sequence[ReadRange], guard: Guard | None, *, include_expired: bool, follow: Follow | None
+    ) -> Flow[ReadResult | GuardFailed]:
+        """Return the flow of ``read``. Raises ClosedError."""
+        return read_flow(RangesRead(self.check_open(), ranges, guard, follow, not include_expired))
+
+    def counting(self, ranges: Sequence[ReadRange], guard: Guard | None) -> Flow[Counted | GuardFailed]:
+        """Return the flow of ``count``. Raises ClosedError."""
+        return count_flow(self.check_open(), ranges, guard)
+
+    def committing(self, write: AtomicWrite) -> Flow[Committed | Conflict]:
+        """Return the flow of ``commit``. Raises ClosedError, ReadOnlyError."""
+        store = self.check_open()
+        store.require_writable()
+        return commit_flow(store, write)
+
+    def pinning(self) -> Flow[BegunSnapshot]:
+        """Return the flow of ``snapshot`` of an event loop. Raises ClosedError."""
+        self.check_open()
+        return pin_flow()
+
+    def present_stamp(self) -> Flow[bytes]:
+        """Return the flow that reads the versionstamp of the last commit. Raises ClosedError."""
+        return stamp_flow(self.check_open())
+
+    def changing(self, one: ReadRange, after: bytes) -> Flow[Changes]:
+        """Return the flow of ``changes``. Raises ClosedError."""
+        return changes_flow(self.check_open(), one, after)
+
+    def _run(self, flow: Flow[T]) -> T:
+        return self.check_open().run(flow)
 
 
 def _attach(given_url: str, url: str, options: PostgresOptions) -> PostgresStore:

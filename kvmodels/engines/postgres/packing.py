@@ -58,6 +58,12 @@ class PackedWrite(NamedTuple):
         deadlines = [one.expire_at for one in self.sets] + [one.expire_at for one in self.sums]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values that it writes."""
+        size = sum(map(len, self.deletes)) + sum([len(one.key) for one in self.sums])
+        return size + sum([len(one.key) + len(one.value) for one in self.sets])
+
 
 def packed(write: AtomicWrite) -> PackedWrite | None:
     """Return the packed form of an operation; None if it must be computed from what is stored."""

@@ -8,7 +8,7 @@ event loops share them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 
@@ -102,6 +102,18 @@ class ReadAnswer(NamedTuple):
     state: StateSeen
     found: ReadResult | GuardFailed
     unfollowed: bool
+
+
+class Reading(NamedTuple):
+    """A read on a connection of reads, and once more on a new one if that was lost.
+
+    Attributes:
+        make: returns its calls, new ones for each attempt.
+        pinned: whether several calls see one state.
+    """
+
+    make: Callable[[], Calls[Any]]
+    pinned: bool = False
 
 
 SharedAnswer = tuple[StateSeen, list[ReadResult] | GuardFailed]

@@ -6,17 +6,23 @@ Rules of this module: a snapshot ends by a rollback that is sent and not waited 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import psycopg
 
-from kvmodels.core.operations import Follow, GuardFailed, ReadRange, Row
-from kvmodels.engines.postgres.connection import PostgresConnection
+from kvmodels.core.operations import Counted, Follow, GuardFailed, ReadRange, ReadResult, Row
+from kvmodels.engines.postgres.connection import Calls, PostgresConnection
 from kvmodels.engines.postgres.errors import is_lost, translated
 from kvmodels.engines.postgres.reads import NONE, Statements, StateSeen, Times, count_once, read_and_follow
 from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME, FileSnapshot, SnapshotStore
 from kvmodels.engines.shared.registry import StoreHandle
+from kvmodels.engines.shared.steps import unchanged
 from kvmodels.errors import KvModelsError, SnapshotLostError
+
+ResultT = TypeVar("ResultT")
+
+UNTRANSLATED: Final = unchanged()
+"""Raises psycopg's errors past the calls of a read."""
 
 SNAPSHOTS: Final = "snapshots"
 """The purpose of its connections in the pool."""
@@ -34,6 +40,74 @@ class FirstRow(NamedTuple):
         return [] if row is None or (row.expire_at is not None and row.expire_at <= now) else [row]
 
 
+class FirstKeyStore(Protocol):
+    """The store of the reads of a snapshot."""
+
+    @property
+    def texts(self) -> Statements:
+        """Its statements."""
+        ...
+
+    def begins_with(self, key: bytes) -> None:
+        """Have the next snapshot read this key while it begins."""
+        ...
+
+
+class BegunSnapshot(NamedTuple):
+    """A transaction of one state that has begun: its connection, its state, and the row that was read with it."""
+
+    connection: Any
+    state: StateSeen
+    first: FirstRow | None
+
+
+class PinnedReads:
+    """The reads of a snapshot, which threads and event loops carry out on its connection.
+
+    Transactions read the header first. So a snapshot reads the key that the one before it has read first in the round
+    trip that begins it.
+
+    Args:
+        store: whose texts they are.
+        first: the row that was read with the beginning.
+        now: milliseconds; deadlines are those of this time.
+    """
+
+    def __init__(self, store: FirstKeyStore, first: FirstRow | None, now: int) -> None:
+        self._store = store
+        self._first = first
+        self._fresh = True
+        self._now = now
+
+    def known(self, ranges: Sequence[ReadRange], follow: Follow | None, *, hiding: bool) -> list[Row] | None:
+        """Return the rows of one key that was read at the beginning; else None, and the next one begins with it."""
+        fresh, self._fresh = self._fresh, False
+        if not is_one_key(ranges, follow):
+            return None
+        key, first = ranges[0].start, self._first
+        if first is not None and first.key == key:
+            return first.visible(self._now if hiding else BEFORE_ALL_TIME)
+        if fresh:
+            self._store.begins_with(key)
+        return None
+
+    def reading(self, ranges: Sequence[ReadRange], follow: Follow | None, *, hiding: bool) -> Calls[ReadResult]:
+        """Return the calls of a read."""
+        times = Times(self._now, NONE)
+        _, found = yield from read_and_follow(
+            self._store.texts, ranges, times, guard=None, follow=follow, hiding=hiding
+        )
+        assert found is not None, "nothing comes between two reads of a snapshot"
+        assert not isinstance(found, GuardFailed), "no guard was given"
+        return found
+
+    def counting(self, ranges: Sequence[ReadRange]) -> Calls[Counted]:
+        """Return the calls of a count."""
+        _, found = yield from count_once(self._store.texts, ranges, None, Times(self._now, NONE))
+        assert not isinstance(found, GuardFailed), "no guard was given"
+        return found
+
+
 def lost_or_refused(error: psycopg.Error, url: str, schema: str) -> KvModelsError:
     """Return the error of this library for an error of a read in a snapshot."""
     if is_lost(error):
@@ -46,8 +120,8 @@ def is_one_key(ranges: Sequence[ReadRange], follow: Follow | None) -> bool:
     return follow is None and len(ranges) == 1 and ranges[0].end is None and ranges[0].limit is None
 
 
-class SnapshotPool(SnapshotStore, Protocol):
-    """The store of a snapshot."""
+class SnapshotPool(FirstKeyStore, SnapshotStore, Protocol):
+    """The store of a snapshot of a thread."""
 
     @property
     def url(self) -> str:
@@ -57,15 +131,6 @@ class SnapshotPool(SnapshotStore, Protocol):
     @property
     def schema(self) -> str:
         """The quoted name of its schema."""
-        ...
-
-    @property
-    def texts(self) -> Statements:
-        """Its statements."""
-        ...
-
-    def begins_with(self, key: bytes) -> None:
-        """Have the next snapshot read this key while it begins."""
         ...
 
     def return_snapshot(self, connection: PostgresConnection) -> None:
@@ -78,9 +143,6 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
 
     It holds a connection, and keeps the server from removing rows that were deleted since. It sees the deadlines as of
     its opening, so that two reads of it agree.
-
-    Transactions read the header first. So a snapshot reads the key that the one before it has read first in the round
-    trip that begins it.
     """
 
     def __init__(
@@ -93,56 +155,29 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
     ) -> None:
         super().__init__(engine, store, state.version, state.present)
         self._store = store
-        self._first = first
-        self._fresh = True
+        self._reads = PinnedReads(store, first, self._now)
         self._reader = owned.pop()
 
     def _read(
         self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
-        if is_one_key(ranges, follow):
-            known = self._known(ranges[0].start, now)
-            if known is not None:
-                return [known], []
-        self._fresh = False
         hiding = now != BEFORE_ALL_TIME
-        failure: KvModelsError
-        try:
-            times = Times(self._now, NONE)
-            _, found = reader.run(
-                read_and_follow(self._store.texts, ranges, times, guard=None, follow=follow, hiding=hiding)
-            )
-        except psycopg.Error as error:
-            failure = self._meaning(error)
-        else:
-            assert found is not None, "nothing comes between two reads of a snapshot"
-            assert not isinstance(found, GuardFailed), "no guard was given"
-            return found.ranges, found.followed
-        raise failure
-
-    def _known(self, key: bytes, now: int) -> list[Row] | None:
-        """Return the rows of a key if it was read at the beginning; else None."""
-        first = self._first
-        if self._fresh and (first is None or first.key != key):
-            self._store.begins_with(key)
-        if first is None or first.key != key:
-            return None
-        self._fresh = False
-        return first.visible(now)
+        known = self._reads.known(ranges, follow, hiding=hiding)
+        if known is not None:
+            return [known], []
+        found = self._carried_out(reader, self._reads.reading(ranges, follow, hiding=hiding))
+        return found.ranges, found.followed
 
     def _count(self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:  # noqa: ARG002 - every count is one call
+        return self._carried_out(reader, self._reads.counting(ranges)).numbers
+
+    def _carried_out(self, reader: PostgresConnection, calls: Calls[ResultT]) -> ResultT:
         failure: KvModelsError
         try:
-            _, found = reader.run(count_once(self._store.texts, ranges, None, Times(now, NONE)))
+            return reader.run(calls)
         except psycopg.Error as error:
-            failure = self._meaning(error)
-        else:
-            assert not isinstance(found, GuardFailed), "no guard was given"
-            return found.numbers
+            failure = lost_or_refused(error, self._store.url, self._store.schema)
         raise failure
-
-    def _meaning(self, error: psycopg.Error) -> KvModelsError:
-        return lost_or_refused(error, self._store.url, self._store.schema)
 
     def _let_go(self, reader: PostgresConnection) -> None:
         self._store.return_snapshot(reader)

@@ -25,7 +25,6 @@ from kvmodels.engines.postgres.commits import (
     CommitRun,
     Outcome,
     Pause,
-    Reading,
     Step,
     commit_statements,
     compute_and_commit,
@@ -39,19 +38,21 @@ from kvmodels.engines.postgres.connection import (
     connect,
     int8,
 )
+from kvmodels.engines.postgres.flows import AS_RAISED, Flow, RangesRead
 from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
 from kvmodels.engines.postgres.packing import PackedWrite, packed
 from kvmodels.engines.postgres.pool import ConnectionPool
-from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, due_once, state_once, statements
+from kvmodels.engines.postgres.reads import NONE, Reading, StateSeen, Times, due_once, state_once, statements
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
-from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow
+from kvmodels.engines.postgres.snapshot import SNAPSHOTS, BegunSnapshot, FirstRow, lost_or_refused
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
 from kvmodels.engines.shared.file_checks import read_only
 from kvmodels.engines.shared.file_engine import FileSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
 from kvmodels.engines.shared.registry import closed_error
+from kvmodels.engines.shared.steps import run_steps
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
 
@@ -196,6 +197,34 @@ class PostgresStore:
         self.note(state)
         return state.version
 
+    # Requests of flows
+
+    def run(self, steps: Flow[ResultT]) -> ResultT:
+        """Carry out a flow in this thread, and return its result. Raises what it raises."""
+        return run_steps(steps, self._answered, AS_RAISED)
+
+    def _answered(self, request: Any) -> Any:
+        if isinstance(request, RangesRead):
+            return self.reading(request.calls)
+        if isinstance(request, Reading):
+            return self._read_pinned(request) if request.pinned else self.reading(request.make)
+        if isinstance(request, PackedWrite):
+            return self._commit_packed(request)
+        assert isinstance(request, Pause)
+        return time.sleep(request.seconds)
+
+    def _read_pinned(self, request: Reading) -> Any:
+        """Carry out a read in a transaction of one state."""
+        connection, _, _ = self.begin_snapshot()
+        failure: KvModelsError
+        try:
+            return connection.run(request.make())
+        except psycopg.Error as error:
+            failure = lost_or_refused(error, self.url, self.schema)
+        finally:
+            self.return_snapshot(connection)
+        raise failure
+
     # Connections
 
     def reading(self, make: Callable[[], Calls[ResultT]]) -> ResultT:
@@ -234,7 +263,7 @@ class PostgresStore:
         """Have the next snapshot read this key in the round trip that begins it."""
         self.first_key = key
 
-    def begin_snapshot(self) -> tuple[PostgresConnection, StateSeen, FirstRow | None]:
+    def begin_snapshot(self) -> BegunSnapshot:
         """Return a connection in a transaction of one state, and the row that was read with its beginning.
 
         Raises:
@@ -264,7 +293,8 @@ class PostgresStore:
                 self.note(state)
                 found = [Row(k, v, e, to_versionstamp(version), at) for k, v, e, version, at in rows]
                 kept = True
-                return connection, state, None if key is None else FirstRow(key, found[0] if found else None)
+                first = None if key is None else FirstRow(key, found[0] if found else None)
+                return BegunSnapshot(connection, state, first)
             except psycopg.Error as error:
                 failure = errors.translated(error, self.url, self.schema)
                 if not errors.is_lost(error) or attempt:
@@ -288,7 +318,7 @@ class PostgresStore:
         if packed(write) is not None:
             outcome: Outcome = self._committer.commit(write, self.backoff())
         else:
-            outcome = self._compute(write, self._commit_packed)
+            outcome = self.run(compute_and_commit(self, self.texts, write))
         if isinstance(outcome, KvModelsError):
             raise outcome
         return outcome
@@ -339,24 +369,9 @@ class PostgresStore:
         for member, write in zip(members, writes, strict=True):
             if write is None and isinstance(member.write, AtomicWrite):
                 try:
-                    member.verdict = self._compute(member.write, self._commit_packed)
+                    member.verdict = self.run(compute_and_commit(self, self.texts, member.write))
                 except Exception as refusal:  # noqa: BLE001 - raised where the operation came from
                     member.verdict = refusal
-
-    def _compute(self, write: AtomicWrite, commit: Callable[[PackedWrite], Outcome]) -> Outcome:
-        """Commit an operation that depends on what is stored, under checks that this has not changed."""
-        steps = compute_and_commit(self, self.texts, write)
-        answer: Any = None
-        try:
-            while True:
-                step = steps.send(answer)
-                if isinstance(step, Pause):
-                    time.sleep(step.seconds)
-                else:
-                    answer = self.reading(step.make) if isinstance(step, Reading) else commit(step)
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            return outcome
 
     def _announce(self, done: list[tuple[PackedWrite, Outcome | None]]) -> None:
         """Wake the waiters of this process, and remove old rows of commits now and then."""

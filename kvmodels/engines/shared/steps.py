@@ -19,6 +19,15 @@ Translation: TypeAlias = tuple[tuple[type[Exception], ...], Callable[[Exception]
 """The errors of a client, and what makes an error for the flow of one of them."""
 
 
+def unchanged(*errors: type[Exception]) -> Translation:
+    """Return the translation that gives a flow these errors as they are."""
+    return errors, _as_it_is
+
+
+def _as_it_is(error: Exception) -> Exception:
+    return error
+
+
 def run_steps(steps: Generator[RequestT, Any, T], answered: Callable[[RequestT], Any], translation: Translation) -> T:
     """Carry out a flow in this thread, and return its result; ``translation`` gives it the errors of ``answered``."""
     errors, translated = translation
@@ -38,20 +47,25 @@ def run_steps(steps: Generator[RequestT, Any, T], answered: Callable[[RequestT],
 
 
 async def arun_steps(
-    steps: Generator[RequestT, Any, T], answered: Callable[[RequestT], Awaitable[Any]], translation: Translation
+    steps: Generator[RequestT, Any, T],
+    answered: Callable[[RequestT], Awaitable[Any]],
+    translation: Translation,
+    request: RequestT | None = None,
 ) -> T:
-    """Carry out a flow in the running event loop, as ``run_steps`` does in a thread."""
+    """Carry out a flow in the running event loop, as ``run_steps`` does; ``request``: its first one, if taken."""
     errors, translated = translation
     answer: Any = None
     failure: Exception | None = None
     try:
         while True:
-            request = steps.send(answer) if failure is None else steps.throw(failure)
+            if request is None:
+                request = steps.send(answer) if failure is None else steps.throw(failure)
             answer = failure = None
             try:
                 answer = await answered(request)
             except errors as error:
                 failure = translated(error)
+            request = None
     except StopIteration as done:
         result: T = done.value
         return result

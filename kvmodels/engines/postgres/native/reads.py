@@ -8,19 +8,22 @@ entries with their records, because half of what the server does for a page is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
-from kvmodels.core.operations import Guard, GuardFailed, ReadRange, ReadResult, SuffixFollow
-from kvmodels.engines.contract import SMALL_READ
+from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, ReadResult, SuffixFollow, as_plain_rows
+from kvmodels.engines.contract import SMALL_READ, is_small
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.commits import CallAnswer, another_error
-from kvmodels.engines.postgres.connection import Call, Calls, last_answer
+from kvmodels.engines.postgres.commits import another_error
+from kvmodels.engines.postgres.connection import Call, Calls
 from kvmodels.engines.postgres.native.links import LARGE_READS, LoopLinks
 from kvmodels.engines.postgres.reads import SharedAnswer, read_keys, read_pages
+from kvmodels.engines.postgres.snapshot import UNTRANSLATED, is_one_key
 from kvmodels.engines.postgres.store import PostgresStore
+from kvmodels.engines.shared.steps import arun_steps
 from kvmodels.errors import KvModelsError
 
 ResultT = TypeVar("ResultT")
@@ -74,10 +77,33 @@ class LoopReads:
         self._store = store
         self._links = links
         self._loop = asyncio.get_running_loop()
-        self._running = 0
-        self._ended = asyncio.Event()
         self._batches: dict[_SharedOptions, _SharedReads] = {}
-        self._repeated: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def joined(
+        self, ranges: Sequence[ReadRange], guard: Guard | None, follow: Follow | None, *, hiding: bool
+    ) -> asyncio.Future[ReadResult | GuardFailed] | None:
+        """Read with others of this turn of the loop; None for a read that cannot share a statement.
+
+        The result is that of ``Engine.read``, or EngineTimeoutError, DecodeError.
+        """
+        plain = follow is as_plain_rows
+        if is_one_key(ranges, None if plain else follow):
+            batch = self._batch(_SharedOptions(guard, hiding, plain=plain), 1)
+        elif isinstance(follow, SuffixFollow) and len(ranges) == 1 and ranges[0].end is not None and is_small(ranges):
+            batch = self._batch(_SharedOptions(guard, hiding, prefix=follow.prefix), ranges[0].limit or 1)
+            batch.follows.append(follow)
+        else:
+            return None
+        found: asyncio.Future[ReadResult | GuardFailed] = self._loop.create_future()
+        batch.ranges.append(ranges[0])
+        batch.found.append(found)
+        return found
+
+    async def aclose(self) -> None:
+        """Wait for the reads that share a statement."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def run(self, make: Callable[[], Calls[ResultT]]) -> ResultT:
         """Carry out the calls of a read, and new ones once more if a connection was lost.
@@ -85,115 +111,10 @@ class LoopReads:
         Raises:
             EngineTimeoutError, DecodeError; and what the read raises.
         """
-        self._running += 1
-        try:
-            return await self._run(make)
-        finally:
-            self._running -= 1
-            self._ended.set()
-
-    async def read_key(
-        self, one: ReadRange, guard: Guard | None, *, hiding: bool, plain: bool
-    ) -> ReadResult | GuardFailed:
-        """Read one key, together with other reads of this turn of the loop. Raises as ``run``."""
-        batch = self._joined(_SharedOptions(guard, hiding, plain=plain), 1)
-        return await self._result(batch, one)
-
-    async def read_page(
-        self, one: ReadRange, follow: SuffixFollow, guard: Guard | None, *, hiding: bool
-    ) -> ReadResult | GuardFailed:
-        """Read the entries of a small range that has an end, and the rows behind them, with others of this turn.
-
-        Raises as ``run``.
-        """
-        batch = self._joined(_SharedOptions(guard, hiding, prefix=follow.prefix), one.limit or 1)
-        batch.follows.append(follow)
-        return await self._result(batch, one)
-
-    async def aclose(self) -> None:
-        """Wait for the reads that are running."""
-        while self._running:
-            self._ended.clear()
-            await self._ended.wait()
-
-    # Reads that share a statement
-
-    def _joined(self, options: _SharedOptions, rows: int) -> _SharedReads:
-        """Return the batch for a read of so many rows, which is sent when the turn of the loop is over."""
-        batch = self._batches.get(options)
-        if batch is None or batch.rows + rows > SMALL_READ:
-            batch = self._batches[options] = _SharedReads(options)
-            self._loop.call_soon(self._send, batch)
-        batch.rows += rows
-        return batch
-
-    async def _result(self, batch: _SharedReads, one: ReadRange) -> ReadResult | GuardFailed:
-        found: asyncio.Future[ReadResult | GuardFailed] = self._loop.create_future()
-        batch.ranges.append(one)
-        batch.found.append(found)
-        self._running += 1
-        try:
-            return await found
-        finally:
-            self._running -= 1
-            self._ended.set()
-
-    def _send(self, batch: _SharedReads) -> None:
-        if self._batches.get(batch.options) is batch:
-            del self._batches[batch.options]
-        link = self._links.shared_now()
-        if link is None:
-            self._repeat(batch)
-            return
-        calls = batch.calls(self._store)
-        answer: asyncio.Future[CallAnswer] = self._loop.create_future()
-
-        def answered(_: object) -> None:
-            failure = answer.exception()
-            if failure is None:
-                self._deliver(batch, last_answer(calls, answer.result().rows))
-            elif isinstance(failure, psycopg.Error) and not errors.is_lost(failure):
-                self._fail(batch, errors.translated(failure, self._store.url, self._store.schema))
-            else:
-                self._repeat(batch)
-
-        answer.add_done_callback(answered)
-        link.send((next(calls),), answer)
-
-    def _repeat(self, batch: _SharedReads) -> None:
-        """Carry a batch out in a task, which opens a connection."""
-        task = self._loop.create_task(self._read_again(batch))
-        self._repeated.add(task)
-        task.add_done_callback(self._repeated.discard)
-
-    async def _read_again(self, batch: _SharedReads) -> None:
-        try:
-            self._deliver(batch, await self._run(lambda: batch.calls(self._store)))
-        except KvModelsError as error:
-            self._fail(batch, error)
-        finally:
-            for found in batch.found:
-                found.cancel()  # the loop is shut down; what was delivered stays
-
-    def _deliver(self, batch: _SharedReads, answer: SharedAnswer) -> None:
-        state, results = answer
-        self._store.note(state)
-        for at, found in enumerate(batch.found):
-            if not found.done():
-                found.set_result(results if isinstance(results, GuardFailed) else results[at])
-
-    def _fail(self, batch: _SharedReads, error: KvModelsError) -> None:
-        for found in batch.found:
-            if not found.done():
-                found.set_exception(another_error(error))
-
-    # Calls
-
-    async def _run(self, make: Callable[[], Calls[ResultT]]) -> ResultT:
         failure: KvModelsError | None = None
         for attempt in range(2):
             try:
-                return await self._carry_out(make())
+                return await arun_steps(make(), self._rows_of, UNTRANSLATED)
             except psycopg.Error as error:
                 failure = errors.translated(error, self._store.url, self._store.schema)
                 if not errors.is_lost(error) or attempt:
@@ -201,15 +122,6 @@ class LoopReads:
             self._links.drop()
         assert failure is not None
         raise failure
-
-    async def _carry_out(self, calls: Calls[ResultT]) -> ResultT:
-        try:
-            call = next(calls)
-            while True:
-                call = calls.send(await self._rows_of(call))
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
 
     async def _rows_of(self, call: Call) -> list[tuple[Any, ...]]:
         links = self._links
@@ -220,3 +132,41 @@ class LoopReads:
             return (await link.call(call)).rows
         finally:
             links.give_back(LARGE_READS, link)
+
+    # Reads that share a statement
+
+    def _batch(self, options: _SharedOptions, rows: int) -> _SharedReads:
+        """Return the batch for a read of so many rows, which is sent when the turn of the loop is over."""
+        batch = self._batches.get(options)
+        if batch is None or batch.rows + rows > SMALL_READ:
+            batch = self._batches[options] = _SharedReads(options)
+            task = self._loop.create_task(self._carry_out(batch))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, batch))
+        batch.rows += rows
+        return batch
+
+    async def _carry_out(self, batch: _SharedReads) -> None:
+        self._forget(batch)
+        try:
+            state, results = await self.run(lambda: batch.calls(self._store))
+        except KvModelsError as error:
+            for found in batch.found:
+                if not found.done():
+                    found.set_exception(another_error(error))
+            return
+        self._store.note(state)
+        for at, found in enumerate(batch.found):
+            if not found.done():
+                found.set_result(results if isinstance(results, GuardFailed) else results[at])
+
+    def _forget(self, batch: _SharedReads) -> None:
+        if self._batches.get(batch.options) is batch:
+            del self._batches[batch.options]
+
+    def _ended(self, batch: _SharedReads, task: asyncio.Task[None]) -> None:
+        """Cancel what a cancelled task has left, as in a loop that is shut down."""
+        self._tasks.discard(task)
+        self._forget(batch)
+        for found in batch.found:
+            found.cancel()

@@ -9,25 +9,22 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
 from kvmodels.core.operations import (
     Counted,
     Follow,
-    GuardFailed,
     ReadRange,
     ReadResult,
-    Row,
     to_versionstamp,
 )
-from kvmodels.engines.postgres.connection import Calls
+from kvmodels.engines.postgres.connection import Call, Calls
 from kvmodels.engines.postgres.native.link import Link
-from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, count_once, read_and_follow
-from kvmodels.engines.postgres.snapshot import FirstRow, is_one_key, lost_or_refused
+from kvmodels.engines.postgres.snapshot import UNTRANSLATED, BegunSnapshot, PinnedReads, lost_or_refused
 from kvmodels.engines.postgres.store import PostgresStore
-from kvmodels.engines.shared.file_engine import BEFORE_ALL_TIME
+from kvmodels.engines.shared.steps import arun_steps
 from kvmodels.errors import ClosedError, KvModelsError, SnapshotExpiredError
 
 ResultT = TypeVar("ResultT")
@@ -41,9 +38,8 @@ class PostgresAsyncSnapshot:
     Args:
         store: its store.
         require_open: raises ClosedError once the engine is closed.
-        link: in a transaction of one state.
         give_back: takes the link; for the event loop.
-        begun: its version and time, and the row that was read while it began.
+        begun: its link and its state, and the row that was read while it began.
     """
 
     # On the class, for the finalizer of an object whose construction an interrupt cut short.
@@ -53,13 +49,10 @@ class PostgresAsyncSnapshot:
         self,
         store: PostgresStore,
         require_open: Callable[[], object],
-        link: Link,
         give_back: Callable[[Link], None],
-        *,
-        begun: tuple[StateSeen, FirstRow | None],
+        begun: BegunSnapshot,
     ) -> None:
-        state, self._first = begun
-        self._fresh = True
+        link, state, first = begun
         self._store = store
         self._require_open = require_open
         self._give_back = give_back
@@ -67,6 +60,7 @@ class PostgresAsyncSnapshot:
         self._expired = False
         self._versionstamp = to_versionstamp(state.version)
         self._now = max(store.clock.now_ms(), state.present)
+        self._reads = PinnedReads(store, first, self._now)
         self._expires_ms: float = self._now + round(store.options.snapshot_max_age * 1_000)
         self._link = link
 
@@ -85,25 +79,17 @@ class PostgresAsyncSnapshot:
             SnapshotLostError: its connection was lost.
             ClosedError: the snapshot or its engine is closed; DecodeError.
         """
-        if is_one_key(ranges, follow):
-            known = self._known(ranges[0].start, include_expired=include_expired)
-            if known is not None:
-                return ReadResult([known], [], self._versionstamp)
-        self._fresh = False
-        times = Times(self._now, NONE)
+        self._readable()
         hiding = not include_expired
-        _, found = await self._run(
-            read_and_follow(self._store.texts, ranges, times, guard=None, follow=follow, hiding=hiding)
-        )
-        assert found is not None, "nothing comes between two reads of a snapshot"
-        assert not isinstance(found, GuardFailed), "no guard was given"
+        known = self._reads.known(ranges, follow, hiding=hiding)
+        if known is not None:
+            return ReadResult([known], [], self._versionstamp)
+        found = await self._run(self._reads.reading(ranges, follow, hiding=hiding))
         return found._replace(versionstamp=self._versionstamp)
 
     async def count(self, ranges: Sequence[ReadRange]) -> Counted:
         """Count what ``read`` would give, in the snapshot. Raises as it."""
-        _, found = await self._run(count_once(self._store.texts, ranges, None, Times(self._now, NONE)))
-        assert not isinstance(found, GuardFailed), "no guard was given"
-        return found._replace(versionstamp=self._versionstamp)
+        return (await self._run(self._reads.counting(ranges)))._replace(versionstamp=self._versionstamp)
 
     def keep(self) -> None:
         """Have no maximum age."""
@@ -125,29 +111,16 @@ class PostgresAsyncSnapshot:
             with suppress(RuntimeError):  # the loop is closed, and its connections are
                 self._loop.call_soon_threadsafe(self._give_back, link)
 
-    def _known(self, key: bytes, *, include_expired: bool) -> list[Row] | None:
-        """Return the rows of a key if it was read at the beginning; else None, and the next snapshot begins with it."""
-        self._readable()
-        first = self._first
-        if first is not None and first.key == key:
-            self._fresh = False
-            return first.visible(BEFORE_ALL_TIME if include_expired else self._now)
-        if self._fresh:
-            self._store.begins_with(key)
-        return None
-
     async def _run(self, calls: Calls[ResultT]) -> ResultT:
         failure: KvModelsError
         try:
-            call = next(calls)
-            while True:
-                call = calls.send((await self._readable().call(call)).rows)
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
+            return await arun_steps(calls, self._rows_of, UNTRANSLATED)
         except psycopg.Error as error:
             failure = lost_or_refused(error, self._store.url, self._store.schema)
         raise failure
+
+    async def _rows_of(self, call: Call) -> list[tuple[Any, ...]]:
+        return (await self._readable().call(call)).rows
 
     def _readable(self) -> Link:
         self._require_open()
