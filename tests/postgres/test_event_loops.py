@@ -420,6 +420,17 @@ async def test_pages_whose_answer_is_lost_are_read_again(engine: PostgresEngine,
         assert isinstance(await tasks[0], ReadResult)
 
 
+async def test_reads_of_a_turn_whose_task_is_cancelled_are_cancelled_and_hold_up_no_later_ones(engine: PostgresEngine):
+    form = engine.native()
+    await form.read([point(b"k")])  # opens a connection
+    reading = asyncio.create_task(form.read([point(b"k")]))
+    await asyncio.sleep(0)
+    (shared,) = form._transport.reads._tasks
+    shared.cancel()
+    assert await notes_of_cancelled(reading) == []
+    assert isinstance(await form.read([point(b"k")]), ReadResult)
+
+
 async def test_reads_that_share_a_transaction_with_one_that_fails_are_answered(engine: PostgresEngine, proxy: Proxy):
     form = engine.native()
     await form.read([EVERYTHING._replace(limit=1)])
