@@ -58,7 +58,7 @@ class _QueuedWrite:
             self.known.set_result(None)
 
 
-class _Group:
+class _QueuedGroup:
     """Operations that share a call, and the steps that carry them out.
 
     Attributes:
@@ -94,7 +94,7 @@ class LoopQueue:
         self._store = store
         self._links = links
         self._waiting: deque[_QueuedWrite] = deque()
-        self._under_way: dict[asyncio.Task[None], _Group] = {}
+        self._under_way: dict[asyncio.Task[None], _QueuedGroup] = {}
         self._pace = GroupPace()
         self._began: float | None = None
         self._joined = 0
@@ -160,7 +160,7 @@ class LoopQueue:
     def _send(self) -> None:
         """Send the next group, and have a task pursue it."""
         members = self._next_group()
-        group = _Group(members, CommitRun(self._store, self._store.commit_texts, [one.write for one in members]))
+        group = _QueuedGroup(members, CommitRun(self._store, self._store.commit_texts, [one.write for one in members]))
         link = self._links.writer_now()
         if link is not None and isinstance(group.step, Call):
             group.answer = self._loop.create_future()
@@ -181,16 +181,16 @@ class LoopQueue:
 
     # Carrying out
 
-    def _pursue(self, group: _Group) -> None:
+    def _pursue(self, group: _QueuedGroup) -> None:
         task = self._loop.create_task(self._carry_out(group))
         self._under_way[task] = group
         task.add_done_callback(partial(self._ended, group))
 
-    def _ended(self, group: _Group, task: asyncio.Task[None]) -> None:
+    def _ended(self, group: _QueuedGroup, task: asyncio.Task[None]) -> None:
         if self._under_way.pop(task, None) is not None:
             self._pursue(group)  # the task was cancelled before it began
 
-    async def _carry_out(self, group: _Group) -> None:
+    async def _carry_out(self, group: _QueuedGroup) -> None:
         run, steps = group.run, group.steps
         step: Step | None = group.step
         failure: Exception | None = None
@@ -206,7 +206,7 @@ class LoopQueue:
         if self._store.announce([(one.write, at) for one, at in zip(group.members, run.outcomes, strict=True)]):
             await self._trim()
 
-    def _deliver(self, group: _Group, failure: Exception | None) -> None:
+    def _deliver(self, group: _QueuedGroup, failure: Exception | None) -> None:
         """Give each member its outcome; what their callers do next is part of the turn that begins."""
         for member, outcome in zip(group.members, group.run.outcomes, strict=True):
             known = failure if outcome is None else outcome
@@ -220,7 +220,7 @@ class LoopQueue:
         if self._began is None:
             self._begin_turn()
 
-    async def _perform(self, group: _Group, step: Step) -> CallAnswer:
+    async def _perform(self, group: _QueuedGroup, step: Step) -> CallAnswer:
         """Carry out a step, or wait for the first one if it was sent."""
         if isinstance(step, Call):
             if group.answer is not None and not group.taken:

@@ -1,4 +1,4 @@
-"""What carries out the flows of a PostgreSQL engine in one event loop.
+"""The transport of the flows of a PostgreSQL engine in one event loop.
 
 Rules of this module: it chooses the connection of each request, and neither repeats nor translates anything.
 """
