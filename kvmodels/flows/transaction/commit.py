@@ -174,9 +174,7 @@ class Rerun(HeldTurn):
         super().__init__(context, context.turns.ticket(), context.monotonic())
         self._retries = context.retry.attempts - 1 if retries is None else retries
         self.history = history
-        self._began = self._started
         self._contended: frozenset[bytes] = frozenset()
-        self._defeats = 0
         self._failed: tuple[tuple[KeyPart, ...], ...] = ()
         self._had_turn = False
         self._lost: frozenset[bytes] = frozenset()

@@ -47,6 +47,10 @@ class HeldTurn:
     def __init__(self, context: Context, ticket: Ticket, started: float) -> None:
         self._context = context
         self._started = started
+        self._began = started
+        """When the present attempt began."""
+        self._defeats = 0
+        """Attempts that writers defeated that take no turns."""
         self._asked = False
         self.ticket = ticket
 
@@ -113,9 +117,6 @@ class Contention(HeldTurn):
 
     def __init__(self, context: Context, started: float) -> None:
         super().__init__(context, context.turns.ticket(SHORT_LAPSE_S), started)
-        self._began = started
-        """When the present attempt began."""
-        self._defeats = 0
         self._keys: frozenset[bytes] = frozenset()
 
     def expected(self, keys: Collection[bytes]) -> Flow[None]:
@@ -130,33 +131,26 @@ class Contention(HeldTurn):
     def lost(self, keys: Collection[bytes]) -> Flow[None]:
         """Wait for the turn after a conflict of these keys; for the header, and for a token, there are no turns.
 
-        There are no keys if records that change with this one were changed while they were read.
+        There are no keys if records that change with this one were changed while they were read. If other processes
+        write and the last attempt was quick, it takes the writer lock with the turn.
         """
-        quick = self._context.monotonic() - self._began < QUICK_S
-        yield from self._waited(frozenset(keys) - {HEADER_KEY}, quick=quick)
-        self._began = self._context.monotonic()
-
-    def _waited(self, others: frozenset[bytes], *, quick: bool) -> Flow[None]:
-        """Wait for the turn; with ``quick``, take the writer lock then, if other processes write."""
-        context, ticket = self._context, self.ticket
-        if not others or (ticket.granted and others <= ticket.keys):
-            # A writer that takes no turns was faster, such as another process.
-            self._defeats += 1
-            if self._defeats >= DEFEATS:
-                self._expect_outsiders()
-            if quick and (yield from self._reserved()):
-                return
-            ticket.leave()
-            yield from pause_before(context, self._defeats, self.seconds_left())
-        self._join(others)
-        if ticket.keys and not ticket.granted:
-            yield from take_turn(ticket, max(0.0, self.seconds_left()))
-        if quick:
-            yield from self._reserved()
-
-    def _reserved(self) -> Flow[bool]:
-        """Take the writer lock, and return whether it was taken; not before the second defeat, which is rare."""
-        return self._defeats >= DEFEATS and (yield from self._reserve())
+        context, ticket, others = self._context, self.ticket, frozenset(keys) - {HEADER_KEY}
+        # With the turn for its keys, only a writer that takes no turns can have been faster, such as another process.
+        beaten = not others or (ticket.granted and others <= ticket.keys)
+        self._defeats += beaten
+        reserves = self._defeats >= DEFEATS and context.monotonic() - self._began < QUICK_S
+        if beaten and self._defeats >= DEFEATS:
+            self._expect_outsiders()
+        if not (beaten and reserves and (yield from self._reserve())):
+            if beaten:
+                ticket.leave()
+                yield from pause_before(context, self._defeats, self.seconds_left())
+            self._join(others)
+            if ticket.keys and not ticket.granted:
+                yield from take_turn(ticket, max(0.0, self.seconds_left()))
+            if reserves:
+                yield from self._reserve()
+        self._began = context.monotonic()
 
     def handed(self, guard: Guard, keys: Collection[bytes]) -> dict[bytes, Row | None] | None:
         """Return the rows that the holder before has handed on with the turn, once; None if the write has to read."""
