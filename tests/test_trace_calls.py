@@ -23,7 +23,7 @@ BOUNDS = {
     "query with |": (39, 470),
     "patch": (24, 90),
     "transaction with a create": (52, 333),
-    "bulk_create": (29, 130),
+    "bulk_create": (29, 137),
     "kv.atomic().set().commit()": (22, 60),
 }
 

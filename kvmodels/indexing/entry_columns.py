@@ -49,9 +49,12 @@ class EntryColumns:
         if not claiming:
             entries += filter(None, keys)
             return
+        claimants += claiming
+        if len(claiming) == len(keys):
+            slots += keys
+            return
         own = frozenset(claiming)
         slots += [keys[place] for place in claiming]
-        claimants += claiming
         entries += [key for place, key in enumerate(keys) if key and place not in own]
 
     def key_of_each(self, documents: Sequence[Document], pks: Sequence[bytes]) -> tuple[list[bytes], Sequence[int]]:
