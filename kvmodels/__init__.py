@@ -70,6 +70,7 @@ _NAMES_OF = {
     "schema.kinds.geo": "GeoIndex",
     "schema.kinds.interval": "IntervalIndex",
     "schema.kinds.search": "SearchIndex",
+    "schema.kinds.trigram": "TrigramIndex",
     "schema.words.search": "Search",
 }
 """The names of each module, below this package. Errors are not listed: all of them are public."""

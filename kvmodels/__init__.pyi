@@ -154,6 +154,7 @@ from kvmodels.schema.geometry.polygon import Polygon as Polygon
 from kvmodels.schema.kinds.geo import GeoIndex as GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex as IntervalIndex
 from kvmodels.schema.kinds.search import SearchIndex as SearchIndex
+from kvmodels.schema.kinds.trigram import TrigramIndex as TrigramIndex
 from kvmodels.schema.words.search import Search as Search
 
 __all__ = [
@@ -298,6 +299,7 @@ __all__ = [
     "TransactionAbortedError",
     "TransactionConflictError",
     "TransactionSuspendedError",
+    "TrigramIndex",
     "Unique",
     "UniqueConstraint",
     "UniqueViolationError",

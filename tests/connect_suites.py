@@ -23,6 +23,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.geo.test_geo_queries": ("connect", *BOTH),
     "tests.hooks.test_hooks": ("connect", *BOTH),
     "tests.kinds.test_interval_queries": ("connect", *BOTH),
+    "tests.kinds.test_trigram_queries": ("connect", *BOTH),
     "tests.kinds.test_lookups": BOTH,
     "tests.kinds.test_ranked_queries": ("connect", *BOTH),
     "tests.kv.test_mutate": (DENOKV,),

@@ -10,6 +10,7 @@ SUITES = frozenset(
     {
         "tests.geo.test_geo_queries",
         "tests.kinds.test_interval_queries",
+        "tests.kinds.test_trigram_queries",
         "tests.query.test_brute_force",
         "tests.query.test_covering",
         "tests.query.test_distinct",

@@ -31,6 +31,7 @@ SUITES: dict[str, Limits] = {
     "tests.geo.test_geo_queries": FEW,
     "tests.hooks.test_hooks": BARE,
     "tests.kinds.test_interval_queries": FEW,
+    "tests.kinds.test_trigram_queries": FEW,
     "tests.kinds.test_ranked_queries": BARE_READS,
     "tests.locks.test_locks": UNTOLD,
     "tests.query.test_aggregate": MANY_CHECKS,

@@ -1,4 +1,4 @@
-"""The entries of indexes of weekdays, places and intervals, by the documented layout: ends of keys, and values.
+"""The entries of indexes of weekdays, places, intervals and trigrams, by the documented layout.
 
 Nothing is shared with the library but the encoding of key parts: neither its cells nor its classes of lengths.
 """
@@ -28,6 +28,9 @@ def special_parts(spec: CollectionSpec, index: IndexSpec, document: Mapping[str,
         return [((day,), b"") for day in range(7) if (bits or 0) & (1 << day)]
     if index.special == "geo":
         return _place(*(_value(document, f"{index.of[0]}.{name}") for name in ("lat", "lon")))
+    if index.special == "trigram":
+        texts = [text.casefold() for text in values_at(document, tuple(index.of[0].split("."))) if text is not None]
+        return [((part,), b"") for part in sorted({text[n : n + 3] for text in texts for n in range(len(text) - 2)})]
     assert index.special == "interval"
     return _interval(spec, index.of, *(_value(document, name) for name in index.of))
 

@@ -16,7 +16,12 @@ from tests.oracle_columns import TYPES, packed_part, python_form, stored_form
 
 RESERVED = "$kv"
 SEVERAL = (list, set, frozenset)
-SPECIAL: Mapping[str, str] = {"WeekdayIndex": "weekdays", "GeoIndex": "geo", "IntervalIndex": "interval"}
+SPECIAL: Mapping[str, str] = {
+    "WeekdayIndex": "weekdays",
+    "GeoIndex": "geo",
+    "IntervalIndex": "interval",
+    "TrigramIndex": "trigram",
+}
 """The kinds of entries that ``tests/oracle_kinds.py`` tells, as the catalogue names them, by their declarations."""
 DEEPEST_PATH = 4
 

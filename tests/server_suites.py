@@ -34,6 +34,7 @@ SUITES = frozenset(
         "tests.geo.test_geo_queries",
         "tests.hooks.test_hooks",
         "tests.kinds.test_interval_queries",
+        "tests.kinds.test_trigram_queries",
         "tests.kinds.test_lookups",
         "tests.kinds.test_ranked_queries",
         "tests.kv.test_mutate",

@@ -92,6 +92,7 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "birthday": {("lynx/02-29",): [*PK]},
     "visited": {("lynx", 0, *PK): b"", ("lynx", 2, *PK): b""},
     "located": {("lynx", b"\x0b\0\0\0\0\0\0", *PK): b"\xc0\x46\x80\0\0\0\0\0\x40\x56\x80\0\0\0\0\0"},
+    "zoned": {("lynx", "ock", *PK): b"", ("lynx", "roc", *PK): b""},
     "presence": {("lynx", 4, "2024-01-01", *PK): b"\x022024-01-09\0"},
 }
 """The entries of the record with every value in every index, written by hand; ``shown`` holds copies of it."""
@@ -223,7 +224,7 @@ def test_an_interval_without_end_and_a_place_at_a_pole_are_in_the_last_class_and
     assert entries[at(entries, prefix("located"), "ibex", cell, "west", 1)].value == pack(">dd", 90, -180)
 
 
-@pytest.mark.parametrize("index", ["located", "presence", "visited"])
+@pytest.mark.parametrize("index", ["located", "presence", "visited", "zoned"])
 @pytest.mark.parametrize("wrong", [b"", b"\x022024-01-08\0", pack(">dd", -45, 90.1), "text"])
 def test_another_end_or_place_than_that_of_the_record_is_reported(entries, index, wrong):
     for columns, value in HELD[index].items():

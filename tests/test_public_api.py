@@ -155,6 +155,7 @@ PUBLIC = [
     "TransactionAbortedError",
     "TransactionConflictError",
     "TransactionSuspendedError",
+    "TrigramIndex",
     "ULID",
     "UNDEFINED",
     "Unique",

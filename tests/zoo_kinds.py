@@ -1,7 +1,7 @@
 """Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and special.
 
-The special ones are of weekdays, places and intervals. ``Resident`` has them all. ``Guest`` has all but the counters,
-which no record with a deadline may have.
+The special ones are of weekdays, places, intervals and trigrams. ``Resident`` has them all. ``Guest`` has all but the
+counters, which no record with a deadline may have.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, Primar
 from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
+from kvmodels.schema.kinds.trigram import TrigramIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -93,6 +94,7 @@ ENTRIES = (
     WeekdayIndex("visits", group=("species",), where=GROWN, name="visited"),
     GeoIndex("spot", group="species", where=GROWN, name="located"),
     IntervalIndex("arrives", "leaves", group="species", name="presence"),
+    TrigramIndex("habitat.zone", group="species", where=GROWN, name="zoned"),
 )
 COUNTERS = (
     AggregateIndex("species", sums=("age", "weight"), name="per_species"),

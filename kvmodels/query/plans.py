@@ -76,7 +76,7 @@ def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
         return ["all" if isinstance(predicate, AllOf) else "any", *(digest(schema, part) for part in predicate.parts)]
     if predicate.lookup == OF_KIND:
         _, lookup = kind_of_operand(schema, predicate.operand)
-        _, name, value = predicate.operand
+        _, name, value, _ = predicate.operand
         return [predicate.field, OF_KIND, name, predicate.negated, lookup.identity(value)]
     head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
     return [*head, _operand(schema, predicate._replace(negated=False))]
@@ -287,6 +287,7 @@ class QueryPlan:
         related: the foreign keys whose targets are read with each result.
         semi_joins: for each query among the operands, how its keys are read.
         ranked: the order by distance of a ranked query.
+        choice: the entries that narrow text lookups, for cursors; see ``kvmodels.query.planning.narrowing``.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -304,6 +305,7 @@ class QueryPlan:
     related: tuple[str, ...] = field(default=(), compare=False)
     semi_joins: tuple[str, ...] = field(default=(), compare=False)
     ranked: RankedOrder | None = field(default=None, metadata=INTERNAL)
+    choice: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
 
     @property
     def index(self) -> str | None:

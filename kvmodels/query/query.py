@@ -26,7 +26,7 @@ from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKey
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
 from kvmodels.schema.filters.parse import parse
-from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction, has_subquery
+from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction, needs_reading
 
 M = TypeVar("M")
 
@@ -110,8 +110,10 @@ class Query:
         fields: the fields of each result, which is then a dict of their values; None: results are objects.
         distinct: whether equal results are returned only once.
         related: the foreign keys whose targets are read too; each result is then a tuple of the object and its targets.
-        pending: whether operands are queries, whose keys must be read before this one is planned.
+        pending: whether something must be read before this one is planned: the keys of queries among the operands, or
+            the numbers of entries of a text lookup.
         ranked: the order by distance of a ranked query; None for all others.
+        choice: the entries that narrow text lookups; see ``kvmodels.query.planning.narrowing``.
     """
 
     schema: ModelSchema
@@ -128,6 +130,7 @@ class Query:
     related: tuple[str, ...] = ()
     pending: bool = False
     ranked: RankedOrder | None = None
+    choice: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         variants = self.schema.variants
@@ -304,14 +307,14 @@ class Query:
     def _narrowed(self, parts: Conjunction) -> Query:
         where = conjunction([*self.where, *parts]) if self.where else tuple(parts)
         narrowed = self._as(where, self.order, self.reverse)
-        return replace(narrowed, pending=True) if has_subquery(parts) else narrowed
+        return replace(narrowed, pending=True) if needs_reading(parts) else narrowed
 
     def _as(
         self, where: Conjunction, order: tuple[Order, ...], reverse: bool, start: int = 0, stop: int | None = None
     ) -> Query:
         """Return the query with another filter, order and slice; ``replace()`` takes three times as long."""
         others = self.scan_allowed, self.using, self.sort_limit, self.fields, self.distinct, self.related, self.pending
-        return Query(self.schema, where, order, reverse, start, stop, *others, self.ranked)
+        return Query(self.schema, where, order, reverse, start, stop, *others, self.ranked, self.choice)
 
     def refuse_slice(self, method: str) -> None:
         """Raise InvalidArgumentError if a slice has been taken, with the name of the method that must come first."""

@@ -42,11 +42,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "visited": {"visits": 0b0000111},
     "located": {"spot": GeoPoint(lat=-45, lon=91)},
     "presence": {"arrives": date(2024, 1, 2)},
+    "zoned": {"habitat": {"zone": "rocks", "climate": "dry"}},
 }
 """A change of the record with every value that gives it another entry in an index."""
 
 
-SOME = ("berth", "by_tag", "chip", "presence", "shown", "visited", "word")
+SOME = ("berth", "by_tag", "chip", "presence", "shown", "visited", "word", "zoned")
 """Of each shape one index, for the engines on which everything takes longer."""
 
 ALL = [

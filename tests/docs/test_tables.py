@@ -9,7 +9,7 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
-from kvmodels import Index, IntervalIndex, KvModel, PrimaryKey, SearchIndex, UniqueConstraint, open_kv
+from kvmodels import Index, IntervalIndex, KvModel, PrimaryKey, SearchIndex, TrigramIndex, UniqueConstraint, open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
@@ -144,6 +144,17 @@ class Located(KvModel, collection="collection"):
         indexes = (GeoIndex("location", group="column", name="index"),)
 
 
+class Named(KvModel, collection="collection"):
+    """A record with a text."""
+
+    id: PrimaryKey[str]
+    column: str | None
+    name: str
+
+    class Meta:
+        indexes = (TrigramIndex("name", group="column", name="index"),)
+
+
 class Counted(KvModel, collection="collection"):
     """A record that is counted in a group."""
 
@@ -217,6 +228,8 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     packed += [key.replace(b"index~2", b"index") for key in found.entries] + sorted(found.amounts)[:1]
     places = GeoMaintenance(keyspace.IndexLayout("collection", schema_of(Located).indexes["index"], 1))
     packed += places.keys({"id": "pk", "column": "column", "location": {"lat": 90.0, "lon": 180.0}}, pk)
+    texts = maintenance_for(index_layout("collection", schema_of(Named).indexes["index"], 1))
+    packed += texts.keys({"id": "pk", "column": "column", "name": "Ada"}, pk)
     return {decode_key(key) for key in packed}
 
 
@@ -258,7 +271,7 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     with open_kv() as kv:
         services = keys_of_the_services(kv)
     names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
-    names |= {"cell": packed_cell(LAST_CELL), "term": "term", "shard": 0}
+    names |= {"cell": packed_cell(LAST_CELL), "term": "term", "shard": 0, "trigram": "ada"}
     names |= {"reversed_id": services["note"][2], "number": services["note"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)

@@ -229,7 +229,7 @@ def test_the_admin_offers_no_condition_and_no_order_by_it():
     offers = offers_of(Shop, description, [index.name for index in description.indexes])
     assert "open_on" not in offers.served
     assert offers.headers == {"id", "name"}
-    assert search_names(description) == ["id", "name", "name__startswith"]
+    assert search_names(Shop, description) == ["id", "name", "name__startswith"]
 
 
 def test_the_admin_lists_it_and_the_records_of_its_model(path: Path):

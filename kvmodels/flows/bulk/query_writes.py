@@ -47,6 +47,7 @@ from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import with_keys
 from kvmodels.schema.filters.changes import Term, require_changes
+from kvmodels.schema.filters.predicate import has_subquery
 
 MOST_COLLECTED: Final = 1_000_000
 """The maximum number of primary keys in memory, about 200 bytes each."""
@@ -78,7 +79,7 @@ def _writing(
 ) -> Flow[BulkResult]:
     """Return the flow of an update, or of a removal if there are no ``changes``."""
     checked_options(context, options)
-    if query.pending and options.resume_id is not None:
+    if options.resume_id is not None and has_subquery(query.where):
         raise InvalidArgumentError(
             "a resumable write cannot have a query among the operands of its filter",
             argument="resume_id",

@@ -23,7 +23,7 @@ from kvmodels.errors import DecodeError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, pause_before
 from kvmodels.flows.effects import Flow, fits_one_read, read, read_all
 from kvmodels.flows.execution.ranges import Candidate, Choice, KeptFollow, Position, Walk
-from kvmodels.flows.hydration.loader import OwnerOf, expected_keys, owner_of, pk_reader_of
+from kvmodels.flows.hydration.loader import OwnerOf, expected_keys, has_entry, owner_of, pk_reader_of
 from kvmodels.flows.hydration.projection import projector
 from kvmodels.flows.hydration.rows import (
     Cover,
@@ -196,7 +196,7 @@ class EntryReader:
 
     def reproduces(self, hit: MatchedRecord, row: Row) -> bool:
         """Whether a record calls for an entry of this scan; always, where only a part of it is known."""
-        return self._index is None or not hit.whole or row.key in expected_keys(self._index, hit.held, hit.pk)
+        return self._index is None or not hit.whole or has_entry(self._index, hit.held, hit.pk, row.key)
 
     # --- whether it counts ------------------------------------------------------------------------------------
 

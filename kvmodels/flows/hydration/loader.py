@@ -177,7 +177,7 @@ def _compiled(
         document, pk = codec.decode_document(row.value, row.encoding, row.key), layout.pk_of(row.key)
         if index is not None:
             require_known_version(live, document, pk)
-            if asked not in expected_keys(index, document, pk):
+            if not has_entry(index, document, pk, asked):
                 return None
         return object_of_document(live, row, document, pk)
 
@@ -190,6 +190,14 @@ def expected_keys(index: LiveIndex, document: Document, pk: bytes) -> Collection
         return maintenance_of(index).keys(document, pk)
     except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or a missing one
         return []
+
+
+def has_entry(index: LiveIndex, document: Document, pk: bytes, key: bytes) -> bool:
+    """Return whether a record has an entry with this key in an index; False if the index cannot hold it."""
+    try:
+        return maintenance_of(index).has(document, pk, key)
+    except (InvalidValueError, InvalidKeyError, KeyError):  # as above
+        return False
 
 
 # --- keys -------------------------------------------------------------------------------------------------------

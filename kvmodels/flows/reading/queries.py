@@ -138,7 +138,7 @@ def page(
         raise InvalidArgumentError(
             "distinct values have no pages", argument="size", hint="Iterate over them, or take a slice."
         )
-    query = yield from resolved(context, query)
+    query = yield from resolved(context, query, cursor=after or before)
     found = yield from scan.page(context, query, size, after, before)
     if not query.related:
         return found

@@ -17,6 +17,7 @@ from kvmodels.errors import InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
+from kvmodels.flows.reading.rarest import narrowed
 from kvmodels.flows.reading.scan import fetch
 from kvmodels.query.query import Query
 from kvmodels.schema.declare.expressions import Subquery
@@ -33,10 +34,18 @@ def run_resolved(context: Context, query: Query, run: Callable[[Context, Query],
     return (yield from steps_of(run(context, (yield from resolved(context, query)))))
 
 
-def resolved(context: Context, query: Query) -> Flow[Query]:
-    """Return the query with keys in place of the queries among its operands."""
+def resolved(context: Context, query: Query, *, cursor: str | None = None) -> Flow[Query]:
+    """Return the query with keys in place of the queries among its operands, and with the entries of text lookups.
+
+    ``cursor``: that of the request, which contains the choice of the entries.
+    """
     if not query.pending:
         return query
+    query = yield from _with_keys(context, query)
+    return (yield from narrowed(context, query, counts=cursor is None))
+
+
+def _with_keys(context: Context, query: Query) -> Flow[Query]:
     keys: dict[Subquery, tuple[Any, ...]] = {}
     for condition in _pending(query.where):
         if condition.operand not in keys:
@@ -44,7 +53,7 @@ def resolved(context: Context, query: Query) -> Flow[Query]:
             found = yield from steps_of(fetch(context, inner.limited(MOST_KEYS + 1)))
             field = inner.schema.primary_key[0].field
             keys[condition.operand] = _bounded([values[field] for values in found])
-    where = conjunction(with_values(part, keys) for part in query.where)
+    where = conjunction(with_values(part, keys) for part in query.where) if keys else query.where
     return replace(query, where=where, pending=False)
 
 

@@ -151,6 +151,10 @@ class KindMaintenance(ABC):
         """Return the keys of the entries of a document in their order; raises like ``contents``."""
         return sorted(self.contents(StoredRecord(pk, document, b"", 0), _FOR_KEYS).entries)
 
+    def has(self, document: Document, pk: bytes, key: bytes) -> bool:
+        """Return whether an entry with this key is one of a document; raises like ``contents``."""
+        return key in self.keys(document, pk)
+
     def owner(self, codec: ValueCodec, records: RecordLayout, row: Row) -> bytes:
         """Return the packed primary key of the record of an entry; empty for a row that is no entry.
 

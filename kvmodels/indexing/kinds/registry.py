@@ -23,6 +23,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
         "geo": "kvmodels.indexing.kinds.geo",
         "interval": "kvmodels.indexing.kinds.interval",
         "search": "kvmodels.indexing.kinds.search",
+        "trigram": "kvmodels.indexing.kinds.trigram",
     },
 )
 """The class that maintains an index, by the name of its kind."""

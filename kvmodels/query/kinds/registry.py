@@ -18,6 +18,7 @@ ACCESS: Final = ModuleTable[KindAccess](
         "geo": "kvmodels.query.kinds.geo",
         "interval": "kvmodels.query.kinds.interval",
         "search": "kvmodels.query.kinds.search",
+        "trigram": "kvmodels.query.kinds.trigram",
     },
 )
 """The access to an index, by the name of its kind."""

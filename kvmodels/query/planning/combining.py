@@ -154,7 +154,8 @@ def _intersection(
     candidates = [access for access in permitted if _in_key_order(schema, branch, access)]
     chosen: list[Access] = []
     while candidates:
-        access = max(candidates, key=lambda access: len(left.intersection(access.bound)))  # the first of equals
+        # Of those that bind as many, the one with the most columns has the fewest rows; then the first.
+        access = max(candidates, key=lambda access: (len(left.intersection(access.bound)), len(access.equal)))
         if not left.intersection(access.bound) or (chosen and access.reverse is not chosen[0].reverse):
             break
         left.difference_update(access.bound)

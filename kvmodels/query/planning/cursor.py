@@ -19,6 +19,7 @@ import msgpack
 from kvmodels._support.base64url import base64url_bytes
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import IndexChangedError, InvalidCursorError, NoUsableIndexError
+from kvmodels.query.planning.narrowing import chosen_again
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
@@ -31,12 +32,15 @@ class _Cursor(NamedTuple):
     indexes: list[list[Any]]
     plan_hash: str
     mark: bytes
+    choice: Any = None
 
 
 def cursor_after(plan: QueryPlan, mark: bytes) -> str:
     """Return the cursor for a position between two results; ``flows/execution/executor.py`` creates positions."""
     read = {scan.index or "": scan.generation for scan in plan.scans}
-    payload = msgpack.packb([_FORMAT, [[name, number] for name, number in sorted(read.items())], plan.hash, mark])
+    indexes = [[name, number] for name, number in sorted(read.items())]
+    chosen = [plan.choice] if plan.choice else []
+    payload = msgpack.packb([_FORMAT, indexes, plan.hash, mark, *chosen])
     return urlsafe_b64encode(payload + _digest(payload)).decode().rstrip("=")
 
 
@@ -47,9 +51,12 @@ def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan,
         if name and name not in query.schema.indexes:
             raise _invalid("it names an index that the model does not have")
         require_generation(live, name, generation)
+    chosen = query if made.choice is None and not query.choice else chosen_again(query, made.choice)
+    if chosen is None:
+        raise _invalid("it was made by another query")
     try:
         # Only the indexes that were used: otherwise, an index that was built since might be chosen.
-        plan = plan_query(query, live, through=frozenset(name for name, _ in made.indexes))
+        plan = plan_query(chosen, live, through=frozenset(name for name, _ in made.indexes))
     except NoUsableIndexError:
         raise _invalid("it was made by another query") from None
     if plan.hash != made.plan_hash:
@@ -108,7 +115,7 @@ def _decoded(cursor: Any) -> _Cursor:
         made = _Cursor(*parts)
     except (ValueError, TypeError):
         raise _invalid("it is not a cursor of this release") from None
-    known = number == _FORMAT and [type(part) for part in made] == [list, str, bytes]
+    known = number == _FORMAT and [type(part) for part in made[:3]] == [list, str, bytes]
     if not known or not all(_names_index(pair) for pair in made.indexes):
         raise _invalid("it is not a cursor of this release")
     return made

@@ -36,6 +36,7 @@ from kvmodels.query.planning.branches import (
 )
 from kvmodels.query.planning.combining import Decision, ScanChoice, decide
 from kvmodels.query.planning.kind_terms import KindTerm
+from kvmodels.query.planning.narrowing import stated
 from kvmodels.query.planning.refusals import refusal
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
 from kvmodels.query.query import Query, order_names
@@ -258,6 +259,8 @@ class _Planning:
         query, decision = self._query, self._decision
         scans, tested = self._scans()
         sort = self._sort() if decision.sorted else None
+        if query.choice:
+            tested = stated(tested)
         order = decision.order if sort is None else [(column.field, column.descending) for column in sort.columns]
         return QueryPlan(
             schema=query.schema,
@@ -270,6 +273,7 @@ class _Planning:
             tested=tested,
             matches=matcher(query.schema, tested) if tested else None,
             sort=sort,
+            choice=query.choice,
         )
 
     def _scans(self) -> tuple[tuple[Scan, ...], Conjunction]:
@@ -320,11 +324,14 @@ class _Planning:
     def _branch_scan(self, step: ScanChoice, *, last: bool) -> Scan:
         """Return one scan of a concatenation."""
         scan, rest, schema = self._scan(step, self._ranges(step)), self._rest((step,)), self._query.schema
+        parts = self._branch(step).parts
+        if self._query.choice:
+            rest, parts = stated(rest), stated(parts)
         return replace(
             scan,
             tested=rest,
             matches=matcher(schema, rest),
-            accepts=None if last else matcher(schema, self._branch(step).parts),
+            accepts=None if last else matcher(schema, parts),
         )
 
     def _united(self) -> tuple[tuple[Scan, ...], Conjunction]:

@@ -42,9 +42,11 @@ from kvmodels.query.planning.branches import (
 )
 from kvmodels.query.planning.combining import decide
 from kvmodels.query.planning.kind_terms import KindTerm
+from kvmodels.query.planning.narrowing import is_stated, narrowing_indexes
 from kvmodels.query.query import Query, order_names
 from kvmodels.schema.declare.declarations import declaration_text
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import Condition, conditions_of
@@ -169,7 +171,7 @@ _EVERYTHING = BranchShape((), (), None, ())
 
 def filter_lookups(query: Query) -> tuple[str, ...]:
     """Return the lookups of a filter as keywords, without operands."""
-    conditions = (condition for part in query.where for condition in conditions_of(part))
+    conditions = (condition for part in query.where for condition in conditions_of(part) if is_stated(condition))
     return tuple(dict.fromkeys(map(_lookup, conditions)))
 
 
@@ -200,6 +202,23 @@ def described_index(index: IndexDefinition) -> str:
         if holds
     ]
     return described + (f" ({', '.join(extra)})" if extra else "")
+
+
+def text_index_advice(schema: ModelSchema, conditions: Sequence[Condition]) -> str | None:
+    """Return how an index of a kind would serve conditions on texts; None if it cannot serve one of them."""
+    lines: list[str] = []
+    for condition in conditions:
+        kind = next((KINDS[one] for one in KINDS if condition.lookup in KINDS[one].narrowed), None)
+        source = schema.source(condition.field)
+        line = None if kind is None else kind.line(condition.field)
+        if kind is None or line is None or condition.negated or source is None or source.codec.name != "str":
+            continue
+        if narrowing_indexes(schema, condition):
+            if not kind.implied(condition.lookup, condition.operand)[1]:
+                return kind.why_no_entry(condition.field)
+        else:
+            lines.append(line)
+    return f"Add {' and '.join(dict.fromkeys(lines))} to the indexes of {schema.name}.Meta" if lines else None
 
 
 class _Refusal:
@@ -324,6 +343,9 @@ class _Refusal:
         way = self._scanning(_addition(self._query.schema, columns) if columns else None)
         fields = ", ".join(dict.fromkeys(repr(condition.field) for condition in conditions))
         compared = [one for one in conditions if one.field != PRIMARY_KEY and one.lookup != OF_KIND]
+        advice = text_index_advice(self._query.schema, compared)
+        if advice is not None and not columns:
+            return f"{advice}, or {way}."
         if all(self._query.schema.source(condition.field) is not None for condition in compared):
             return f"No index answers such a comparison of {fields}: {way}."
         return f"The type of {fields} cannot be indexed: {way}."

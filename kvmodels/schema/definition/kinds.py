@@ -95,6 +95,12 @@ class KindDefinition(ABC):
     lookups: ClassVar[Mapping[str, KindLookup]] = MappingProxyType({})
     """The lookups that the kind adds to ``filter()``, by name."""
 
+    narrowed: ClassVar[frozenset[str]] = frozenset()
+    """The ordinary lookups of a text whose matches have certain entries in an index of the kind; see ``implied``."""
+
+    implied_lookups: ClassVar[Mapping[str, KindLookup]] = MappingProxyType({})
+    """The conditions that the planner adds for them, by name; no keyword has such a name."""
+
     names_field: ClassVar[bool] = False
     """Whether lookups name the field of an index, ``KindOptions.looked_up``."""
 
@@ -102,6 +108,18 @@ class KindDefinition(ABC):
         """Return a declaration whose lookups go by this name of a field or index, for hints; None if there is none."""
         del name
         return None
+
+    def implied(self, lookup: str, operand: Any) -> tuple[str, Sequence[Any]]:
+        """Return one of ``implied_lookups``, and the operands with which every match of a narrowed lookup satisfies it.
+
+        No operands: the index does not serve the lookup.
+        """
+        del lookup, operand
+        return "", ()
+
+    def why_no_entry(self, name: str) -> str:
+        """Return why the index of a field does not serve an operand of a narrowed lookup, for hints."""
+        return f"the index of {name!r} has no entries for this operand"
 
     def column_names(self, declared: Any) -> tuple[str, ...]:
         """Return the columns that keys begin with, a leading ``-`` for descending order."""
@@ -160,6 +178,7 @@ KINDS: Final = ModuleTable[KindDefinition](
         "geo": "kvmodels.schema.kinds.geo",
         "interval": "kvmodels.schema.kinds.interval",
         "search": "kvmodels.schema.kinds.search",
+        "trigram": "kvmodels.schema.kinds.trigram",
     },
 )
 """The definition of each kind, by its name."""

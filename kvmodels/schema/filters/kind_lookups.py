@@ -8,7 +8,7 @@ Rules of this module: pure. A kind is loaded only if a declared index has it, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support import suggest as spelling
@@ -36,11 +36,13 @@ class KindOperand(NamedTuple):
         index_name: the name of the first declared index with this lookup; others of its kind have it too.
         lookup: the name of the lookup.
         value: the converted operand.
+        implied: whether another condition of the filter implies it: then it serves only to read fewer rows.
     """
 
     index_name: str
     lookup: str
     value: Any
+    implied: bool = False
 
 
 def kind_keyword(schema: ModelSchema, keyword: str) -> KindKeyword | None:
@@ -68,10 +70,27 @@ def kind_lookups_of(schema: ModelSchema, name: str) -> list[str]:
     ]
 
 
+def served_text_lookups(schema: ModelSchema, readable: Container[str] | None = None) -> list[str]:
+    """Return the keywords of lookups of texts that indexes without group and condition serve.
+
+    ``readable``: the names of the only indexes to consider; None: all.
+    """
+    found: list[str] = []
+    for index in schema.indexes.values():
+        served = KINDS[index.kind].narrowed
+        if served and not index.columns and index.where is None and (readable is None or index.name in readable):
+            source = schema.source(index.lookup_name)
+            name = index.lookup_name.replace(".", "__")
+            name = f"{name}__any" if source is not None and source.many else name
+            found += [f"{name}__{lookup}" for lookup in sorted(served)]
+    return found
+
+
 def kind_of_operand(schema: ModelSchema, operand: KindOperand) -> tuple[IndexDefinition, KindLookup]:
     """Return the index and the lookup of an operand."""
     definition = schema.indexes[operand.index_name]
-    return definition, KINDS[definition.kind].lookups[operand.lookup]
+    kind = KINDS[definition.kind]
+    return definition, (kind.implied_lookups if operand.implied else kind.lookups)[operand.lookup]
 
 
 def kind_test(schema: ModelSchema, operand: KindOperand) -> Callable[[Document], bool]:

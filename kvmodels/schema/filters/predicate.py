@@ -143,6 +143,17 @@ def has_subquery(parts: Iterable[Predicate]) -> bool:
     return False
 
 
+def needs_reading(parts: Iterable[Predicate]) -> bool:
+    """Return whether something must be read before a filter is planned: keys of a query, or numbers of entries."""
+    for part in parts:
+        if isinstance(part, Condition):
+            if part.operand.__class__ is Subquery or part.lookup in TEXT_TESTS:
+                return True
+        elif needs_reading(part.parts):
+            return True
+    return False
+
+
 def with_values(predicate: Predicate, values: Mapping[Subquery, tuple[Any, ...]]) -> Predicate:
     """Return the predicate with the values of each query among its operands."""
     if isinstance(predicate, AllOf):

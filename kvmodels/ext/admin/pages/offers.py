@@ -11,9 +11,11 @@ from typing import NamedTuple
 from kvmodels.errors import InvalidLookupError
 from kvmodels.query.text_lookups import lookup_values
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.polymorphic import collection_schema
 from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription, ModelDescription
+from kvmodels.schema.filters.kind_lookups import served_text_lookups
 
-_MOST_SEARCHED = 6
+_MOST_SEARCHED = 8
 
 
 class Offers(NamedTuple):
@@ -41,6 +43,7 @@ def offers_of(model: type[KvModel], description: ModelDescription, readable: Col
     if len(description.primary_key) == 1 or description.primary_key[0].name not in first:
         first[description.primary_key[0].name] = description.primary_key[0]
     served = [name for column in first.values() for name in _lookups(model, column)]
+    served += served_text_lookups(collection_schema(model), readable)
     names = list(dict.fromkeys([*first, *(field.name for field in description.fields)]))
     every = [name for field in names for name in _every_lookup(model, field)]
     orders = [tuple(_signed(column) for column in index.columns) for index in indexes if not _has_many(index)]
@@ -57,14 +60,15 @@ def offers_of(model: type[KvModel], description: ModelDescription, readable: Col
     )
 
 
-def search_names(description: ModelDescription) -> list[str]:
-    """Return the lookups that the search box tries: unique values, then the beginnings of indexed texts."""
+def search_names(model: type[KvModel], description: ModelDescription) -> list[str]:
+    """Return the lookups that the search box tries: unique values, then beginnings and parts of texts."""
     unique = [index.columns[0] for index in description.indexes if index.unique and len(index.columns) == 1]
     keys = description.primary_key if len(description.primary_key) == 1 else ()
     first = [description.primary_key[0], *(index.columns[0] for index in description.indexes if _serves_alone(index))]
     exact = [column.name for column in (*keys, *unique) if not column.many]
     prefixes = [f"{column.name}__startswith" for column in first if column.type == "str" and not column.many]
-    return list(dict.fromkeys([*exact, *prefixes]))[:_MOST_SEARCHED]
+    parts = [name for name in served_text_lookups(collection_schema(model)) if name.endswith("__icontains")]
+    return list(dict.fromkeys([*exact, *prefixes, *parts]))[:_MOST_SEARCHED]
 
 
 def _serves_alone(index: IndexDescription) -> bool:

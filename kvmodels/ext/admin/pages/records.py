@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette_admin.flash import flash
 
-from kvmodels.errors import DoesNotExist, KvModelsError, StaleObjectError
+from kvmodels.errors import DoesNotExist, KvModelsError, NoUsableIndexError, StaleObjectError
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.browsing import SCANNED, BrowsedQuery
 from kvmodels.ext.admin.forms.fields import FormField, form_fields
@@ -120,15 +120,18 @@ class RecordsPage(StorePage):
         return offers_of(self.model, self.description, readable)
 
     async def _search(self, request: Request, text: str) -> Response:
-        """Show the records with this primary key or unique value, and those whose indexed text begins with it."""
+        """Show the records with this key or unique value, and those whose indexed text begins with it or has it."""
         groups: list[dict[str, Any]] = []
         shown: set[str] = set()
-        for name in search_names(self.description):
+        for name in search_names(self.model, self.description):
             try:
                 where = parse_lookups(self.model, [(name, text)]).where
             except KvModelsError:
                 continue  # no value of this column
-            found = await self.backend.call(self.backend.db[self.model].filter(where).page, size=_FOUND)
+            try:
+                found = await self.backend.call(self.backend.db[self.model].filter(where).page, size=_FOUND)
+            except NoUsableIndexError:
+                continue  # an index of parts of texts needs some characters
             rows = [self.row(request, item) for item in found.items]
             if not shown.issuperset(row["url"] for row in rows):
                 shown.update(row["url"] for row in rows)
