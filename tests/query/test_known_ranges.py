@@ -38,6 +38,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.effects import AGAIN, AnyFlow, CountRows, Flow, OneRequest, Read
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import queries, scan
+from kvmodels.query.planning import planner
 from kvmodels.query.planning.planner import RangePlan, plan_query
 from kvmodels.query.query import Query
 from kvmodels.runtime.sync import run
@@ -181,6 +182,19 @@ def test_a_prepared_plan_is_the_one_that_planning_again_gives(store: tuple[Datab
             kept = plan_query(query, live)
             assert (kept, kept.hash, str(kept), kept.order) == (fresh, fresh.hash, str(fresh), fresh.order)
     assert sum(isinstance(kept, RangePlan) for kept in live.compiled.plans.values()) > 50
+
+
+def test_a_query_of_a_known_shape_is_not_planned_again_with_fast_kinds_or_without(
+    store: tuple[Database, WatchedEngine], monkeypatch: pytest.MonkeyPatch
+):
+    runner: Any = store[0][Jar]._runner
+    store[0][Jar].first()
+    live = runner.context.view.live[runner.schema.collection]
+    red, other = (Query(runner.schema).filtered((), {"color": color}) for color in ("red", "r"))
+    planned = plan_query(red, live)
+    monkeypatch.setattr(planner, "_planned", None)
+    assert plan_query(red, live) == planned
+    assert plan_query(other, live).ranges != planned.ranges
 
 
 @given(
