@@ -43,7 +43,7 @@ ABOUT_FAST_KINDS = {
     "tests.query.test_direct_lookups": 2,
     "tests.query.test_getters": 2,
     "tests.query.test_guesses": 5,
-    "tests.query.test_known_ranges": 2,
+    "tests.query.test_known_ranges": 3,
     "tests.query.test_late_fields_sets": 1,
     "tests.query.test_making": 3,
     "tests.query.test_removals_in_commits": 6,

@@ -363,6 +363,37 @@ def test_indexes_with_a_condition_and_counters_are_left_to_the_planner():
         assert not isinstance(queries.count(db[Crate]._runner.context, crates._query), OneRequest)
 
 
+class Flask(KvModel, collection="flasks"):
+    """No filter of the test tests the condition of the partial index and counters."""
+
+    id: PrimaryKey[int]
+    brand: Indexed[str] = Field(default="x")
+    size: int = 0
+    gone: bool = False
+
+    class Meta:
+        indexes = (
+            Index("brand", "size", name="present", where=Q(gone=False)),
+            AggregateIndex("brand", where=Q(gone=False)),
+        )
+
+
+@pytest.mark.fast_kinds
+def test_a_condition_on_fields_that_a_query_does_not_compare_leaves_its_range_known():
+    with Database("memory://", models=[Flask]) as db:
+        db[Flask].bulk_create([Flask(id=n, brand="xy"[n % 2], size=n, gone=n < 3) for n in range(8)])
+        context = db[Flask]._runner.context
+        for brand, ids in (("x", [0, 2, 4, 6]), ("y", [1, 3, 5, 7])):
+            query = db[Flask].filter(brand=brand)
+            assert ([one.id for one in query.order_by("id")], query.count()) == (ids, 4)
+            assert isinstance(queries.fetch(context, query[:2]._query), OneRequest)
+            assert isinstance(queries.count(context, query._query), OneRequest)
+            for gone in (False, True):
+                kept = query.filter(gone=gone)
+                assert kept.count() == len(kept.allow_scan().to_list()) == sum((n < 3) is gone for n in ids)
+                assert not isinstance(queries.count(context, kept._query), OneRequest)
+
+
 def test_an_answer_that_is_not_enough_is_asked_for_again():
     db, engine = tins()
     calls: list[str] = []

@@ -137,6 +137,12 @@ def partials_of(live: LiveCollection) -> Sequence[IndexDefinition]:
     return [index.definition for index in live.readable.values() if index.definition.where is not None]
 
 
+def tested_by_partials(live: LiveCollection) -> set[str]:
+    """Return the fields in the conditions of readable partial indexes."""
+    conditions = [definition.where.alternatives for definition in partials_of(live) if definition.where is not None]
+    return {test.column.field for alternatives in conditions for tests in alternatives for test in tests}
+
+
 def narrows(part: Part) -> bool:
     """Return whether a part of a filter excludes more than single values."""
     if isinstance(part, AnyOf):

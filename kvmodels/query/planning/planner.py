@@ -33,6 +33,7 @@ from kvmodels.query.planning.branches import (
     can_match,
     partials_of,
     shape_of,
+    tested_by_partials,
 )
 from kvmodels.query.planning.combining import Decision, ScanChoice, decide
 from kvmodels.query.planning.kind_terms import KindTerm
@@ -181,10 +182,12 @@ def _range_plan(query: Query, live: LiveCollection, plan: QueryPlan) -> RangePla
     if plan.combine != "scan" or len(plan.ranges) != 1 or plan.sort is not None or plan.matches is not None:
         return None
     (scan,) = plan.scans
-    # Whether a partial index serves the query depends on the operands.
-    if scan.fans_out or scan.matches is not None or partials_of(live):
+    if scan.fans_out or scan.matches is not None:
         return None
     names = [part.field for part in query.where if isinstance(part, Condition)]
+    # Whether a partial index serves the query depends on the operands of the fields in its condition, and on no others.
+    if not tested_by_partials(live).isdisjoint(names):
+        return None
     columns: list[tuple[int, Callable[[Any], bytes]]] = []
     for column in scan.columns[: len(names)]:
         if column.field not in names or column.many:
