@@ -85,6 +85,10 @@ def answers_are_right(residents: Any) -> None:
         residents.filter(species="ibex", presence__contains=date(2024, 1, 8)),
         lambda one: one.species == "ibex" and one.arrives is not None and one.leaves in (None, date(2024, 1, 9)),
     )
+    asked(
+        residents.filter(species="lynx", age__gt=0, habitat__zone__icontains="OCK"),
+        lambda one: one.species == "lynx" and one.age > 0 and one.habitat is not None and one.habitat.zone == "rock",
+    )
     for one in everybody[:5]:
         for chip in one.chips or ():
             assert [found.pk for found in residents.filter(chips__contains=chip)] == [one.pk]

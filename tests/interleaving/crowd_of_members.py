@@ -28,19 +28,20 @@ NEAR, FAR = Circle(HERE, 50), Circle(HERE, 150)
 
 
 class MemberCrowd(Crowd):
-    """Eight writers, two builders of eight late indexes, one that drops an index and builds it, readers, a check."""
+    """Eight writers, two builders of the late indexes, one that drops an index and builds it, readers, a check."""
 
     old_model = OldMember
     model = Member
     spec = spec_of(Member)
-    builds = ((*LATE[:4], "ever"), ("per_part", "per_zone", "by_tag", "floor", "northern"))
-    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms")
+    builds = ((*LATE[:4], "ever"), ("per_part", "per_zone", "by_tag", "floor", "northern", "northern_pieces"))
+    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms", "pieces")
     first_lifetimes = (None,)
     lifetimes = (None,)
     swapped = ("badges", "badges", "email", "city", "tags")
     asked = (
         "city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages", "count",
         "total", "late total", "shift", "near", "near pages", "far", "term", "late term",
+        "piece", "late piece",
     )  # fmt: skip
     verbs_drawn = (
         "create",
@@ -105,6 +106,14 @@ class MemberCrowd(Crowd):
             "term": (
                 {"tags__contains": letter, "terms__overlaps": (3, 4)},
                 lambda one: letter in one["tags"] and is_found(one["since"], one["until"], 3, 4),
+            ),
+            "piece": (
+                {"city": values["city"], "note__icontains": "P Q"},
+                lambda one: one["city"] == values["city"] and "p q" in one["note"],
+            ),
+            "late piece": (
+                {"zone": "n", "note__endswith": "p q"},
+                lambda one: one["zone"] == "n" and one["note"].endswith("p q"),
             ),
             "late term": ({"ever__contains": 1}, lambda one: contains(one["since"], one["until"], 1)),
         }

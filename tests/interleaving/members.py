@@ -16,6 +16,7 @@ from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, Primar
 from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
+from kvmodels.schema.kinds.trigram import TrigramIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -62,6 +63,7 @@ KEPT = (
     WeekdayIndex("shift", group=("city",), name="shifts"),
     GeoIndex("spot", group="city", name="spots"),
     IntervalIndex("since", "until", group="tags", name="terms"),
+    TrigramIndex("note", group="city", name="pieces"),
 )
 
 
@@ -88,7 +90,8 @@ class Member(MemberFields, collection="people"):
             AggregateIndex("part", name="per_part", max_fan_out=3),
             GeoIndex("spot", where=Q(zone="n"), name="northern"),
             IntervalIndex("since", "until", name="ever"),
+            TrigramIndex("note", where=Q(zone="n"), name="northern_pieces"),
         )
 
 
-LATE = ("by_tag", "street", "part", "floor", "per_zone", "per_part", "northern", "ever")
+LATE = ("by_tag", "street", "part", "floor", "per_zone", "per_part", "northern", "ever", "northern_pieces")

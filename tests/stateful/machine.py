@@ -46,7 +46,7 @@ ENDS = st.sampled_from([None, 3, 5])
 """Of a half-open interval: every end is after every start."""
 LIFETIMES = st.sampled_from([None, 4, 4, 9.5])
 DEADLINES = st.sampled_from([KEEP, KEEP, None, 4, 9.5])
-LATE = ("serial", "shelf", "days", "everywhere", "whenever")
+LATE = ("serial", "shelf", "days", "everywhere", "whenever", "anything")
 """The indexes that only the later release has."""
 RECORDS = st.fixed_dictionaries(
     {
@@ -54,7 +54,7 @@ RECORDS = st.fixed_dictionaries(
         "code": CODES,
         "group": st.sampled_from(["x", "y"]),
         "rank": st.integers(0, 3),
-        "note": st.sampled_from([None, "n1", "n2"]),
+        "note": st.sampled_from([None, "no1", "no2"]),
         "spot": SPOTS,
         "since": STARTS,
         "until": ENDS,
@@ -65,7 +65,7 @@ RECORDS = st.fixed_dictionaries(
 CHANGES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"code": CODES}),
     st.fixed_dictionaries({"group": st.sampled_from(["x", "y"]), "rank": st.integers(0, 3)}),
-    st.fixed_dictionaries({"note": st.sampled_from([None, "n1", "n2"]), "shelf": st.sampled_from(["s", "t"])}),
+    st.fixed_dictionaries({"note": st.sampled_from([None, "no1", "no2"]), "shelf": st.sampled_from(["s", "t"])}),
     st.fixed_dictionaries({"serial": SERIALS}),
     st.fixed_dictionaries({"spot": SPOTS, "since": STARTS}),
     st.fixed_dictionaries({"until": ENDS}),
@@ -87,6 +87,7 @@ ASKED: dict[str, Condition] = {
     "shelf": ({"shelf": "s"}, lambda one: one["shelf"] == "s"),
     "days": ({"rank__on": 1}, lambda one: one["rank"] & 2 > 0),
     "everywhere": ({"spot__within": Circle(HERE, 150)}, is_near),
+    "anything": ({"note__icontains": "NO1"}, lambda one: one["note"] == "no1"),
     "whenever": ({"whenever__overlaps": (4, 9)}, lambda one: is_found(one["since"], one["until"], 4, 9)),
 }
 """Of each index of the later release one query."""

@@ -1,14 +1,14 @@
 """One collection as two releases declare it: the later one has more indexes, to be built over what is there.
 
-The bits of a rank are taken for weekdays, by an index of a kind that the tests register. Places and intervals are
-indexed in groups by both releases, and without a group by the later one.
+The bits of a rank are taken for weekdays, by an index of a kind that the tests register. Places, intervals and
+parts of notes are indexed in groups by both releases, and without a group by the later one.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from kvmodels import Field, GeoIndex, GeoPoint, Index, Indexed, IntervalIndex, KvModel, PrimaryKey, Unique
+from kvmodels import Field, GeoIndex, GeoPoint, Index, Indexed, IntervalIndex, KvModel, PrimaryKey, TrigramIndex, Unique
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -30,6 +30,7 @@ KEPT = (
     WeekdayIndex("rank", group=("group",), name="days_in_group"),
     GeoIndex("spot", group="group", name="spots"),
     IntervalIndex("since", "until", group="group", name="term"),
+    TrigramIndex("note", group="group", name="pieces"),
 )
 
 
@@ -51,4 +52,5 @@ class LateThing(ThingFields, collection="things"):
             WeekdayIndex("rank", name="days"),
             GeoIndex("spot", name="everywhere"),
             IntervalIndex("since", "until", name="whenever"),
+            TrigramIndex("note", name="anything"),
         )

@@ -26,7 +26,7 @@ CONDITIONS: tuple[Condition, ...] = (
     ({"group": "y", "rank__gte": 2}, lambda one: one["group"] == "y" and one["rank"] >= 2),
     ({"group": "x", "rank__range": (1, 2)}, lambda one: one["group"] == "x" and 1 <= one["rank"] <= 2),
     ({"rank__lt": 2}, lambda one: one["rank"] < 2),
-    ({"note": "n1"}, lambda one: one["note"] == "n1"),
+    ({"note": "no1"}, lambda one: one["note"] == "no1"),
     ({"note": None}, lambda one: one["note"] is None),
     ({"id__gt": 2}, lambda one: one["id"] > 2),
     ({"group": "x", "rank__on": 0}, lambda one: one["group"] == "x" and one["rank"] % 2 == 1),
@@ -37,6 +37,8 @@ CONDITIONS: tuple[Condition, ...] = (
         lambda one: one["group"] == "y" and is_found(one["since"], one["until"], 1, 2),
     ),
     ({"group": "x", "term__contains": 3}, lambda one: one["group"] == "x" and contains(one["since"], one["until"], 3)),
+    ({"group": "x", "note__endswith": "no1"}, lambda one: one["group"] == "x" and one["note"] == "no1"),
+    ({"group__in": ["x", "y"], "note__icontains": "NO2"}, lambda one: one["note"] == "no2"),
     ({"id__in": [5, 1, 3], "group": "x"}, lambda one: one["id"] in (1, 3, 5) and one["group"] == "x"),
 )
 SERVED = [
@@ -45,11 +47,12 @@ SERVED = [
     {"code": None},
     {"group": "x"},
     {"group": "y", "rank__gte": 2},
-    {"note": "n1"},
+    {"note": "no1"},
     {"id__gt": 2},
     {"group": "x", "rank__on": 0},
     {"group": "x", "spot__within": NEAR},
     {"group": "x", "term__contains": 3},
+    {"group": "x", "note__endswith": "no1"},
 ]
 """Conditions that an index or the primary key serves without permission to scan."""
 
