@@ -46,7 +46,7 @@ _NAMES_OF = {
     "flows.transfer.load": "LoadResult",
     "limits": "Limits",
     "query.aggregates": "Avg Count Max Min Sum",
-    "query.hits": "Hit",
+    "query.hits": "Hit SearchHit",
     "query.plans": "QueryPlan",
     "query.query": "Page",
     "query.text_lookups": "ParsedLookups parse_lookups",

@@ -103,6 +103,7 @@ from kvmodels.query.aggregates import Max as Max
 from kvmodels.query.aggregates import Min as Min
 from kvmodels.query.aggregates import Sum as Sum
 from kvmodels.query.hits import Hit as Hit
+from kvmodels.query.hits import SearchHit as SearchHit
 from kvmodels.query.plans import QueryPlan as QueryPlan
 from kvmodels.query.query import Page as Page
 from kvmodels.query.text_lookups import ParsedLookups as ParsedLookups
@@ -286,6 +287,7 @@ __all__ = [
     "SchemaProgress",
     "SchemaReport",
     "Search",
+    "SearchHit",
     "SearchIndex",
     "SlowLog",
     "SnapshotExpiredError",

@@ -35,6 +35,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.references.test_on_delete": BOTH,
     "tests.references.test_reading": BOTH,
     "tests.references.test_verbs": ("connect", *BOTH),
+    "tests.search.test_ranked_searches": ("connect", *BOTH),
     "tests.search.test_search_lookups": ("connect", *BOTH),
     "tests.transactions.test_bank": (DENOKV,),
     "tests.services.test_automatic_keys": (DENOKV,),

@@ -19,6 +19,7 @@ SUITES = frozenset(
         "tests.query.test_residuals",
         "tests.query.test_sorts",
         "tests.query.test_values",
+        "tests.search.test_ranked_searches",
         "tests.search.test_search_lookups",
         "tests.transactions.test_objects",
         "tests.bulk.test_upserts",

@@ -40,6 +40,7 @@ SUITES: dict[str, Limits] = {
     "tests.queues.test_messages": UNTOLD,
     "tests.references.test_cascades_at_random": MANY_CHECKS,
     "tests.references.test_existing_records": FEW,
+    "tests.search.test_ranked_searches": FEW,
     "tests.search.test_search_lookups": FEW,
     "tests.transactions.test_checks": FEW,
     "tests.transactions.test_objects": UNTOLD,

@@ -59,6 +59,7 @@ SUITES = frozenset(
         "tests.references.test_semi_joins",
         "tests.references.test_verbs",
         "tests.references.test_with_related",
+        "tests.search.test_ranked_searches",
         "tests.search.test_search_lookups",
         "tests.services.test_automatic_keys",
         "tests.services.test_changes",

@@ -50,7 +50,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
     ),
     "query": (
-        ("aggregates", "matching", "plans", "projection", "query", "text_lookups"),
+        ("aggregates", "hits", "matching", "plans", "projection", "query", "text_lookups"),
         ("kinds",),
         ("planning",),
     ),

@@ -142,6 +142,7 @@ PUBLIC = [
     "SchemaProgress",
     "SchemaReport",
     "Search",
+    "SearchHit",
     "SearchIndex",
     "SlowLog",
     "SnapshotExpiredError",

@@ -46,6 +46,7 @@ from kvmodels import (
     QueryPlan,
     RetryPolicy,
     SchemaProgress,
+    SearchHit,
     Sum,
     Unique,
     describe,
@@ -187,6 +188,7 @@ OF_OTHER_KINDS = (
     MigrationReport("members", 1, True, 2, 2, (IndexViolation(1, "duplicate"),)),
     RefusedRecord(1, "name: missing"),
     RetryPolicy(),
+    SearchHit(Member(id=1, name="a"), 1.5),
 )
 
 SAMPLES = {type(one).__name__: one for make in (of_people, of_members) for one in make()}
@@ -334,6 +336,7 @@ THINGS = {
     "RecordViolation",
     "RefusedRecord",
     "RetryPolicy",
+    "SearchHit",
     "StepKind",
 }
 """Descriptions, settings and parts of results: always true, as every object, where one of them or None is expected."""

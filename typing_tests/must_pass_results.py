@@ -31,6 +31,8 @@ from kvmodels import (
     QuerySet,
     RankedQuery,
     Repository,
+    Search,
+    SearchHit,
     Sum,
     Unique,
 )
@@ -168,9 +170,9 @@ async def awaited(db: AsyncDatabase, books: AsyncRepository[Book], kv: AsyncKv) 
 
 def nearest(books: Repository[Book], kv: Kv) -> list[str]:
     near = books.filter(name="x").nearest("year", 1990, within_m=5)
-    assert_type(near, RankedQuery[Book])
-    assert_type(books.nearest(Book.year, 1990).filter(Book.year > 3, name="x").exclude(year=3), RankedQuery[Book])
-    assert_type(near[:10], RankedQuery[Book])
+    assert_type(near, RankedQuery[Hit[Book]])
+    assert_type(books.nearest(Book.year, 1990).filter(Book.year > 3, name="x").exclude(year=3), RankedQuery[Hit[Book]])
+    assert_type(near[:10], RankedQuery[Hit[Book]])
     assert_type(near[0], Hit[Book])
     assert_type(near[0].record, Book)
     assert_type(near[0].distance, float)
@@ -186,10 +188,20 @@ def nearest(books: Repository[Book], kv: Kv) -> list[str]:
     return [f"{book.name}: {distance:.0f} m" for book, distance in near]
 
 
+def found(books: Repository[Book]) -> list[str]:
+    best = books.filter(name="x").search("by_text", Search.all("key") | Search.phrase("key value"), max_postings=9)
+    assert_type(best, RankedQuery[SearchHit[Book]])
+    assert_type(best.filter(Book.year > 3)[:10], RankedQuery[SearchHit[Book]])
+    assert_type(best[0].score, float)
+    assert_type(best.page(20), Page[SearchHit[Book]])
+    assert_type(best[0].highlight("name", before="[", after="]", words=None), str)
+    return [f"{book.name}: {score:.1f}" for book, score in best]
+
+
 async def nearest_awaited(books: AsyncRepository[Book]) -> list[str]:
     near = books.nearest("year", 1990)
-    assert_type(near, AsyncRankedQuery[Book])
-    assert_type(near[:10], AsyncRankedQuery[Book])
+    assert_type(near, AsyncRankedQuery[Hit[Book]])
+    assert_type(near[:10], AsyncRankedQuery[Hit[Book]])
     assert_type(near[0], Awaitable[Hit[Book]])
     assert_type(await near[0], Hit[Book])
     assert_type(await near.first(), Hit[Book] | None)

@@ -403,6 +403,8 @@ class QueryPlan:
 
     def _extent(self) -> str:
         if self.ranked is not None:
+            if self.ranked.scored:
+                return f"best first, by the words in index {self.index}"
             return f"{self.ranked.method} first, in rings of index {self.index}"
         if self.full_scan:
             return f"full scan of {self.schema.collection}" + (f" through index {self.index}" if self.index else "")
@@ -444,8 +446,9 @@ class QueryPlan:
         if self.combine == "intersect":
             return "an entry of each scan, and a record for each that all have"
         if self.ranked is not None:
-            each = "entry in this order, until enough pass" if self.tested else "result"
-            return f"the entries near the origin, and a record for each {each}"
+            each = "entry in this order, until enough pass" if self.tested or self.ranked.verified else "result"
+            entries = "the entries of the words" if self.ranked.scored else "the entries near the origin"
+            return f"{entries}, and a record for each {each}"
         if self.distinct == "jumps":
             return "a few rows for each value"
         if self.full_scan:

@@ -78,6 +78,10 @@ OrderColumn = str | Order | FieldRef[Any]
 """``"age"``, ``"-age"``, ``User.age`` or ``User.age.desc()``."""
 
 
+MAX_POSTINGS: Final = 200_000
+"""The maximum number of entries that ``search()`` reads, unless the call says another one."""
+
+
 class RankedOrder(NamedTuple):
     """An order by the distance from an origin, which a kind of index supplies.
 
@@ -87,6 +91,8 @@ class RankedOrder(NamedTuple):
         origin: the origin, checked and converted by the kind.
         within: the greatest distance of a result, which counts; None: any distance.
         digest: the origin as plain data that is the same in every process.
+        verified: whether the records decide if they are results, besides their entries.
+        scored: whether results have scores, the greatest first.
     """
 
     method: str
@@ -94,6 +100,8 @@ class RankedOrder(NamedTuple):
     origin: Any
     within: float | None
     digest: Any
+    verified: bool = False
+    scored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

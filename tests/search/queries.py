@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
@@ -40,12 +41,29 @@ class Note(KvModel, collection="notes"):
         return [text.casefold().replace("-", " ").split() for text in texts]
 
 
+class Sought(NamedTuple):
+    """A word that a score adds up; with ``prefix`` the beginning of words."""
+
+    word: str
+    field: str | None
+    prefix: bool = False
+
+    def matches(self, word: str) -> bool:
+        return word not in STOP_WORDS and (word.startswith(self.word) if self.prefix else word == self.word)
+
+
 class Drawn(NamedTuple):
-    """A search as text, and its test of a record; ``bounded``: whether it has a word that is needed."""
+    """A search as text, and its test of a record.
+
+    Attributes:
+        bounded: whether it has a word that is needed.
+        sought: the words that scores add up.
+    """
 
     text: str
     test: Callable[[Note], bool]
     bounded: bool = True
+    sought: tuple[Sought, ...] = ()
 
 
 def notes(chance: Random, number: int) -> list[Note]:
@@ -74,14 +92,17 @@ def drawn(chance: Random) -> Drawn:
     """A search of up to three alternatives of up to three parts each; an alternative without a needed word is none."""
     alternatives = [_every(chance) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
     kept = [one.test for one in alternatives if one.bounded]
-    return Drawn(" OR ".join(one.text for one in alternatives), lambda note: any(test(note) for test in kept))
+    sought = tuple(dict.fromkeys(word for one in alternatives if one.bounded for word in one.sought))
+    text = " OR ".join(one.text for one in alternatives)
+    return Drawn(text, lambda note: any(test(note) for test in kept), bool(kept), sought)
 
 
 def _every(chance: Random) -> Drawn:
     parts = [_part(chance) for _ in range(chance.choice([1, 1, 2, 2, 3]))]
     kept = [one.test for one in parts]
     bounded = any(one.bounded for one in parts)
-    return Drawn(" ".join(one.text for one in parts), lambda note: all(test(note) for test in kept), bounded)
+    sought = tuple(word for one in parts for word in one.sought)
+    return Drawn(" ".join(one.text for one in parts), lambda note: all(test(note) for test in kept), bounded, sought)
 
 
 def _part(chance: Random) -> Drawn:
@@ -95,6 +116,7 @@ def _part(chance: Random) -> Drawn:
                 f'{named}"{phrase}"',
                 lambda note: any(_follow(words, found) for words in note.texts(field)),
                 any(one not in STOP_WORDS for one in found),
+                tuple(Sought(one, field) for one in found if one not in STOP_WORDS),
             )
         case 1:
             start = chance.choice(["st", "re", "x", "ke", "東", "va", "zz"])
@@ -102,6 +124,7 @@ def _part(chance: Random) -> Drawn:
             return Drawn(
                 f"{named}{start}{mark}",
                 lambda note: any(one.startswith(start) and one not in STOP_WORDS for one in _words(note, field)),
+                sought=(Sought(start, field, prefix=True),),
             )
         case 2:
             one = word(chance)
@@ -111,7 +134,7 @@ def _part(chance: Random) -> Drawn:
     one = word(chance)
     if one in STOP_WORDS:
         return Drawn(f"{named}{one.upper()}", lambda _: True, bounded=False)
-    return Drawn(f"{named}{one.upper()}", lambda note: one in _words(note, field))
+    return Drawn(f"{named}{one.upper()}", lambda note: one in _words(note, field), sought=(Sought(one, field),))
 
 
 def _words(note: Note, field: str | None) -> Iterator[str]:
@@ -120,3 +143,39 @@ def _words(note: Note, field: str | None) -> Iterator[str]:
 
 def _follow(words: list[str], phrase: list[str]) -> bool:
     return any(words[at : at + len(phrase)] == phrase for at in range(len(words) - len(phrase) + 1))
+
+
+# --- scores -----------------------------------------------------------------------------------------------------
+
+
+def scores(notes: list[Note], asked: Drawn, weights: dict[str, float]) -> dict[int, float]:
+    """BM25 of the records of a group that a search finds, by the formula over all records of the group."""
+    lengths = {note.id: rounded(sum(one not in STOP_WORDS for one in _words(note, None))) for note in notes}
+    counted = [length for length in lengths.values() if length]
+    mean = max(sum(counted) / max(len(counted), 1), 1.0)
+    found = dict.fromkeys((note.id for note in notes if asked.test(note)), 0.0)
+    for sought in asked.sought:
+        entries = sum(len({one for one in _words(note, None) if sought.matches(one)}) for note in notes)
+        records = max(len(counted), *(_entries(notes, other) for other in asked.sought))
+        idf = math.log(1 + (records - entries + 0.5) / (entries + 0.5))
+        for note in notes:
+            if note.id in found:
+                fields = FIELDS if sought.field is None else (sought.field,)
+                frequency = sum(
+                    weights.get(field, 1.0) * sum(map(sought.matches, _words(note, field))) for field in fields
+                )
+                scale = 1.2 * (1 - 0.75 + 0.75 * lengths[note.id] / mean)
+                found[note.id] += idf * frequency * 2.2 / (frequency + scale) if frequency else 0.0
+    return found
+
+
+def _entries(notes: list[Note], sought: Sought) -> int:
+    return sum(len({one for one in _words(note, None) if sought.matches(one)}) for note in notes)
+
+
+def rounded(length: int) -> int:
+    """The length that the norm of a length stands for."""
+    value = 0
+    while (following := max(value + 1, value * 5 // 4)) <= length:
+        value = following
+    return value

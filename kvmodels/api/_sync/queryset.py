@@ -22,12 +22,14 @@ from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import queries
 from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
+from kvmodels.query.hits import Hit, SearchHit
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.planning import ranked as ranked_plans
-from kvmodels.query.query import OrderColumn, Page, Query
+from kvmodels.query.query import MAX_POSTINGS, OrderColumn, Page, Query
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Subquery, SubqueryOperand
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.words.search import Search
 
 R = TypeVar("R")
 P = TypeVar("P")
@@ -487,7 +489,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
 
     def nearest(
         self, field: projections.FieldName, origin: Any, /, *, within_m: float | None = None
-    ) -> ranked.RankedQuery[R]:
+    ) -> ranked.RankedQuery[Hit[R]]:
         """Return the records in the order of their distance from an origin, with the distances.
 
         Args:
@@ -521,6 +523,47 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             Konkordia 7,566 m
         """
         query = ranked_plans.ranked_query(self._query, "nearest", field, origin, within_m)
+        return ranked.RankedQuery(self._runner, query)
+
+    def search(
+        self, index: str, words: str | Search, /, *, max_postings: int = MAX_POSTINGS
+    ) -> ranked.RankedQuery[SearchHit[R]]:
+        """Return the records that have words in their texts, the best first, with their scores.
+
+        The scores are those of BM25 (k1 1.2, b 0.75) over the fields of the index, by their weights.
+
+        Args:
+            index: the name of a ``SearchIndex``.
+            words: a text as of a search box, in which quotes, OR, ``-``, ``*`` and ``field:`` have a meaning, and which
+                is never an error; or a ``Search``.
+            max_postings: the maximum number of entries that are read.
+
+        Returns:
+            A ranked query of ``SearchHit(record, score)``. Cost: none, nothing is read.
+
+        Raises:
+            NoUsableIndexError: the query has an order.
+            UnknownFieldError, UnknownLookupError: no such index, or it is of another kind.
+            InvalidValueError: neither a text nor a ``Search``, or a field that the index does not have.
+            InvalidArgumentError: an index without statistics, a limit below 1, a slice, or a query of values or related
+                records.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey, SearchIndex
+            >>> class Poem(KvModel, collection="poems"):
+            ...     id: PrimaryKey[int]
+            ...     text: str
+            ...     class Meta:
+            ...         indexes = (SearchIndex("text", name="by_text"),)
+            >>> poems = Database("memory://", models=[Poem])[Poem]
+            >>> for number, text in enumerate(["The road not taken", "The road", "Snow"]):
+            ...     _ = poems.create(id=number, text=text)
+            >>> for hit in poems.search("by_text", "road"):
+            ...     print(hit.record.id, round(hit.score, 2), hit.highlight("text"))
+            1 0.5 The <b>road</b>
+            0 0.36 The <b>road</b> not taken
+        """
+        query = ranked_plans.ranked_query(self._query, "search", index, (words, max_postings), None)
         return ranked.RankedQuery(self._runner, query)
 
     def _with(self, query: Query) -> QuerySet[R]:

@@ -1,5 +1,5 @@
 # Generated from kvmodels/api/_async/ranked.py by tools/unasync.py. Do not edit.
-"""RankedQuery: the records of a query in the order of their distance from an origin.
+"""RankedQuery: the records of a query in the order of their distance from an origin, or of their score.
 
 Rules of this module: one-line methods over ``kvmodels.query``, which describes queries, and over the flows that read.
 Nothing is read before a method asks for results.
@@ -15,7 +15,6 @@ from kvmodels.api._sync.queryset import Runner
 from kvmodels.api.refusals import name_the_way, refuse_copies
 from kvmodels.flows.reading import queries, ranked
 from kvmodels.query import plans
-from kvmodels.query.hits import Hit
 from kvmodels.query.query import OrderColumn, Page, Query
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression
@@ -24,10 +23,11 @@ R = TypeVar("R")
 
 
 class RankedQuery(Generic[R]):
-    """The records of a query in the order of their distance from an origin; created by ``nearest()``.
+    """The records of a query in the order of their distance from an origin, or of their score.
 
-    Its results are named tuples ``Hit(record, distance)``. Records with equal distances are in the order of their
-    primary keys. A record that the index has no entry for, because its field is None, is not a result.
+    Its results are named tuples: ``Hit(record, distance)`` of ``nearest()``, the nearest first, and
+    ``SearchHit(record, score)`` of ``search()``, the best first. Equal distances or scores are in the order of the
+    primary keys. A record without an entry in the index, because its field is None, is not a result.
 
     Immutable and lazy, as a query set. The filter must fix every field in the group of the index, by equality or a list
     of values. All its other conditions are tested on the records, nearest first: a slice or a page is read on until it
@@ -125,10 +125,10 @@ class RankedQuery(Generic[R]):
         return RankedQuery(self._runner, query)
 
     @overload
-    def __getitem__(self, item: int) -> Hit[R]: ...
+    def __getitem__(self, item: int) -> R: ...
     @overload
     def __getitem__(self, item: slice) -> RankedQuery[R]: ...
-    def __getitem__(self, item: int | slice) -> Hit[R] | RankedQuery[R]:
+    def __getitem__(self, item: int | slice) -> R | RankedQuery[R]:
         """Return a slice of the results as a new ranked query, or the hit at a position.
 
         Entries before a slice are skipped without reading their records, if no condition is tested on records.
@@ -144,22 +144,20 @@ class RankedQuery(Generic[R]):
             return self._with(self._query.within(item))
         return self._item(item)
 
-    def _item(self, position: int) -> Hit[R]:
-        found: Hit[R] = self._runner.run(
-            "item", queries.item_at(self._runner.context, self._query, position), self._query
-        )
+    def _item(self, position: int) -> R:
+        found: R = self._runner.run("item", queries.item_at(self._runner.context, self._query, position), self._query)
         return found
 
     # # --- results ----------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Hit[R]]:
+    def __iter__(self) -> Iterator[R]:
         scan = queries.results(self._runner.context, self._query)
         observation = self._runner.observation("iterate", self._query, streamed=True)
         with observing.observed(observation):
             while not scan.done:
                 yield from self._runner.run_part(scan.next_batch(), observation)
 
-    def to_list(self) -> list[Hit[R]]:
+    def to_list(self) -> list[R]:
         """Return all results as a list; take a slice first if you need only the nearest.
 
         Returns:
@@ -172,7 +170,7 @@ class RankedQuery(Generic[R]):
         """
         return self._runner.run("to_list", ranked.fetch(self._runner.context, self._query), self._query)
 
-    def first(self) -> Hit[R] | None:
+    def first(self) -> R | None:
         """Return the nearest result.
 
         Returns:
@@ -183,7 +181,7 @@ class RankedQuery(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         query = self._query.end()
-        found: list[Hit[R]] = self._runner.run("first", ranked.fetch(self._runner.context, query), query)
+        found: list[R] = self._runner.run("first", ranked.fetch(self._runner.context, query), query)
         return found[0] if found else None
 
     def count(self) -> int:
@@ -209,7 +207,7 @@ class RankedQuery(Generic[R]):
         """
         return self._runner.run("exists", ranked.exists(self._runner.context, self._query), self._query)
 
-    def page(self, size: int = 100, *, after: str | None = None, before: str | None = None) -> Page[Hit[R]]:
+    def page(self, size: int = 100, *, after: str | None = None, before: str | None = None) -> Page[R]:
         """Return one page of hits.
 
         A record that is written between two pages may be on both or on none; every other record is on exactly one.

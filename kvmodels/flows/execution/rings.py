@@ -24,20 +24,33 @@ from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult, Row, point
 from kvmodels.errors import IndexChangedError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
-from kvmodels.flows.effects import Flow, count_rows, ranges_at_once, read, read_all, rows_at_once
+from kvmodels.flows.effects import (
+    Flow,
+    ReadPresent,
+    count_rows,
+    ranges_at_once,
+    read,
+    read_all,
+    rows_at_once,
+    split_ranges,
+)
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.execution.join import EntryReader, MatchedRecord
 from kvmodels.flows.execution.ranges import KeptFollow
-from kvmodels.indexing.entries import StoredRecord
+from kvmodels.indexing.entries import StoredRecord, from_u64
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.query.kinds.ranking import (
     CountEntries,
     EntryParts,
     EntrySpan,
+    Posting,
     RankEntries,
     Ranking,
+    RankRecords,
     Reach,
+    ReadCounters,
     ReadEntries,
+    ReadPostings,
 )
 from kvmodels.query.planning.cursor import require_same_index
 from kvmodels.query.planning.ranked import ranking_of
@@ -74,10 +87,10 @@ ALL_PLACES: Final = PageBounds()
 
 
 class RankedRow(NamedTuple):
-    """An entry with its place; entries are sorted by it."""
+    """An entry with its place; entries are sorted by it. A record that was ranked by itself has no entry."""
 
     place: RankedPosition
-    row: Row
+    row: Row | None
 
 
 class RankedRecord(NamedTuple):
@@ -150,7 +163,18 @@ class RankedReader:
         self._ready: deque[RankedRow] = deque()
         self._ahead: dict[bytes, Row | None] = {}
         self._exhausted = plan.combine == "nothing"
+        self._ranked: RankRecords | None = None
         self.plan = plan
+
+    @property
+    def tests(self) -> bool:
+        """Whether records are tested."""
+        return tests_records(self.plan)
+
+    @property
+    def frozen(self) -> Any:
+        """Plain data for the cursors of a page; see ``RankRecords``."""
+        return None if self._ranked is None else self._ranked.frozen
 
     @property
     def ended(self) -> bool:
@@ -174,7 +198,7 @@ class RankedReader:
             if record is None:
                 continue
             one = reader.whole(record)
-            if _holds(self._context, index, one, row) and reader.counts(one, row):
+            if self._holds(index, one, place, row) and reader.counts(one, row or record):
                 found.append(RankedRecord(place, one))
         return found
 
@@ -185,7 +209,7 @@ class RankedReader:
         """
         if not self._ready and not self._exhausted:
             yield from self._next_ring(number, ahead)
-        passed = min(number, len(self._ready)) if self.plan.matches is None else 0
+        passed = 0 if self.tests else min(number, len(self._ready))
         for _ in range(passed):
             self._ready.popleft()
         return passed
@@ -206,7 +230,7 @@ class RankedReader:
         while not self._exhausted and (most is None or number < most):
             before = number
             yield from self._ring(take)
-            if self.plan.matches is not None:
+            if self.tests:
                 return None
             number = len(counted) if repeated else number
             self._answer = number - before
@@ -237,7 +261,12 @@ class RankedReader:
         while True:
             try:
                 step = yield from self._answered()
-                whole = None if step is None else (yield from self._entries_of(step, take, window))
+                whole = None
+                if isinstance(step, RankRecords):
+                    self._ranked, self._begun = step, True
+                    take(self._places(step))
+                elif step is not None:
+                    whole = yield from self._entries_of(step, take, window)
             except IndexChangedError:
                 if self._begun:
                     raise
@@ -247,7 +276,15 @@ class RankedReader:
             self._exhausted = step is None
             return whole
 
-    def _answered(self) -> Flow[RankEntries | None]:
+    def _places(self, step: RankRecords) -> Iterator[RankedRow]:
+        """Yield the records that were ranked by themselves and are within reach and bounds."""
+        within, bounds = self._reach.within, self._bounds
+        for pk, distance in step.distances.items():
+            place = RankedPosition(distance, pk)
+            if (within is None or distance <= within) and bounds.has(place):
+                yield RankedRow(place, None)
+
+    def _answered(self) -> Flow[RankEntries | RankRecords | None]:
         if self._ranking is None:
             _, live, _ = yield from self._index()
             definition, ranking = ranking_of(self.plan, live)
@@ -258,12 +295,14 @@ class RankedReader:
                 step = self._ranking.send(self._answer)
             except StopIteration:
                 return None
-            if isinstance(step, RankEntries):
+            if isinstance(step, RankEntries | RankRecords):
                 return step
             self._answer = yield from self._probed(step)
 
-    def _probed(self, step: ReadEntries | CountEntries) -> Flow[Any]:
+    def _probed(self, step: ReadEntries | CountEntries | ReadPostings | ReadCounters) -> Flow[Any]:
         """Return the answer to a request that ranks nothing."""
+        if isinstance(step, ReadCounters):
+            return (yield from self._counters(step))
         spans = [self._ranges(span) for span in step.spans]
         ranges = [one.wanted for some in spans for one in some]
         if isinstance(step, CountEntries):
@@ -272,11 +311,29 @@ class RankedReader:
             return None if counted is None else [sum(islice(numbers, len(some))) for some in spans]
         rows = iter((yield from self._rows(ranges)))
         _, _, index = yield from self._index()
-        answers: list[list[EntryParts]] = []
-        for some in spans:
-            found = zip(some, islice(rows, len(some)), strict=True)
-            answers.append([part for one, entries in found for part in _parts_of(index, one.head, entries)])
-        return answers
+        postings = [list(zip(some, islice(rows, len(some)), strict=True)) for some in spans]
+        if isinstance(step, ReadPostings):
+            return [[one for group, found in span for one in _postings(index, group.head, found)] for span in postings]
+        return [
+            [EntryParts(one.part, one.value) for group, found in span for one in _postings(index, group.head, found)]
+            for span in postings
+        ]
+
+    def _counters(self, step: ReadCounters) -> Flow[list[int]]:
+        """Return the sums of counters over the groups; in a transaction, of the present state and unchecked."""
+        _, _, index = yield from self._index()
+        layout = index.layout
+        groups = [layout.counters + one.start[len(layout.prefix) :] for one in self.plan.scans[0].ranges]
+        ranges = [point(group + end) for end in step.ends for group in groups]
+        if self._context.transaction is None:
+            rows = yield from self._rows(ranges)
+        else:
+            rows = []
+            for some in split_ranges(self._context.limits, ranges, guarded=False):
+                found: ReadResult = yield ReadPresent(some)
+                rows += found.ranges
+        numbers = [from_u64(int.from_bytes(found[0].value, "little")) if found else 0 for found in rows]
+        return [sum(numbers[at : at + len(groups)]) for at in range(0, len(numbers), len(groups))]
 
     def _entries_of(
         self, step: RankEntries, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None
@@ -332,6 +389,16 @@ class RankedReader:
             keys = [live.layout.key(one.place.pk) for one in ranked[window]]
             self._ahead = {key: rows.get(key) for key in keys}
         return ranked
+
+    def _holds(self, index: LiveIndex, found: MatchedRecord, place: RankedPosition, row: Row | None) -> bool:
+        """Return whether a record is still what was ranked."""
+        if row is not None:
+            return _holds(self._context, index, found, row)
+        assert self._ranked is not None  # without an entry it was ranked by itself
+        try:
+            return self._ranked.distance(found.held) == place.distance
+        except (InvalidValueError, KeyError, TypeError):  # a document of another form
+            return False
 
     # --- reads ------------------------------------------------------------------------------------------------
 
@@ -389,14 +456,19 @@ class RankedReader:
         return [known[key] for key in keys]
 
 
-def _parts_of(index: LiveIndex, head: bytes, rows: Iterable[Row]) -> Iterator[EntryParts]:
-    """Yield entries without their groups and primary keys."""
+def tests_records(plan: QueryPlan) -> bool:
+    """Return whether records decide if they are results, besides their entries."""
+    return plan.matches is not None or (plan.ranked is not None and plan.ranked.verified)
+
+
+def _postings(index: LiveIndex, head: bytes, rows: Iterable[Row]) -> Iterator[Posting]:
+    """Yield entries without their groups."""
     for row in rows:
         try:
             pk = index.layout.pk_in(row.key)
         except InvalidKeyError:
             continue  # a foreign row
-        yield EntryParts(row.key[len(head) : len(row.key) - len(pk)], row.value)
+        yield Posting(row.key[len(head) : len(row.key) - len(pk)], pk, row.value)
 
 
 def _rest(ranges: Iterable[_GroupRange], found: Iterable[list[Row]], part: int) -> list[_GroupRange]:

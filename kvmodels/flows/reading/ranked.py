@@ -17,17 +17,18 @@ from typing import Any, Final
 
 import msgpack
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import Counted, ReadRange
 from kvmodels.errors import InvalidCursorError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, count_rows, ranges_at_once
 from kvmodels.flows.execution.executor import MAX_BATCH, plan_of, resume
 from kvmodels.flows.execution.join import result_of
-from kvmodels.flows.execution.rings import PageBounds, RankedPosition, RankedReader, RankedRecord
+from kvmodels.flows.execution.rings import PageBounds, RankedPosition, RankedReader, RankedRecord, tests_records
 from kvmodels.flows.reading.scan import FEWEST_TESTED, PageData, PageEnds, check_page, collected, page_data
 from kvmodels.flows.reading.semi_join import resolved
-from kvmodels.query.hits import Hit
 from kvmodels.query.kinds.ranking import Reach
+from kvmodels.query.planning.ranked import ranking_of
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
@@ -55,19 +56,20 @@ class RankedScan:
         self._tested = FEWEST_TESTED
         self.done = self._remaining is not None and self._remaining <= 0
 
-    def next_batch(self) -> Flow[list[Hit[Any]]]:
+    def next_batch(self) -> Flow[list[Any]]:
         """Read the next hits in order; the end is signalled by ``done``, not by an empty list."""
         found = yield from self.next_records()
-        return (yield from _hits(self._context, self._query, found))
+        assert self._reader is not None  # it has read them
+        return (yield from _hits(self._context, self._query, self._reader.plan, found))
 
     def next_records(self) -> Flow[list[RankedRecord]]:
         """Read the next records in the same way, without making objects."""
         reader = self._reader
         if reader is None:
             reader = self._reader = yield from self._begin()
-        while self._skip and reader.plan.matches is None and not reader.ended:
+        while self._skip and not reader.tests and not reader.ended:
             self._skip -= yield from reader.skip(self._skip, self._size_now(tested=False))
-        tested = reader.plan.matches is not None
+        tested = reader.tests
         found = yield from reader.next_records(self._size_now(tested=tested))
         found = [one for one in found if one.place.pk not in self._returned]
         self._returned.update(one.place.pk for one in found)
@@ -101,14 +103,18 @@ def _reach(query: Query, wanted: int | None) -> Reach:
     return Reach(wanted, within=ranked.within)
 
 
-def _hits(context: Context, query: Query, found: list[RankedRecord]) -> Flow[list[Hit[Any]]]:
+def _hits(context: Context, query: Query, plan: QueryPlan, found: list[RankedRecord]) -> Flow[list[Any]]:
     if not found:
         return []
+    assert plan.ranked is not None  # it is a ranked plan
     _, live = yield from live_collection(context, query.schema)
-    return [Hit(result_of(live, one.found, None, query.schema), one.place.distance) for one in found]
+    definition, ranking = ranking_of(plan, live)
+    origin = plan.ranked.origin
+    records = [(result_of(live, one.found, None, query.schema), one.place.distance) for one in found]
+    return [ranking.hit(definition, origin, record, distance) for record, distance in records]
 
 
-def fetch(context: Context, query: Query) -> Flow[list[Hit[Any]]]:
+def fetch(context: Context, query: Query) -> Flow[list[Any]]:
     """Return all hits of a ranked query, in order."""
     query = yield from resolved(context, query)
     scan = RankedScan(context, query, first=MAX_BATCH, whole=True)
@@ -125,7 +131,7 @@ def count(context: Context, query: Query) -> Flow[int]:
     if plan.combine == "nothing":
         return 0
     number = None
-    if plan.matches is None:
+    if not tests_records(plan):
         number = yield from _all_entries(context, query, plan)
         if number is None:
             number = yield from RankedReader(context, query, plan, _reach(query, query.stop)).count(query.stop)
@@ -156,7 +162,7 @@ def _tested(context: Context, query: Query) -> Flow[int]:
 
 def _all_entries(context: Context, query: Query, plan: QueryPlan) -> Flow[int | None]:
     """Count the entries of the groups in one request; None unless each of them is a result."""
-    bounded = query.ranked is not None and query.ranked.within is not None
+    bounded = query.ranked is not None and (query.ranked.within is not None or query.ranked.scored)
     scan = plan.scans[0]
     several = len(scan.ranges) > 1 and any(column.many for column in scan.columns)
     if bounded or several or context.transaction is not None:
@@ -187,18 +193,20 @@ def page(
         plan = yield from plan_of(context, query)
         reader = RankedReader(context, query, plan, _reach(query, size + 1))
     else:
-        plan, _, mark = yield from resume(context, query, cursor)
-        bound = _bound_at(plan, mark)
+        plan, live, mark = yield from resume(context, query, cursor)
+        bound, frozen = _bound_at(plan, live, mark)
         bounds = PageBounds(before=bound) if back else PageBounds(after=bound)
-        reader = RankedReader(context, query, plan, _reach_at(query, size + 1, bound[0], back=back), bounds)
+        reach = _reach_at(query, size + 1, bound[0], back=back)._replace(frozen=frozen)
+        reader = RankedReader(context, query, plan, reach, bounds)
     found: list[RankedRecord] = []
     rows = size + 1
     while len(found) <= size and not reader.ended:
         found += yield from reader.next_records(min(rows, MAX_BATCH))
-        rows = max(FEWEST_TESTED, rows * 2) if reader.plan.matches is not None else size + 1 - len(found)
+        rows = max(FEWEST_TESTED, rows * 2) if reader.tests else size + 1 - len(found)
     taken = found[:size]
-    hits = yield from _hits(context, query, taken)
-    marks = [(_mark(one.place, behind=False), _mark(one.place, behind=True)) for one in taken]
+    hits = yield from _hits(context, query, reader.plan, taken)
+    frozen = reader.frozen
+    marks = [(_mark(one.place, frozen, behind=False), _mark(one.place, frozen, behind=True)) for one in taken]
     return page_data(reader.plan, hits, PageEnds(marks, len(found) > size), cursor, back=back)
 
 
@@ -210,21 +218,27 @@ def _reach_at(query: Query, wanted: int, distance: float, *, back: bool) -> Reac
     return reach._replace(within=distance if reach.within is None else min(distance, reach.within))
 
 
-def _mark(place: RankedPosition, *, behind: bool) -> bytes:
-    marked: bytes = msgpack.packb([place.distance, place.pk, behind])
+def _mark(place: RankedPosition, frozen: Any, *, behind: bool) -> bytes:
+    parts = [place.distance, place.pk, behind]
+    marked: bytes = msgpack.packb(parts if frozen is None else [*parts, frozen])
     return marked
 
 
-def _bound_at(plan: QueryPlan, mark: bytes) -> tuple[Any, ...]:
-    """Return the place in a cursor as a bound of ``PageBounds``. Raises InvalidCursorError."""
+def _bound_at(plan: QueryPlan, live: LiveCollection, mark: bytes) -> tuple[tuple[Any, ...], Any]:
+    """Return the place in a cursor as a bound of ``PageBounds``, and its ``frozen``. Raises InvalidCursorError."""
     try:
-        distance, pk, behind = msgpack.unpackb(mark)
+        distance, pk, behind, *rest = msgpack.unpackb(mark)
     except (ValueError, TypeError) as error:
         raise _invalid() from error
     known = [type(part) for part in (distance, pk, behind)] == [float, bytes, bool]
-    if not known or not isfinite(distance) or distance < 0 or plan.combine == "nothing":
+    if not known or not isfinite(distance) or plan.combine == "nothing" or len(rest) > 1:
         raise _invalid()
-    return (distance, pk, b"") if behind else (distance, pk)
+    _, ranking = ranking_of(plan, live)
+    frozen = rest[0] if rest else None
+    assert plan.ranked is not None  # it is a ranked plan
+    if (distance > 0 if ranking.scores else distance < 0) or not ranking.is_frozen(plan.ranked.origin, frozen):
+        raise _invalid()
+    return ((distance, pk, b"") if behind else (distance, pk)), frozen
 
 
 def _invalid() -> InvalidCursorError:

@@ -14,18 +14,12 @@ from typing import Final
 from kvmodels.catalog.keyspace import IndexLayout
 from kvmodels.codecs.base import BYTES_ENCODING
 from kvmodels.codecs.msgpack import ValueCodec
-from kvmodels.core.keys import encode_key, encode_part
+from kvmodels.core.keys import encode_part
 from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
 from kvmodels.schema.definition.values import reader_of
-from kvmodels.schema.kinds.search import options_of
+from kvmodels.schema.kinds.search import COUNT, LENGTH, options_of
 from kvmodels.schema.words.stored_terms import length_of
-
-COUNT: Final = encode_key((0, "count"))
-"""The end of the key of the number of records of a group."""
-
-LENGTH: Final = encode_key((0, "length"))
-"""The end of the key of the sum of their lengths."""
 
 
 class SearchMaintenance(KindMaintenance):

@@ -15,6 +15,10 @@ request            use                                                          
                                                                                               None in a transaction
 ``RankEntries``    rank the entries of a ring                                                 the number of entries of
                                                                                               the ring
+``ReadPostings``   read entries with the primary keys of their records                        ``list[Posting]`` for each
+                                                                                              span
+``ReadCounters``   read counters of the groups                                                the sum of each
+``RankRecords``    rank records that were found in the entries before                         the number of records
 =================  =========================================================================  ========================
 
 Rules of this module: pure. Spans are of the packed parts between the group and the primary key; the reader applies them
@@ -25,10 +29,11 @@ not written in between must be in exactly one ring: its distance is a function o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+from kvmodels.query.hits import Hit
+from kvmodels.schema.definition.definition import Document, IndexDefinition, ModelSchema
 
 
 class EntrySpan(NamedTuple):
@@ -76,7 +81,42 @@ class RankEntries(NamedTuple):
     distance: DistanceOf
 
 
-RankingStep: TypeAlias = ReadEntries | CountEntries | RankEntries
+class Posting(NamedTuple):
+    """The packed parts of an entry between group and primary key, the packed primary key, and the stored value."""
+
+    part: bytes
+    pk: bytes
+    value: bytes
+
+
+class ReadPostings(NamedTuple):
+    """Read all entries of these spans; the answers may be of several states of the store."""
+
+    spans: Sequence[EntrySpan]
+
+
+class ReadCounters(NamedTuple):
+    """Read counters, whose keys end with these bytes after the group; a transaction does not check them."""
+
+    ends: Sequence[bytes]
+
+
+class RankRecords(NamedTuple):
+    """Rank records, all of them at once.
+
+    Attributes:
+        distances: the distance of each record, by packed primary key.
+        distance: from a stored document to its distance, None for a record that is no result. A record that has
+            another distance than in ``distances`` was written in between, and is left out.
+        frozen: plain data for ``Reach.frozen`` of the next pages, so that they use the same numbers.
+    """
+
+    distances: Mapping[bytes, float]
+    distance: Callable[[Document], float | None]
+    frozen: Any = None
+
+
+RankingStep: TypeAlias = ReadEntries | CountEntries | RankEntries | ReadPostings | ReadCounters | RankRecords
 """A request of a ranking."""
 
 Ranking: TypeAlias = Generator[RankingStep, Any, None]
@@ -90,15 +130,35 @@ class Reach(NamedTuple):
         wanted: the number of results that are needed, without a filter that is tested on records; None: all of them.
         beyond: results of a smaller distance are not needed, because they were on earlier pages.
         within: the greatest distance of a result, which counts; None: any distance.
+        frozen: what ``RankRecords.frozen`` of the first page was; None: it is the first page.
     """
 
     wanted: int | None
     beyond: float = 0.0
     within: float | None = None
+    frozen: Any = None
 
 
 class KindRanking(ABC):
     """One order that a kind of index supplies, such as ``nearest``; an object of the access of the kind."""
+
+    scores: ClassVar[bool] = False
+    """Whether records have scores, the greatest first; then their distances are the negated scores."""
+
+    def verifies(self, origin: Any) -> bool:
+        """Return whether records decide if they are results, besides their entries."""
+        del origin
+        return False
+
+    def is_frozen(self, origin: Any, frozen: Any) -> bool:
+        """Return whether data of a cursor may be ``Reach.frozen``."""
+        del origin
+        return frozen is None
+
+    def hit(self, definition: IndexDefinition, origin: Any, record: Any, distance: float) -> Any:
+        """Return a result for a record; by default a ``Hit``."""
+        del definition, origin
+        return Hit(record, distance)
 
     def field(self, definition: IndexDefinition) -> str:
         """Return the name that a ranked query gives: by default, that of the lookups of the kind."""

@@ -1,24 +1,133 @@
-"""Access to an index of words: the lists of entries of terms.
+"""Access to an index of words: the lists of entries of terms, and the order of records by their score.
 
-Rules of this module: pure. Of words that must all be found, the entries of one are read, and the records tested.
+Rules of this module: pure. Of words that must all be found, the lookup reads the entries of one, and tests the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final
 
+from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.scalars import STR
-from kvmodels.core.keys import encode_part
-from kvmodels.query.kinds.contract import KindAccess, point
-from kvmodels.schema.definition.definition import Column, IndexDefinition
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.query.hits import SearchHit, hit_with_highlights
+from kvmodels.query.kinds.bm25 import WordRanking, statistics_in
+from kvmodels.query.kinds.contract import KindAccess
+from kvmodels.query.kinds.ranking import KindRanking, Ranking, Reach
+from kvmodels.query.kinds.word_spans import span_of
+from kvmodels.query.query import MAX_POSTINGS
+from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.predicate import Span, Spans
-from kvmodels.schema.kinds.search import Searched
-from kvmodels.schema.words.conditions import NOTHING, WordTerm, cover_of, terms_decide
+from kvmodels.schema.kinds.search import Searched, options_of, searched
+from kvmodels.schema.words.conditions import (
+    NOTHING,
+    cover_of,
+    is_verified,
+    plain_of,
+    scored_terms,
+    terms_decide,
+)
+from kvmodels.schema.words.highlight import highlighted
+from kvmodels.schema.words.stored_terms import texts_of
+
+
+@dataclass(frozen=True, slots=True)
+class RankedWords:
+    """The origin of a ranked search: its condition, and the maximum number of entries that it reads."""
+
+    searched: Searched
+    most: int
+
+    def __repr__(self) -> str:
+        return repr(self.searched)
+
+
+class BestWords(KindRanking):
+    """The order by the score of words, the best first."""
+
+    scores: ClassVar[bool] = True
+
+    def verifies(self, origin: RankedWords) -> bool:
+        """Return whether phrases or excluded words are verified on records."""
+        return is_verified(origin.searched.node)
+
+    def is_frozen(self, origin: RankedWords, frozen: Any) -> bool:
+        """Return whether data of a cursor are statistics of the words."""
+        return statistics_in(frozen, len(scored_terms(origin.searched.node))) is not None
+
+    def origin(self, schema: ModelSchema, field: str, given: Any) -> RankedWords:
+        """Return the search; ``given`` are the words and the maximum number of entries."""
+        words, most = given
+        definition = schema.indexes[field]
+        if not options_of(definition).ranks:
+            raise InvalidArgumentError(
+                "an index without statistics ranks no records",
+                argument="index",
+                value=field,
+                hint=f"Leave out rank=False, or find records in another order: filter({field}__search=...).",
+            )
+        if type(most) is not int or most < 1:
+            raise InvalidArgumentError(
+                "a limit is not a positive whole number",
+                argument="max_postings",
+                value=most,
+                hint=f"It is {MAX_POSTINGS:,} unless given.",
+            )
+        try:
+            return RankedWords(searched(definition, words), most)
+        except InvalidValueError as error:
+            error.model, error.field = schema.name, field
+            raise
+
+    def digest(self, origin: RankedWords) -> Any:
+        """Return the condition as plain data."""
+        return plain_of(origin.searched.node)
+
+    def rings(self, definition: IndexDefinition, origin: RankedWords, reach: Reach) -> Ranking:
+        """Yield the records that the entries of words find, all at once."""
+        if origin.searched.node != NOTHING:
+            yield from WordRanking(definition, origin.searched, origin.most, reach.frozen).steps()
+
+    def hit(self, definition: IndexDefinition, origin: RankedWords, record: Any, distance: float) -> SearchHit[Any]:
+        """Return the record with its score."""
+        options, terms = options_of(definition), scored_terms(origin.searched.node)
+        tokenizer = options.tokenizer
+        assert tokenizer is not None  # a declared index has one
+
+        def highlight(record: Any, field: str, before: str, after: str, words: int | None) -> str:
+            if field not in options.fields:
+                raise InvalidArgumentError(
+                    "the index has no such field",
+                    argument="field",
+                    value=field,
+                    expected=options.fields,
+                    hint=f"The fields of the index are {', '.join(options.fields)}.",
+                )
+            if words is not None and (type(words) is not int or words < 1):
+                hint = "Give a number of words from 1 on, or None for the whole text."
+                raise InvalidArgumentError("a number of words is below 1", argument="words", value=words, hint=hint)
+            number = options.fields.index(field)
+            kept = [term for term in terms if term.field in (None, number)]
+            value = record
+            for name in field.split("."):
+                value = getattr(value, name, None)
+            text = "\n".join(texts_of(value))
+            return highlighted(text, tokenizer, kept, (before, after), words)
+
+        return hit_with_highlights(record, -distance, highlight)
+
+    def declaration(self, schema: ModelSchema, field: str) -> str | None:
+        """Return an index of a field of type str."""
+        source = schema.source(field)
+        is_text = source is not None and source.codec.name == "str"
+        return f'SearchIndex("{field}", name="by_text")' if is_text else None
 
 
 class SearchAccess(KindAccess):
     """Access to an index of words."""
+
+    rankings: ClassVar[Mapping[str, KindRanking]] = {"search": BestWords()}
 
     def parts(self, definition: IndexDefinition) -> tuple[Column, ...]:
         """Return the column of the word."""
@@ -33,14 +142,6 @@ class SearchAccess(KindAccess):
         """Return whether the words are alternatives, each of which has its list."""
         del lookup
         return terms_decide(operand.node)
-
-
-def span_of(term: WordTerm) -> Span:
-    """Return the span of the entries of a term, or of all terms that begin with it."""
-    part = encode_part(term.term)
-    if not term.prefix:
-        return point(part)
-    return Span(part[:-1], part[:-1] + b"\xff")
 
 
 def _disjoint(spans: Iterable[Span]) -> Iterator[Span]:

@@ -44,6 +44,7 @@ from kvmodels.query.query import Query, RankedOrder, order_names
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 DISTANCE = "distance"
+SCORE = "score"
 """The first column of the order of a ranked query, in its plan."""
 
 
@@ -62,7 +63,15 @@ def ranked_query(query: Query, method: str, by: FieldName, origin: Any, within: 
     definition, ranking = _ranking_for(schema, method, by)
     field = ranking.field(definition)
     checked = ranking.origin(schema, field, origin)
-    order = RankedOrder(method, field, checked, _distance_limit(schema, within), ranking.digest(checked))
+    order = RankedOrder(
+        method,
+        field,
+        checked,
+        _distance_limit(schema, within),
+        ranking.digest(checked),
+        ranking.verifies(checked),
+        ranking.scores,
+    )
     using = definition.name if isinstance(by, str) and by == definition.name != field else query.using
     return replace(query, ranked=order, using=using, sort_limit=None)
 
@@ -181,7 +190,8 @@ def plan_ranked(query: Query, live: LiveCollection, through: frozenset[str] | No
     Raises NoUsableIndexError or IndexNotReadyError.
     """
     stem = branch_of(query.schema, query.where)
-    order = (DISTANCE, *(column.field for column in query.schema.primary_key))
+    scored = query.ranked is not None and query.ranked.scored
+    order = (SCORE if scored else DISTANCE, *(column.field for column in query.schema.primary_key))
     if not can_match(stem) or (query.stop is not None and query.start >= query.stop):
         return QueryPlan(query.schema, "nothing", (), order, query.start, query.stop, ranked=query.ranked)
     found = _usable(query, live, stem, [one for one in _candidates(query, through) if one.name in live.readable])

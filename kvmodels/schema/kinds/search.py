@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Never, cast
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.scalars import BYTES
+from kvmodels.core.keys import encode_key
 from kvmodels.errors import InvalidValueError
 from kvmodels.schema.compile.columns import column_of, naming, nearest, stored_source
 from kvmodels.schema.declare.annotations import Plain
@@ -35,6 +36,12 @@ from kvmodels.schema.words.conditions import Node, condition_of, holds, plain_of
 from kvmodels.schema.words.search import Search, Written, fields_in, parsed_search
 from kvmodels.schema.words.stored_terms import StoredTerms, packed_terms, texts_of, unpacked_terms
 from kvmodels.schema.words.tokenizer import Tokenizer, TokenizerFunction, languages
+
+COUNT: Final = encode_key((0, "count"))
+"""The end of the key of the number of records of a group."""
+
+LENGTH: Final = encode_key((0, "length"))
+"""The end of the key of the sum of their lengths."""
 
 MAX_TERMS: Final = 20_000
 """The maximum number of different words of a record, unless the declaration says another one."""

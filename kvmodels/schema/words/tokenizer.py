@@ -57,6 +57,11 @@ class Tokenizer:
         terms = [self.term(word) for word in (*words_in(_PROBE), *stop_words)]
         return sha256("\n".join((*stop_words, "", *terms)).encode()).hexdigest()[:16]
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether words are found by the built-in rules."""
+        return self._function is None
+
     def words(self, text: str) -> Iterator[str]:
         """Yield the words of a text in order, stop words included. Raises what a function raises."""
         if self._function is None:

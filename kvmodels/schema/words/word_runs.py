@@ -53,11 +53,11 @@ def words_in(text: str) -> Iterator[str]:
     if text.isascii():
         yield from (cut(word) for word in _PLAIN_WORDS(text.lower()))
         return
-    spaced = normalize("NFKC", text).casefold().translate(_SEPARATED)
-    if _HAS_PAIRS(spaced) is None:
-        yield from map(cut, spaced.split())
+    words = spaced(normalize("NFKC", text).casefold())
+    if _HAS_PAIRS(words) is None:
+        yield from map(cut, words.split())
         return
-    for found in _RUNS(spaced):
+    for found in _RUNS(words):
         word = found.group()
         if found.lastgroup is None:
             yield cut(word)
@@ -65,6 +65,11 @@ def words_in(text: str) -> Iterator[str]:
             yield word
         else:
             yield from (word[at : at + 2] for at in range(len(word) - 1))
+
+
+def spaced(text: str) -> str:
+    """Return a text with a space in place of each character that is no letter, mark or number."""
+    return text.translate(_SEPARATED)
 
 
 def cut(word: str) -> str:
