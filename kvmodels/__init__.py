@@ -68,6 +68,7 @@ _NAMES_OF = {
     "schema.geometry.point": "GeoPoint",
     "schema.geometry.polygon": "Polygon",
     "schema.kinds.geo": "GeoIndex",
+    "schema.kinds.exclusion": "ExclusionConstraint",
     "schema.kinds.interval": "IntervalIndex",
     "schema.kinds.search": "SearchIndex",
     "schema.kinds.trigram": "TrigramIndex",

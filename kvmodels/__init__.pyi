@@ -33,6 +33,7 @@ from kvmodels.errors import DecodeError as DecodeError
 from kvmodels.errors import DoesNotExist as DoesNotExist
 from kvmodels.errors import EngineError as EngineError
 from kvmodels.errors import EngineTimeoutError as EngineTimeoutError
+from kvmodels.errors import ExclusionViolationError as ExclusionViolationError
 from kvmodels.errors import ForeignFileError as ForeignFileError
 from kvmodels.errors import IndexChangedError as IndexChangedError
 from kvmodels.errors import IndexNotReadyError as IndexNotReadyError
@@ -152,6 +153,7 @@ from kvmodels.schema.geometry.box import Box as Box
 from kvmodels.schema.geometry.circle import Circle as Circle
 from kvmodels.schema.geometry.point import GeoPoint as GeoPoint
 from kvmodels.schema.geometry.polygon import Polygon as Polygon
+from kvmodels.schema.kinds.exclusion import ExclusionConstraint as ExclusionConstraint
 from kvmodels.schema.kinds.geo import GeoIndex as GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex as IntervalIndex
 from kvmodels.schema.kinds.search import SearchIndex as SearchIndex
@@ -202,6 +204,8 @@ __all__ = [
     "DoesNotExist",
     "EngineError",
     "EngineTimeoutError",
+    "ExclusionConstraint",
+    "ExclusionViolationError",
     "Expression",
     "F",
     "Field",

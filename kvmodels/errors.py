@@ -10,7 +10,8 @@
     │   ├── UniqueViolationError
     │   ├── ReferenceViolationError
     │   ├── ProtectedError
-    │   └── LoadConflictError
+    │   ├── LoadConflictError
+    │   └── ExclusionViolationError
     ├── ConcurrencyError
     │   ├── StaleObjectError
     │   ├── RetriesExhaustedError
@@ -230,6 +231,26 @@ class LoadConflictError(IntegrityError):
     default_hint = 'Keep what the store has with on_conflict="ignore", or replace it with on_conflict="update".'
     keys: tuple[Any, ...]
     count: int
+
+
+class ExclusionViolationError(IntegrityError):
+    """An interval overlaps that of another record, which an ``ExclusionConstraint`` forbids.
+
+    ``fields`` are those of the group, of the start and of the end; ``values`` are those of the record that was to be
+    stored, ``existing_start`` and ``existing_end`` those of the record with the primary key ``existing_key``. An end
+    that is None is unbounded.
+    """
+
+    code = "KV306"
+    default_hint = "Choose another interval, or load the record that is in the way: get(existing_key)."
+    model: str
+    index: str
+    fields: tuple[str, ...]
+    values: tuple[Any, ...]
+    existing_key: Any
+    existing_start: Any
+    existing_end: Any
+    key: Any
 
 
 class ConcurrencyError(KvModelsError):

@@ -23,7 +23,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from tests.limited_engine import LimitedEngine
 from tests.oracle_columns import column_part, packed_part
-from tests.oracle_kinds import special_parts
+from tests.oracle_kinds import FLOOR, overlapping, special_parts
 from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of, values_at
 from tests.store_codecs import codec_of
 
@@ -53,6 +53,7 @@ KINDS = (
     "wrong count",
     "wrong computed",
     "duplicate",
+    "overlap",
     "foreign",
     "undecodable",
     "undeclared",
@@ -291,6 +292,8 @@ class _Audit:
             self._count(spec, index, record, [columns for columns, _, _ in rows])
             return
         for columns, has_null, held in rows:
+            if has_null and index.spec.special == "exclusion":
+                continue
             if not (has_null and index.spec.nulls == "skip"):
                 slot = index.spec.unique and not (has_null and index.spec.nulls == "distinct")
                 key = (index.prefix, *columns, *(() if slot else primary_key))
@@ -375,6 +378,8 @@ class _Audit:
     def _entries(self, index: _Index, entries: list[Entry]) -> None:
         if index.state == "dropping":
             return
+        if index.spec.special == "exclusion":
+            entries = self._compared(index, entries)
         for entry in entries:
             wanted = self._wanted.pop(_packed(entry.key), None)
             if wanted is not None and wanted.index is index:
@@ -383,6 +388,18 @@ class _Audit:
                     self._fault(kind, index.spec.name, entry.key, wanted.primary_key)
             else:
                 self._fault("dangling", index.spec.name, entry.key)
+
+    def _compared(self, index: _Index, entries: list[Entry]) -> list[Entry]:
+        """The entries of an exclusion constraint without the floors of its groups; overlaps are faults."""
+        group = 1 + len(index.spec.columns)
+        floors = [entry for entry in entries if len(entry.key) == group + 1 and entry.key[group] == FLOOR]
+        for floor in floors:
+            if floor.value != b"" or floor.expires_at is not None:
+                self._fault("wrong value", index.spec.name, floor.key)
+        rest = [entry for entry in entries if entry not in floors]
+        for key in overlapping([(entry.key, entry.value) for entry in rest], group):
+            self._fault("overlap", index.spec.name, key)
+        return rest
 
     def _difference(self, wanted: _Wanted, entry: Entry) -> str | None:
         record, index = wanted.record, wanted.index.spec

@@ -1,11 +1,11 @@
-"""The entries of indexes of weekdays, places, intervals and trigrams, by the documented layout.
+"""The entries of every special kind of index, by the documented layout: ends of keys, and values.
 
 Nothing is shared with the library but the encoding of key parts: neither its cells nor its classes of lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from struct import pack
 from typing import Any
@@ -16,6 +16,9 @@ from tests.oracle_specs import CollectionSpec, IndexSpec, values_at
 
 WITHOUT_END = 255
 BITS = 26
+
+FLOOR = b""
+"""The key part of the row before the first interval of a group."""
 
 Special = tuple[tuple[Any, ...], bytes]
 """The key parts behind the group, and the value."""
@@ -31,8 +34,28 @@ def special_parts(spec: CollectionSpec, index: IndexSpec, document: Mapping[str,
     if index.special == "trigram":
         texts = [text.casefold() for text in values_at(document, tuple(index.of[0].split("."))) if text is not None]
         return [((part,), b"") for part in sorted({text[n : n + 3] for text in texts for n in range(len(text) - 2)})]
+    if index.special == "exclusion":
+        start, end = (_value(document, name) for name in index.of)
+        kind = spec.types[index.of[0]]
+        return [] if start is None else [((column_part(kind, start),), encode_key((column_part(kind, end),)))]
     assert index.special == "interval"
     return _interval(spec, index.of, *(_value(document, name) for name in index.of))
+
+
+def overlapping(rows: Sequence[tuple[tuple[Any, ...], bytes]], group: int) -> list[tuple[Any, ...]]:
+    """The keys of rows of an exclusion constraint whose intervals begin before one of the same group has ended.
+
+    ``group`` is the number of parts up to the group, which the start follows; the value of a row is its packed end.
+    """
+    found: list[tuple[Any, ...]] = []
+    ends: dict[bytes, bytes] = {}
+    for key, value in sorted(rows, key=lambda row: encode_key(row[0])):
+        place, start = encode_key(key[:group]), encode_key((key[group],))
+        end = b"\xff" if value == encode_key((FLOOR,)) else value
+        if start < ends.get(place, b""):
+            found.append(key)
+        ends[place] = max(end, ends.get(place, b""))
+    return found
 
 
 def _value(document: Mapping[str, Any], name: str) -> Any:

@@ -21,6 +21,7 @@ SPECIAL: Mapping[str, str] = {
     "GeoIndex": "geo",
     "IntervalIndex": "interval",
     "TrigramIndex": "trigram",
+    "ExclusionConstraint": "exclusion",
 }
 """The kinds of entries that ``tests/oracle_kinds.py`` tells, as the catalogue names them, by their declarations."""
 DEEPEST_PATH = 4

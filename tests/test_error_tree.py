@@ -28,6 +28,7 @@ CODES = {
     "ReferenceViolationError": "KV303",
     "ProtectedError": "KV304",
     "LoadConflictError": "KV305",
+    "ExclusionViolationError": "KV306",
     "DanglingReferenceError": "KV805",
     "ConcurrencyError": "KV400",
     "StaleObjectError": "KV401",

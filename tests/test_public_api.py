@@ -55,6 +55,8 @@ PUBLIC = [
     "DoesNotExist",
     "EngineError",
     "EngineTimeoutError",
+    "ExclusionConstraint",
+    "ExclusionViolationError",
     "Expression",
     "F",
     "Field",

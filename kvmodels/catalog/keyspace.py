@@ -269,6 +269,11 @@ class RecordLayout:
         except (DecodeError, ValueError, TypeError) as error:
             raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
 
+    def shown(self, pk: bytes) -> Any:
+        """Return a packed primary key in the form that callers write: the value, or a tuple if it is composite."""
+        values = self.unpack(pk)
+        return values[0] if len(values) == 1 else values
+
     def unpack_key(self, key: bytes) -> tuple[Any, ...]:
         """Return the Python values of the primary key in a record key; raises like ``unpack``."""
         return self.unpack(key[len(self.prefix) :])

@@ -10,8 +10,8 @@ are shown in the form that callers write; values of fields are never shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
@@ -24,10 +24,11 @@ from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Check, Guard, GuardFailed, ReadRange, Row, Set, after_prefix, point
 from kvmodels.errors import IntegrityError, ProtectedError, ReferenceViolationError
 from kvmodels.flows.context import Context, reload_header
-from kvmodels.flows.effects import Flow, read, read_all, rows_at_once, try_commit
+from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once, try_commit
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing import rules
-from kvmodels.indexing.entries import EMPTY_VALUE
+from kvmodels.indexing.compiler import NO_ENTRIES, NO_NEIGHBOURS
+from kvmodels.indexing.entries import EMPTY_VALUE, NeedRows, Neighbours, StaleRow
 from kvmodels.indexing.references import Entries, MissingTarget, RemainingReferrers
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.variants import collection_of
@@ -104,6 +105,68 @@ def read_entries(context: Context, spans: Mapping[bytes, ReadRange], guard: Guar
         yield from reload_header(context)
         return None
     return dict(zip(spans, found, strict=True))
+
+
+def read_neighbours(
+    context: Context, wanted: Collection[ReadRange], guard: Guard | None
+) -> Flow[dict[ReadRange, Sequence[Row]] | None]:
+    """Return the physical rows of some ranges; None if the header has changed; then it is read again."""
+    ranges = [*wanted]
+    found = yield from read_all(context.limits, ranges, guard, include_expired=True)
+    if found is None:
+        yield from reload_header(context)
+        return None
+    return dict(zip(ranges, found, strict=True))
+
+
+class FoundRanges(NamedTuple):
+    """The rows of ranges that the write compiler has asked for: ``NeedRows.spans`` and ``NeedRows.neighbours``."""
+
+    entries: Entries = NO_ENTRIES
+    neighbours: Neighbours = NO_NEIGHBOURS
+
+    @property
+    def expire(self) -> bool:
+        """Whether a neighbour has a deadline, so that the time counts."""
+        return any(row.expire_at is not None for rows in self.neighbours.values() for row in rows)
+
+
+NOTHING_FOUND: Final = FoundRanges()
+
+
+Compiled: TypeAlias = AtomicWrite | NeedRows | StaleRow | None
+
+
+def with_ranges(
+    context: Context,
+    needed: NeedRows,
+    compiled: Callable[[FoundRanges, int], Compiled],
+    found: FoundRanges,
+    *,
+    now_ms: int,
+    guard: Guard,
+) -> Flow[Compiled]:
+    """Return a write that needs ranges, compiled after reading them; NeedRows for keys that it needs besides.
+
+    ``compiled`` compiles it from what was found, at a time that is 0 while no row that was read has a deadline.
+    Returns StaleRow after a conflict, also if the header has changed; then it is read again.
+    """
+    result: Compiled = needed
+    while isinstance(result, NeedRows) and not result.keys:
+        if result.spans:
+            entries = yield from read_entries(context, result.spans, guard)
+            if entries is None:
+                return StaleRow(guard.key)
+            found = found._replace(entries={**found.entries, **entries})
+        if result.neighbours:
+            rows = yield from read_neighbours(context, result.neighbours, guard)
+            if rows is None:
+                return StaleRow(guard.key)
+            found = found._replace(neighbours={**found.neighbours, **rows})
+        if not now_ms and found.expire:
+            now_ms = yield from now()
+        result = compiled(found, now_ms)
+    return result
 
 
 def busy_targets(failed: Iterable[bytes], collections: Iterable[LiveCollection]) -> dict[bytes, bytes]:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from kvmodels.catalog.collection import LiveIndex
 from kvmodels.catalog.keyspace import violation_key
 from kvmodels.codecs.msgpack import ValueCodec
-from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
+from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, ReadRange, Row, Set
 from kvmodels.errors import InvalidValueError
 from kvmodels.indexing import entries, rules
 from kvmodels.indexing.cascades import RefusedCascade
@@ -27,7 +27,9 @@ from kvmodels.indexing.entries import (
     DUPLICATE,
     Misfit,
     NeedRows,
+    Neighbours,
     RecordChange,
+    StaleRow,
     StoredRecord,
     Violation,
     require_fan_out,
@@ -44,6 +46,8 @@ from kvmodels.indexing.references import (
 from kvmodels.indexing.simple import compile_simple
 
 NO_ENTRIES: Final[Entries] = {}
+
+NO_NEIGHBOURS: Final[Neighbours] = {}
 
 NO_REFERENCES: Final = ReferenceChecks({}, {}, {})
 
@@ -68,8 +72,9 @@ def compile_write(
     now_ms: int,
     max_key_bytes: int,
     found: Entries = NO_ENTRIES,
+    neighbours: Neighbours = NO_NEIGHBOURS,
     loaded: Mapping[bytes, bytes] | None = None,
-) -> AtomicWrite | NeedRows | Refusal:
+) -> AtomicWrite | NeedRows | StaleRow | Refusal:
     """Compile all record changes of one commit.
 
     Raises InvalidValueError: an index cannot hold a value; the model and the field are named; OperationTooLargeError: a
@@ -83,13 +88,15 @@ def compile_write(
         now_ms: the time by the clock of the engine, which decides whether a row has expired.
         max_key_bytes: what the engine takes; a longer entry was never written.
         found: the rows of ``NeedRows.spans``, by the first keys of the ranges.
+        neighbours: the rows of ``NeedRows.neighbours``, by the ranges.
         loaded: versionstamps by key of records that the caller has read before, without a deadline.
 
     Returns:
         AtomicWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
             is being built); mutations: one per record, one per entry that differs, one per counter that changes.
         NeedRows: rows that must be read as well; read all of them again in one snapshot.
-        Violation: a unique slot belongs to another record in the snapshot.
+        StaleRow: a record has changed since it was read.
+        Violation: another record is in the way, such as the owner of a unique slot.
         MissingTarget, RemainingReferrers: a foreign key would refer to no record.
     """
     compiled = compile_simple(changes, rows, header, codec)
@@ -108,19 +115,26 @@ def compile_write(
         now_ms=now_ms,
         max_key_bytes=max_key_bytes,
         listed=judged.listed if isinstance(judged, ReferenceChecks) else {},
+        neighbours=neighbours,
     )
-    if isinstance(full, Violation):
+    if isinstance(full, (Violation, StaleRow)):
         return full
     if isinstance(judged, (MissingTarget, RemainingReferrers)):
         return judged
     if isinstance(full, NeedRows):
-        return NeedRows(full.keys | judged.keys) if isinstance(judged, NeedRows) else full
+        return _both(full, judged) if isinstance(judged, NeedRows) else full
     if isinstance(judged, NeedRows):
         return judged
     checks, mutations = full
     own = {check.key for check in checks}  # a target may be a record whose entries a build writes
     checks = (*checks, *(check for key, check in judged.checks.items() if key not in own))
     return AtomicWrite(checks, (*mutations, *judged.mutations.values()))
+
+
+def _both(full: NeedRows, judged: NeedRows) -> NeedRows:
+    """Return everything that two parts of the compiler need; ranges only once all keys are read."""
+    keys = full.keys | judged.keys
+    return NeedRows(keys) if keys else NeedRows(keys, judged.spans, full.neighbours)
 
 
 def compile_in_full(
@@ -132,11 +146,12 @@ def compile_in_full(
     now_ms: int,
     max_key_bytes: int,
     listed: Mapping[tuple[bytes, bytes], Misfit] = MappingProxyType({}),
-) -> AtomicWrite | NeedRows | Violation:
+    neighbours: Neighbours = NO_NEIGHBOURS,
+) -> AtomicWrite | NeedRows | StaleRow | Violation:
     """``compile_write`` for every kind of index and change; other arguments, errors and result are its own."""
     changes = list(changes)
     while True:
-        fold = _Fold(rows, codec, now_ms, max_key_bytes, listed)
+        fold = _Fold(rows, codec, now_ms, max_key_bytes, neighbours=neighbours, without_target=listed)
         fold.check(rules.header_check(header))
         for change in changes:
             fold.add(change)
@@ -145,6 +160,8 @@ def compile_in_full(
             return violation  # whatever the other rows are
         if fold.needed:
             return NeedRows(frozenset(fold.needed))
+        if fold.needed_ranges:
+            return NeedRows(frozenset(), {}, fold.needed_ranges)
         if not fold.evicted:
             return fold.write()
         changes.extend(fold.evicted)
@@ -158,18 +175,23 @@ def _is_kept(change: RecordChange) -> bool:
 class _Fold:
     """The checks and mutations of one commit, at most one of each per key: a ``Fold`` of kinds of indexes."""
 
+    needed_ranges: frozenset[ReadRange] = frozenset()  # of the class, because few commits need any
+
     def __init__(
         self,
         rows: Mapping[bytes, Row | None] | None,
         codec: ValueCodec,
         now_ms: int,
         max_key_bytes: int,
+        *,
+        neighbours: Neighbours,
         without_target: Mapping[tuple[bytes, bytes], Misfit],
     ) -> None:
         self.codec = codec
         self.now_ms = now_ms
         self.assumes_free = rows is None
         self._rows = rows
+        self._neighbours = neighbours
         self._max_key_bytes = max_key_bytes
         self._without_target = without_target
         self._checks: dict[bytes, Check] = {}
@@ -198,12 +220,23 @@ class _Fold:
         """Delete a key that nothing else is done to."""
         self._mutations.setdefault(key, Delete(key))
 
+    def set_again(self, row: Row) -> None:
+        """Set a row as it is, with its deadline, if nothing else is done to its key."""
+        self._mutations.setdefault(row.key, Set(row.key, row.value, row.encoding, row.expire_at))
+
     def row(self, key: bytes) -> Row | None:
         """Return a physical row; None also for one that must be read first, and then all is compiled again."""
         if self._rows is not None and key in self._rows:
             return self._rows[key]
         self.needed.add(key)
         return None
+
+    def rows_in(self, wanted: ReadRange) -> Sequence[Row] | None:
+        """Return the physical rows of a range; None for one that must be read first."""
+        found = self._neighbours.get(wanted)
+        if found is None:
+            self.needed_ranges |= {wanted}
+        return found
 
     def is_changed(self, key: bytes) -> bool:
         """Return whether the record with this key is one of the commit."""
@@ -213,7 +246,7 @@ class _Fold:
         """Remove an expired record with all that it has, in this commit."""
         self.evicted.append(change)
 
-    def resolve(self) -> Violation | None:
+    def resolve(self) -> Violation | StaleRow | None:
         """Decide on every contested entry of the commit."""
         for resolve, claims in self._claims.items():
             violation = resolve(claims, self)
@@ -252,7 +285,7 @@ class _Fold:
             entries.fold(self._counters, old.amounts, -1)
         why = self._without_target.get((change.key, index.violations)) if self._without_target else None
         if why is not None:
-            self._list(change, index, why)
+            self.list_violation(change, index, why)
         if why is not None or (
             self._may_not_fit(change, index, counted=counted) and self._listed_as_misfit(change, index)
         ):
@@ -319,10 +352,10 @@ class _Fold:
             return False
         # Of what the document does not store, the build knows why it could not be made.
         found = Misfit(kind) if change.unmade is None or index.layout.covers(record.document) else change.unmade
-        self._list(change, index, found)
+        self.list_violation(change, index, found)
         return True
 
-    def _list(self, change: RecordChange, index: LiveIndex, why: Misfit) -> None:
+    def list_violation(self, change: RecordChange, index: LiveIndex, why: Misfit) -> None:
         """List a record as a violation of an index under construction."""
         key = violation_key(index.violations, None, change.pk)
         self.set(Set(key, *self.codec.encode(why.to_value()), change.expire_at))
@@ -374,7 +407,8 @@ class _Fold:
         for key, value in new.entries.items():
             before = old.entries.get(key)
             held = before is not None
-            if new.contested and (careful or not held):
+            if new.contested and (careful or not held or (kind.claims_by_value and before != value)):
+                held = held and (before == value or not kind.claims_by_value)
                 claim = Claim(change, index, value, (held and not absent) or change.tolerant)
                 self._claims_of(kind).claims.setdefault(key, []).append(claim)
             elif not (elided and before == value):
@@ -407,15 +441,20 @@ class _Fold:
         kind: KindMaintenance,
         careful: bool,
     ) -> None:
-        for key in old.entries:
-            if key in new.entries:
+        for key, value in old.entries.items():
+            by_value = old.contested and kind.claims_by_value
+            if key in new.entries and not by_value:
                 continue
-            if old.contested:
+            if by_value and not careful and not change.rewrite and new.entries.get(key) == value:
+                self._claims_of(kind).kept.add(key)
+            elif old.contested:
                 releases = self._claims_of(kind).releases
-                releases.setdefault(key, []).append(Release(change, index, careful))
+                releases.setdefault(key, []).append(
+                    Release(change, index, value, careful or (by_value and change.rewrite))
+                )
             else:
                 self.delete(key)
-            if old.contested and not index.readable:
+            if old.contested and not index.readable and not by_value:
                 self.delete(violation_key(index.violations, key, change.pk))
         if change.old is not None and not index.readable:
             self.delete(violation_key(index.violations, None, change.pk))

@@ -9,7 +9,7 @@ the sum of an engine is exact for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
@@ -97,28 +97,51 @@ class NeedRows(NamedTuple):
     Attributes:
         keys: to be read in one snapshot with the records; what was found in ranges before is forgotten.
         spans: ranges by their first keys, to be read in that snapshot or in a later one; only where ``keys`` is empty.
+        neighbours: ranges to be read like ``spans``, but with expired rows, because a commit checks what is stored.
     """
 
     keys: frozenset[bytes]
     spans: Mapping[bytes, ReadRange] = {}
+    neighbours: frozenset[ReadRange] = frozenset()
+
+
+class StaleRow(NamedTuple):
+    """A row that was read later than its record, which has changed since: the attempt has met a conflict.
+
+    ``key``: of the record.
+    """
+
+    key: bytes
+
+
+Neighbours = Mapping[ReadRange, Sequence[Row]]
+"""The physical rows that were found in each range of ``NeedRows.neighbours``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A unique slot that this commit may not claim: another record holds it, or two of its records want it.
+    """A contested entry that this commit may not claim: another record is in the way, or another one of its own.
 
-    ``others``: the other records of the commit whose slots stored records hold.
+    Attributes:
+        slot: the key of the entry of the other record; a unique slot is that of both.
+        owner: the packed primary key of the other record.
+        value: what the entry of the other record holds, if that is a part of the reason.
+        others: the other records of the commit that are refused for such a reason.
     """
 
     change: RecordChange
     index: LiveIndex
     slot: bytes
     owner: bytes
+    value: bytes = b""
     others: tuple[Violation, ...] = ()
 
 
 DUPLICATE = "duplicate"
 """The kind of violation of a record whose unique value another record holds."""
+
+OVERLAP = "overlap"
+"""The kind of violation of a record whose interval overlaps that of another record."""
 
 COUNT = "count"
 HALF = 2**32

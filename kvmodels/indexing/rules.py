@@ -93,6 +93,24 @@ def is_listed_instead(*, changed: bool, under_construction: bool) -> bool:
     return under_construction and not changed
 
 
+def neighbour_check(key: bytes, row: Row | None) -> Check | None:
+    """R1 for a new interval: the row before it, or the floor of its group, is as it was seen."""
+    return slot_check(key, row)
+
+
+def neighbour_mark(row: Row) -> Row | None:
+    """R1 for a new interval, the other half: the row before it is set again, so that its version changes.
+
+    Whoever has seen the same gap free meets a conflict then, also if the row is one that has expired.
+    """
+    return row
+
+
+def released_check(row: Row) -> Check | None:
+    """R1 for a new interval over rows that its commit removes: each is the neighbour of the gap behind it."""
+    return slot_check(row.key, row)
+
+
 def target_check(row: Row, anchor: Row | None) -> Check | None:
     """R1 for a new reference: the record that it refers to is still there.
 

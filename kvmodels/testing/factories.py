@@ -22,7 +22,7 @@ from pydantic import BaseModel, EmailStr
 from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.core.ulid import ULID
-from kvmodels.errors import AlreadyExistsError, InvalidArgumentError, UniqueViolationError
+from kvmodels.errors import AlreadyExistsError, ExclusionViolationError, InvalidArgumentError, UniqueViolationError
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.definition import Reference
@@ -35,7 +35,10 @@ N = TypeVar("N", bound=KvModel)
 T = TypeVar("T", bound=BaseModel)
 
 _MOST_DRAWS: Final = 1_000
-_TAKEN: Final = (AlreadyExistsError, UniqueViolationError)
+_TRIES: Final = 100
+"""How many intervals are drawn for a calendar before it counts as full."""
+
+_TAKEN: Final = (AlreadyExistsError, UniqueViolationError, ExclusionViolationError)
 _LENGTHS: Final = frozenset({"min_length", "max_length"})
 _USUAL_ADDRESS: Final = 20
 _LONGEST_NAME: Final = 64
@@ -245,13 +248,14 @@ class KvFactory(_ValueFactory[M], Generic[M]):
             target = cls.__targets__.get(field) or cls._factory_of(_target_of(reference, models))
             stored = yield from target._inserts(models, {})
             (filled[field],) = schema_of(type(stored)).primary_key_of(stored)
-        obj = cls.build(**filled)
+        obj, tries = cls.build(**filled), 0
         while True:
             try:
                 return (yield obj)
             except _TAKEN as error:
-                again = cls.build(**filled)
-                if not _differs(obj, again, error):
+                again, tries = cls.build(**filled), tries + 1
+                full = isinstance(error, ExclusionViolationError) and tries >= _TRIES
+                if full or not _differs(obj, again, error):
                     raise
                 obj = again
 
@@ -282,8 +286,8 @@ def _target_of(reference: Reference, models: tuple[type[KvModel], ...]) -> type[
 def _differs(first: KvModel, second: KvModel, error: Exception) -> bool:
     """Return whether the value that the store has already is another one in the second object."""
     schema = schema_of(type(first))
-    if isinstance(error, UniqueViolationError):
-        fields = [column.field.partition(".")[0] for column in schema.indexes[error.index].columns]
+    if isinstance(error, (UniqueViolationError, ExclusionViolationError)):
+        fields = [column.field.partition(".")[0] for column in schema.indexes[error.index].entry_columns]
         return any(getattr(first, field, None) != getattr(second, field, None) for field in fields)
     return schema.primary_key_of(first) != schema.primary_key_of(second)
 

@@ -9,7 +9,17 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
-from kvmodels import Index, IntervalIndex, KvModel, PrimaryKey, SearchIndex, TrigramIndex, UniqueConstraint, open_kv
+from kvmodels import (
+    ExclusionConstraint,
+    Index,
+    IntervalIndex,
+    KvModel,
+    PrimaryKey,
+    SearchIndex,
+    TrigramIndex,
+    UniqueConstraint,
+    open_kv,
+)
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
@@ -188,6 +198,18 @@ class Worded(KvModel, collection="collection"):
         indexes = (SearchIndex("text", group="column", name="index"),)
 
 
+class Booked(KvModel, collection="collection"):
+    """A record whose interval overlaps no other one."""
+
+    id: PrimaryKey[str]
+    column: str
+    start: int
+    end: int
+
+    class Meta:
+        indexes = (ExclusionConstraint("start", "end", group="column", name="index"),)
+
+
 def keys_of_the_layout() -> set[tuple[object, ...]]:
     """One key of every kind, built by the keyspace."""
     schema = schema_of(Sample)
@@ -196,8 +218,11 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     entries = {name: EntryLayout(schema.collection, index, 1) for name, index in schema.indexes.items()}
     counters = CounterLayout("collection", schema_of(Counted).indexes["index"], 2)
     intervals = maintenance_for(index_layout("collection", schema_of(Spanned).indexes["index"], 1))
+    alone = maintenance_for(index_layout("collection", schema_of(Booked).indexes["index"], 1))
     packed = [
         records.key(pk),
+        *alone.keys({"id": "pk", "column": "column", "start": 5, "end": 7}, pk),
+        alone.layout.prefix + encode_key(("column", b"")),
         *intervals.keys({"id": "pk", "column": "column", "start": 5, "end": 7}, pk),
         *(entry.key for entry in entries["unique"].keys({"id": "pk", "column": "column"}, pk)),
         *(entry.key for entry in entries["index"].keys({"id": "pk", "column": "column"}, pk)),

@@ -23,7 +23,13 @@ from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
 from kvmodels.indexing.kinds import counters
 from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.testing import processes
-from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_references, mutants_of_transactions
+from tests.interleaving import (
+    mutants_of_bookings,
+    mutants_of_bulk,
+    mutants_of_hooks,
+    mutants_of_references,
+    mutants_of_transactions,
+)
 
 Patch = pytest.MonkeyPatch
 
@@ -287,6 +293,24 @@ KIND_MUTANTS = (
 """Of what partial, computed, multi-valued and covering indexes and counters need beside the rules above."""
 
 
+BOOKING_MUTANTS = tuple(
+    Mutant(name, str(apply.__doc__), apply)
+    for name, apply in (
+        ("neighbour", mutants_of_bookings.neighbours_are_not_checked),
+        ("set-again", mutants_of_bookings.neighbours_are_not_set_again),
+        ("floor", mutants_of_bookings.floors_are_not_written),
+        ("released", mutants_of_bookings.released_rows_are_not_checked),
+        ("one-row", mutants_of_bookings.one_row_is_read),
+        ("kept", mutants_of_bookings.kept_rows_are_taken_for_released),
+        ("neighbour-deadline", mutants_of_bookings.neighbours_lose_their_deadline),
+        ("order", mutants_of_bookings.set_again_comes_last),
+        ("unread", mutants_of_bookings.releases_delete_what_they_have_seen),
+        ("stale", mutants_of_bookings.stale_rows_are_taken_for_others),
+        ("shortened", mutants_of_bookings.shortened_intervals_are_not_claims),
+    )
+)
+
+
 def _transactions_one_by_one(patch: Patch) -> None:
     patch.setattr(transaction, "compile_write", _concatenated(compile_write))
 
@@ -465,5 +489,6 @@ BY_NAME = {
         *BULK_MUTANTS,
         *HOOK_MUTANTS,
         *REFERENCE_MUTANTS,
+        *BOOKING_MUTANTS,
     )
 }

@@ -59,6 +59,7 @@ def guards_are_read_after_the_entries(patch: Patch) -> None:
 
     patch.setattr(attempt._Run, "_read", reading)
     patch.setattr(attempt, "read_entries", entries_first)
+    patch.setattr(targets, "read_entries", entries_first)
 
 
 HOUSE_GUARDS, LAMPS = reference_guards("houses"), encode_key(("lamps",))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.interleaving.mutants import BY_NAME
 from tests.interleaving.scenes import SCENES, Scene
+from tests.interleaving.scenes_of_bookings import BOOKING_SCENES
 from tests.interleaving.scenes_of_bulk import BULK_SCENES
 from tests.interleaving.scenes_of_hooks import HOOK_SCENES
 from tests.interleaving.scenes_of_kinds import KIND_SCENES
@@ -16,6 +17,7 @@ from tests.interleaving.scenes_of_transactions import TRANSACTION_SCENES
 ALL = (
     *SCENES,
     *KIND_SCENES,
+    *BOOKING_SCENES,
     *TRANSACTION_SCENES,
     *BULK_SCENES,
     *HOOK_SCENES,

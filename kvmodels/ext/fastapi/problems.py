@@ -26,6 +26,7 @@ from kvmodels.errors import (
     AlreadyExistsError,
     DoesNotExist,
     EngineTimeoutError,
+    ExclusionViolationError,
     InvalidCursorError,
     InvalidLookupError,
     InvalidValueError,
@@ -51,6 +52,7 @@ from kvmodels.schema.definition.variants import is_body_error
 PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     DoesNotExist: 404,
     UniqueViolationError: 409,
+    ExclusionViolationError: 409,
     AlreadyExistsError: 409,
     ReferenceViolationError: 409,
     ProtectedError: 409,
@@ -273,7 +275,7 @@ def _field_problems(error: KvModelsError, request: Request) -> Iterator[FieldPro
 
 
 def _fields(error: KvModelsError) -> Iterator[str]:
-    if isinstance(error, UniqueViolationError):
+    if isinstance(error, (UniqueViolationError, ExclusionViolationError)):
         yield from map(str, error.fields or ())
     elif not isinstance(error, ProtectedError):  # its field is one of other records, and not of the request
         name = getattr(error, "parameter", None) or getattr(error, "field", None)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.catalog.collection import LiveIndex
 from kvmodels.core.operations import AtomicWrite, Row
 from kvmodels.errors import (
+    ExclusionViolationError,
     IntegrityError,
     InvalidArgumentError,
     InvalidValueError,
@@ -308,7 +309,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
             known = len(self._refusals)
             try:
                 return (yield from execute(self._context, self))
-            except (UniqueViolationError, ReferenceViolationError):
+            except (UniqueViolationError, ReferenceViolationError, ExclusionViolationError):
                 if len(self._refusals) == known:
                     raise
             except (LimitExceededError, InvalidValueError) as error:
@@ -341,7 +342,7 @@ class CreateBatch(LogicalWrite["list[BulkItem[Any]] | None"]):
         record = StoredRecord(item.pk, item.document, item.value, item.encoding)
         for index in view.live[self.schema.collection].maintained:
             kind = maintenance_of(index)
-            if kind.resolve is not None:
+            if kind.resolve is not None and not kind.claims_by_value:  # intervals are decided on by the compiler
                 contents = kind.contents(record, self._context.codec)
                 yield from ((index, key) for key in contents.entries if contents.contested)
 

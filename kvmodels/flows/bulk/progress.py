@@ -23,6 +23,7 @@ from kvmodels.catalog.keyspace import RecordLayout, bulk_key, bulk_prefix
 from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, after_prefix
 from kvmodels.errors import (
+    ExclusionViolationError,
     IntegrityError,
     InvalidArgumentError,
     RetriesExhaustedError,
@@ -39,7 +40,8 @@ from kvmodels.flows.writing.changes import EncodedObject, already_stored
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.entries import Violation
+from kvmodels.indexing.entries import OVERLAP, RecordChange, Violation
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.references import MissingTarget
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
@@ -377,11 +379,12 @@ def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[It
 
 
 def _noted(found: Violation | MissingTarget) -> list[Any]:
-    """Return what the store keeps of why an object was left out; the two kinds differ in length."""
+    """Return what the store keeps of why an object was left out; the kinds differ in length."""
     if isinstance(found, MissingTarget):
         reference = found.reference
         return [reference.field, found.target, reference.collection, found.reason]
-    return [found.index.stored.name, found.slot, found.owner]
+    noted = [found.index.stored.name, found.slot, found.owner]
+    return [*noted, found.value, OVERLAP] if found.value else noted
 
 
 def read_outcomes(
@@ -416,25 +419,38 @@ def _error(live: LiveCollection, item: EncodedObject, position: int, found: list
     """Return the error of an earlier run; for an index that was dropped meanwhile, only with its name."""
     key = shown_key(item.key_values)
     if found is None:
-        error = already_stored(live.schema, item.key_values)
-        error.position = position
-        return error
+        stored = already_stored(live.schema, item.key_values)
+        stored.position = position
+        return stored
     if len(found) == _PARTS_OF_REFERENCE:
         return _missing(live, key, position, found)
-    name, slot, owner = found
+    name, slot, owner, *value = found
     index = next(
         (one for one in live.maintained if one.stored.name == name and slot.startswith(one.layout.prefix)), None
     )
-    return UniqueViolationError(
-        "a unique index already holds these values",
-        model=live.schema.name,
-        index=name,
-        fields=() if index is None else index.definition.fields,
-        values=() if index is None else index.layout.columns_in(slot),
-        existing_key=shown_key(live.layout.unpack(owner)),
-        key=key,
-        position=position,
-    )
+    if index is None:
+        return _of_dropped(live, item, position, found)
+    change = RecordChange(live, item.pk, None, None, item.document)
+    error = maintenance_of(index).refusal(Violation(change, index, slot, owner, *value[:1]))
+    error.position = position
+    return error
+
+
+def _of_dropped(live: LiveCollection, item: EncodedObject, position: int, found: list[Any]) -> IntegrityError:
+    """Return the error of an index that was dropped meanwhile, with its name alone."""
+    name, _, owner, *value = found
+    told = {
+        "model": live.schema.name,
+        "index": name,
+        "fields": (),
+        "values": (),
+        "existing_key": live.layout.shown(owner),
+        "key": shown_key(item.key_values),
+        "position": position,
+    }
+    if value:
+        return ExclusionViolationError("an interval overlaps that of another record", **told)
+    return UniqueViolationError("a unique index already holds these values", **told)
 
 
 def _missing(live: LiveCollection, key: Any, position: int, found: list[Any]) -> IntegrityError:

@@ -19,7 +19,15 @@ FINDINGS_SHOWN: Final = 5
 REPAIR: Final = "db.check(repair=True) repairs it."
 
 FindingKind = Literal[
-    "dangling", "missing", "foreign", "undecodable", "computed", "counter", "dangling_reference", "stray_guard"
+    "dangling",
+    "missing",
+    "foreign",
+    "undecodable",
+    "computed",
+    "counter",
+    "dangling_reference",
+    "stray_guard",
+    "overlap",
 ]
 
 
@@ -35,6 +43,7 @@ class Finding:
             differs from the result of its function. ``counter``: a counter of an aggregate index that differs from the
             records. ``dangling_reference``: an entry of a foreign key whose target is missing or has a deadline.
             ``stray_guard``: a row that the library keeps for a record that others refer to, without that record.
+            ``overlap``: an entry of an exclusion constraint whose interval overlaps that of another record.
         key: the key as the key-value API shows it; ``(bytes,)`` for bytes that are not a key.
         primary_key: the primary key of the record, if it is known.
         reason: a short description.
@@ -130,6 +139,11 @@ class CheckReport(NamedTuple):
         return self._of("stray_guard")
 
     @property
+    def overlaps(self) -> tuple[Finding, ...]:
+        """Entries of exclusion constraints whose intervals overlap."""
+        return self._of("overlap")
+
+    @property
     def repaired(self) -> tuple[Finding, ...]:
         """Findings that this run repaired."""
         return tuple(finding for finding in self.findings if finding.repaired)
@@ -149,7 +163,11 @@ class CheckReport(NamedTuple):
                 ("counters", self.counters),
             )
         )
-        for kind, found in (("dangling references", self.dangling_references), ("stray guards", self.stray_guards)):
+        for kind, found in (
+            ("dangling references", self.dangling_references),
+            ("stray guards", self.stray_guards),
+            ("overlaps", self.overlaps),
+        ):
             counts += f", {len(found)} {kind}" if found else ""
         verdict = "ok" if self.ok else "NOT OK"
         missed = f"; not compared: {'; '.join(self.unchecked)}" if self.unchecked else ""

@@ -210,6 +210,8 @@ class Suspect:
 
 def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
     """Repair one finding; foreign keys and undecodable rows only with ``everything``."""
+    if suspect.kind == "overlap":
+        return False  # only the program knows which of the two is right
     if suspect.kind in ("foreign", "undecodable"):
         is_lost = suspect.kind == "foreign" or suspect.worthless
         return everything and is_lost and (yield from _remove(context, schema, suspect))

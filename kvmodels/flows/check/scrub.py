@@ -25,6 +25,7 @@ from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
 from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
+from kvmodels.flows.check.neighbours import NeighbourCheck
 from kvmodels.flows.check.records import (
     EVERY_SUM,
     EntrySums,
@@ -246,12 +247,16 @@ class Scrub:
     def _compared(self, index: LiveIndex) -> Flow[set[int]]:
         """Read every entry of one index generation; return the sums that differ from those of the records."""
         sums = self._sums_of(index)
+        neighbours = NeighbourCheck(index, repairs=self._schema is not None and bool(self._repair))
 
         def take(_: HeaderView, __: LiveCollection, rows: Sequence[Row]) -> Flow[None]:
-            yield from ()
-            sums.take(rows)
+            sums.take(neighbours.entries(rows))
+            yield from neighbours.compare(rows, self._report)
 
-        return sums.differing() if (yield from self._each(_generation(index), take)) else set()
+        if not (yield from self._each(_generation(index), take)):
+            return set()
+        yield from neighbours.finish()
+        return sums.differing()
 
     def _entries(
         self, place: _Generation, differing: Container[int], view: HeaderView, live: LiveCollection, rows: Sequence[Row]
@@ -259,6 +264,7 @@ class Scrub:
         """Check every entry of one index generation in one of these sums, and the record that must expect it."""
         index = _find(live, place)
         assert index is not None, "its entries were read"
+        rows = NeighbourCheck(index).entries(rows)
         unseen = [row for row in rows if sum_of(row.key) in differing and (row.key, None) not in self._seen]
         records = yield from self._records_of(view, live, index, unseen)
         for row in unseen:

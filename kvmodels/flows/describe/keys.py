@@ -29,10 +29,11 @@ from kvmodels.flows.effects import Flow, read_row
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.kv.dead_letters import noted_message
 from kvmodels.indexing.entries import owner_in
+from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.definition.definition import IndexDefinition
 
-_OfModels = Literal["record", "entry", "slot", "counter"]
+_OfModels = Literal["record", "entry", "slot", "floor", "counter"]
 _OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unmigrated", "violation"]
 _OfQueuesAndLocks = Literal["message", "dead_letter", "lock", "ticket"]
 _OfWrites = Literal["bulk", "key_counter", "guard", "reference_guard", "reference_anchor", "token"]
@@ -46,7 +47,8 @@ class KeyExplanation:
 
     Attributes:
         key: the parts of the key; ``(bytes,)`` for bytes that are not a key.
-        kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index;
+        kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index,
+            ``floor`` of a group of an exclusion constraint;
             ``message`` of a queue, ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
             ``namespace``: a key of a namespace;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
@@ -93,6 +95,7 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "record": "record {key} of {place}",
     "entry": "entry of {place}",
     "slot": "unique slot of {place}",
+    "floor": "row before the first interval of {place}",
     "counter": "counter {name} of {place}",
     "header": "header of the store, with the catalogue",
     "fence": "fence of the build of {place}",
@@ -183,6 +186,8 @@ def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row
         try:
             columns = dict(zip(layout.definition.fields, layout.columns_in(packed), strict=True))
             columns |= _parts_in(layout.definition, key)
+            if maintenance_for(layout).is_auxiliary(packed):
+                return replace(explained, kind="floor", columns=columns)
             pk = layout.pk_in(packed)
             owner = None if records is None else _owner(context, records, layout, pk, row)
         except (KvModelsError, ValueError, TypeError):

@@ -24,12 +24,13 @@ from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, commit, read_together
 from kvmodels.flows.hydration.rows import cause_of, shown_key
-from kvmodels.flows.references import anchor, busy_targets
+from kvmodels.flows.references import anchor, busy_targets, read_neighbours
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.built_entries import BuiltEntries, EntryBuilder
-from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import Misfit, NeedRows, RecordChange, Violation
+from kvmodels.indexing.compiler import NO_NEIGHBOURS, compile_write
+from kvmodels.indexing.entries import DUPLICATE, OVERLAP, Misfit, NeedRows, RecordChange, StaleRow, Violation
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
 from kvmodels.schema.compile.columns import failed_function
 
@@ -39,12 +40,13 @@ class IndexViolation(NamedTuple):
 
     Attributes:
         key: the primary key of the record.
-        kind: the reason: ``duplicate``, ``no_target``, ``too_long``, ``too_many``, ``not_encodable``,
+        kind: the reason: ``duplicate``, ``overlap``, ``no_target``, ``too_long``, ``too_many``, ``not_encodable``,
             ``not_decodable``, ``key_function`` or ``expires``.
         reason: for ``key_function``, the type name of the exception; for ``duplicate``, the other index in which the
-            record would take another record's value if it were rewritten, as in a migration; for ``no_target``,
-            ``missing``, ``expires`` if the target has a deadline, or such another index; for a record that cannot be
-            read or encoded, the field and the cause; otherwise None.
+            record would take another record's value if it were rewritten, as in a migration; for ``overlap``, the
+            primary key of the other record as text, or such another index; for ``no_target``, ``missing``,
+            ``expires`` if the target has a deadline, or such another index; for a record that cannot be read or
+            encoded, the field and the cause; otherwise None.
     """
 
     key: Annotated[Any, StoredAsJson]
@@ -71,7 +73,8 @@ def _refused(refusal: Violation | MissingTarget) -> RefusedChange:
     assert row is not None, "a batch changes what it has read"
     if isinstance(refusal, MissingTarget):
         return RefusedChange(row, Misfit(NO_TARGET, refusal.reference.layout.definition.name))
-    return RefusedChange(row, Misfit("duplicate", refusal.index.stored.name))
+    kind = OVERLAP if maintenance_of(refusal.index).claims_by_value else DUPLICATE
+    return RefusedChange(row, Misfit(kind, refusal.index.stored.name))
 
 
 def misfit_of(error: KvModelsError | ValidationError) -> Misfit:
@@ -139,6 +142,7 @@ class RecordBatch:
         """Compile with slots read in the same snapshot as the records; None if a record or the header has changed."""
         rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
         keys = set(rows)
+        neighbours = NO_NEIGHBOURS
         while True:
             compiled = compile_write(
                 changes,
@@ -147,19 +151,28 @@ class RecordBatch:
                 codec=self._context.codec,
                 now_ms=now_ms,
                 max_key_bytes=self._context.limits.max_key_bytes,
+                neighbours=neighbours,
             )
             if isinstance(compiled, AtomicWrite):
                 return compiled
-            assert not isinstance(compiled, RemainingReferrers), "a batch removes no record"
+            if isinstance(compiled, StaleRow):
+                return None
+            assert not isinstance(compiled, RemainingReferrers), "a batch removes no target"
             if not isinstance(compiled, NeedRows):
                 return compiled
-            assert not compiled.spans, "a batch removes no record"
+            assert not compiled.spans, "a batch removes no target"
+            if compiled.neighbours:
+                more = yield from read_neighbours(self._context, compiled.neighbours, self._view.guard)
+                if more is None:
+                    return None
+                neighbours = {**neighbours, **more}
+                continue
             keys |= compiled.keys
             found = yield from read_together(self._context.limits, sorted(keys), self._view.guard)
             if found is None:
                 self._context.view = None
                 return None
-            rows = found
+            rows, neighbours = found, NO_NEIGHBOURS
             if any(rows[change.key] != change.old for change in changes):
                 return None
 

@@ -35,7 +35,8 @@ class RecordViolation:
         collection: the collection of the record.
         index: the index that cannot hold it; None if the record cannot be rewritten at its schema version.
         key: the primary key of the record.
-        kind: ``duplicate``: another record has the same unique values. ``no_target``: its foreign key refers to a
+        kind: ``duplicate``: another record has the same unique values. ``overlap``: its interval overlaps that of
+            another record. ``no_target``: its foreign key refers to a
             record that does not exist, or that has a deadline. ``too_long``: a key or value is longer than the engine
             allows. ``too_many``: more values than ``max_fan_out``. ``not_encodable``: a value that no key can
             hold. ``key_function``: the function of a column fails for it. ``not_decodable``: the record cannot be read,
@@ -46,6 +47,7 @@ class RecordViolation:
             more.
         reason: for ``key_function``, the type name of the exception; for a ``duplicate`` in a migration, or in an index
             whose build must rewrite the record, the complete index in which another record has the value; for
+            ``overlap``, the primary key of the other record as text, or in the same cases such an index; for
             ``no_target``, ``missing``, ``expires`` if the target has a deadline, or such a complete index; for a value
             that an index cannot hold in a migration, that index; for ``not_decodable`` and ``not_encodable``, the field
             and the cause if they are known; otherwise None.

@@ -216,7 +216,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
             entries.fold(sums, present.amounts, +1)
             for key, (value, encoding) in present.entries.items():
                 rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
-                if present.contested:
+                if present.contested and not kind.claims_by_value:
                     claims[key] = SlotClaim(rows[key], index, last)
     except InvalidValueError as error:
         error.model = error.model or last.live.schema.name

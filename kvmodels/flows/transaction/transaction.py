@@ -47,6 +47,7 @@ from kvmodels.flows.effects import (
 )
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.references import NOTHING_FOUND, FoundRanges, read_neighbours
 from kvmodels.flows.transaction.checks import (
     Guards,
     KeptRows,
@@ -64,13 +65,18 @@ from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposa
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, cascading_removals
-from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
-from kvmodels.indexing.entries import NeedRows
+from kvmodels.indexing.compiler import compile_write
+from kvmodels.indexing.entries import NeedRows, StaleRow
 from kvmodels.indexing.references import Entries
 from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def _presently(request: Any) -> Flow[Any]:
+    """Read the present state, and not the snapshot of the transaction."""
+    return (yield ReadPresent(*request))
 
 
 def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
@@ -407,7 +413,7 @@ class TransactionFlows:
     def _compiled(self) -> Flow[AtomicWrite]:
         changes = self._records.changes()
         rows: dict[bytes, Row | None] = {}
-        entries = NO_ENTRIES
+        found = NOTHING_FOUND
         while True:
             compiled = compile_write(
                 changes,
@@ -416,24 +422,19 @@ class TransactionFlows:
                 codec=self.context.codec,
                 now_ms=self.now_ms,
                 max_key_bytes=self.context.limits.max_key_bytes,
-                found=entries,
+                found=found.entries,
+                neighbours=found.neighbours,
             )
             if isinstance(compiled, AtomicWrite):
                 return compiled
+            if isinstance(compiled, StaleRow):
+                self._stop([compiled.key])
             if not isinstance(compiled, NeedRows):
                 raise self._records.refused(compiled)
-            if compiled.spans:
-                stored = yield from self._base([*compiled.spans.values()], False, None)
-                entries = dict(zip(compiled.spans, stored.ranges, strict=True))
+            if not compiled.keys:
+                found = yield from self._ranges(compiled, found)
                 continue
-            keys = sorted(compiled.keys)
-            found = yield from self._base([ReadRange(key) for key in keys], True, None)
-            rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
-            later = [
-                key for key in keys if key in self._acted and version_of(rows[key]) != version_of(self._acted[key])
-            ]
-            if later:
-                self._stop(later)
+            rows |= yield from self._rows_now(sorted(compiled.keys))
             if not self.context.traits.snapshots:
                 # Of two versions of one key only one could be checked.
                 alive = [
@@ -443,6 +444,26 @@ class TransactionFlows:
                 failed = self._reads.differing(alive)
                 if failed:
                     self._stop(failed)
+
+    def _ranges(self, wanted: NeedRows, found: FoundRanges) -> Flow[FoundRanges]:
+        """Return the found ranges with those that are wanted."""
+        if wanted.spans:
+            stored = yield from self._base([*wanted.spans.values()], False, None)
+            found = found._replace(entries=dict(zip(wanted.spans, stored.ranges, strict=True)))
+        if wanted.neighbours:
+            # Not in the snapshot: a long transaction would conflict with every write of a busy calendar.
+            rows = yield from serve(read_neighbours(self.context, wanted.neighbours, None), _presently)
+            found = found._replace(neighbours={**found.neighbours, **(rows or {})})
+        return found
+
+    def _rows_now(self, keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None]]:
+        """Return the rows of keys for the compiler; stop if one has changed since a removal was planned."""
+        found = yield from self._base([ReadRange(key) for key in keys], True, None)
+        rows = {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+        later = [key for key in keys if key in self._acted and version_of(rows[key]) != version_of(self._acted[key])]
+        if later:
+            self._stop(later)
+        return rows
 
     def changed(self) -> Flow[None]:
         """Check that everything that was read still holds, for an engine without snapshots."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.references import OutgoingReference
 from kvmodels.codecs.msgpack import ValueCodec
-from kvmodels.core.operations import AtomicWrite, Delete, Guard, Mutation, Row, Set
+from kvmodels.core.operations import AtomicWrite, Delete, Guard, Mutation, ReadRange, Row, Set
 from kvmodels.errors import OperationTooLargeError
 from kvmodels.indexing.budget import U64_BYTES
 from kvmodels.indexing.compiler import compile_in_full
@@ -162,14 +162,22 @@ def size_in_commit(
 
 def _compiled_alone(change: RecordChange, guard: Guard, codec: ValueCodec, limits: Limits) -> AtomicWrite:
     rows: dict[bytes, Row | None] = {}
+    neighbours: dict[ReadRange, list[Row]] = {}
     while True:
         compiled = compile_in_full(
-            [change], rows, header=guard, codec=codec, now_ms=0, max_key_bytes=limits.max_key_bytes
+            [change],
+            rows,
+            header=guard,
+            codec=codec,
+            now_ms=0,
+            max_key_bytes=limits.max_key_bytes,
+            neighbours=neighbours,
         )
         if isinstance(compiled, AtomicWrite):
             return compiled
         assert isinstance(compiled, NeedRows), "every slot is free"
         rows.update(dict.fromkeys(compiled.keys))
+        neighbours.update((one, []) for one in compiled.neighbours)
 
 
 def _size_of(mutation: Mutation) -> CircleSize:

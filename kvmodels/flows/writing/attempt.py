@@ -38,7 +38,7 @@ from kvmodels.flows.context import (
     writable_collection,
 )
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together
-from kvmodels.flows.references import anchor, busy_targets, read_entries
+from kvmodels.flows.references import NOTHING_FOUND, FoundRanges, anchor, busy_targets, read_entries, with_ranges
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.contention import DEFEATS, Contention, calling
 from kvmodels.flows.writing.operation import (
@@ -53,9 +53,8 @@ from kvmodels.flows.writing.operation import (
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade, cascading_removals
-from kvmodels.indexing.compiler import NO_ENTRIES, compile_write
-from kvmodels.indexing.entries import NeedRows, RecordChange
-from kvmodels.indexing.references import Entries
+from kvmodels.indexing.compiler import compile_write
+from kvmodels.indexing.entries import NeedRows, RecordChange, StaleRow
 from kvmodels.indexing.simple import RecordWriter, fits, record_writer
 
 R = TypeVar("R")
@@ -148,12 +147,12 @@ def _guess(
     try:
         proposal = operation.propose(seen)
         changes = proposal.changes
-        compiled: AtomicWrite | NeedRows | None = None
+        compiled: AtomicWrite | NeedRows | StaleRow | None = None
         if writer is not None and changes and proposal.extra is None:
             compiled = writer.compiled(changes, None)  # of unique slots nothing is read: each is taken for free
         if compiled is None:
             compiled = _compiled(context, operation, proposal, seen)
-        if compiled is None or isinstance(compiled, NeedRows):
+        if not isinstance(compiled, AtomicWrite):
             return None
         if not fits(compiled, context.limits):
             check_budget(compiled, context.limits, [change.live for change in changes])
@@ -170,9 +169,9 @@ def _compiled(
     proposal: Proposal[R],
     seen: AttemptState,
     *,
-    found: Entries = NO_ENTRIES,
+    found: FoundRanges = NOTHING_FOUND,
     roots: Mapping[bytes, RecordChange] = NO_ROOTS,
-) -> AtomicWrite | NeedRows | None:
+) -> AtomicWrite | NeedRows | StaleRow | None:
     """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
     changes, extra = proposal.changes, proposal.extra
     if not changes and extra is None:
@@ -184,10 +183,11 @@ def _compiled(
         codec=context.codec,
         now_ms=seen.now_ms,
         max_key_bytes=context.limits.max_key_bytes,
-        found=found,
+        found=found.entries,
+        neighbours=found.neighbours,
         loaded=operation.targets if seen.rows is None else None,
     )
-    if isinstance(compiled, NeedRows):
+    if isinstance(compiled, (NeedRows, StaleRow)):
         return compiled
     if not isinstance(compiled, AtomicWrite):
         root = roots.get(compiled.change.key)
@@ -341,21 +341,23 @@ class _Run(Generic[R]):
 
         Returns None after a conflict, or if the header has changed.
         """
-        context, operation = self._context, self._operation
-        found, roots = NO_ENTRIES, NO_ROOTS
+        context, operation, view = self._context, self._operation, seen.view
+        found, roots = NOTHING_FOUND, NO_ROOTS
         has_cascade = bool(cascading_removals(proposal.changes, seen.view.live))
         if has_cascade:
             cascaded = yield from cascade.expanded(proposal, seen)
             if not isinstance(cascaded, Cascaded):
                 return None
-            proposal, seen, found, roots = cascaded.of(proposal), cascaded.seen, cascaded.found, cascaded.roots
-        compiled = _compiled(context, operation, proposal, seen, found=found, roots=roots)
-        if isinstance(compiled, NeedRows) and compiled.spans:
-            more = yield from read_entries(context, compiled.spans, seen.view.guard)
-            if more is None:
-                return None
-            compiled = _compiled(context, operation, proposal, seen, found={**found, **more}, roots=roots)
-        return proposal, compiled, has_cascade
+            proposal, seen, roots = cascaded.of(proposal), cascaded.seen, cascaded.roots
+            found = FoundRanges(cascaded.found)
+
+        def compiled(found: FoundRanges, now_ms: int) -> AtomicWrite | NeedRows | StaleRow | None:
+            return _compiled(context, operation, proposal, seen._replace(now_ms=now_ms), found=found, roots=roots)
+
+        result = _compiled(context, operation, proposal, seen, found=found, roots=roots)
+        if isinstance(result, NeedRows) and not result.keys:
+            result = yield from with_ranges(context, result, compiled, found, now_ms=seen.now_ms, guard=view.guard)
+        return None if isinstance(result, StaleRow) else (proposal, result, has_cascade)
 
     def _check_budget(self, write: AtomicWrite, proposal: Proposal[R], *, has_cascade: bool) -> None:
         try:

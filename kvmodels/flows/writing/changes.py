@@ -31,7 +31,6 @@ from kvmodels.errors import (
     InvalidValueError,
     KvModelsError,
     PrimaryKeyChangedError,
-    UniqueViolationError,
 )
 from kvmodels.flows.arguments import lifetime_ms, require_no_counters, require_object, require_told_deadlines
 from kvmodels.flows.context import Context
@@ -42,6 +41,7 @@ from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange, Violation
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.compile.record_codec import PreparedObject
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -204,23 +204,12 @@ def state_after(item: EncodedObject, change: RecordChange, versionstamp: bytes) 
 
 
 def refused(violation: WriteRefusal) -> KvModelsError:
-    """Return the error for a unique slot that another record holds, or for a foreign key without a target."""
+    """Return the error for a contested entry of another record, or for a foreign key without a target."""
     if isinstance(violation, RefusedCascade):
         return refused(violation.cause)
     if not isinstance(violation, Violation):
         return refused_reference(violation)
-    change, index = violation.change, violation.index
-    live = change.live
-    values = index.layout.columns_in(violation.slot)
-    return UniqueViolationError(
-        "a unique index already holds these values",
-        model=live.schema.name,
-        index=index.stored.name,
-        fields=index.definition.fields,
-        values=values,
-        existing_key=shown_key(live.layout.unpack(violation.owner)),
-        key=shown_key(live.layout.unpack(change.pk)),
-    )
+    return maintenance_of(violation.index).refusal(violation)
 
 
 def key_changed(

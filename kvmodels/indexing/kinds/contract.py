@@ -12,7 +12,7 @@ is a function of the stored document and of the key of its record, and ends with
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -21,8 +21,9 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveIndex
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
-from kvmodels.core.operations import Check, Row, Set
-from kvmodels.indexing.entries import RecordChange, StoredRecord, Violation
+from kvmodels.core.operations import Check, ReadRange, Row, Set
+from kvmodels.errors import IntegrityError, UniqueViolationError
+from kvmodels.indexing.entries import Misfit, RecordChange, StaleRow, StoredRecord, Violation
 from kvmodels.schema.definition.definition import Document
 
 EntryValue = tuple[bytes, int]
@@ -58,7 +59,7 @@ class Claim:
 
     Attributes:
         value: what the entry would hold.
-        held: the record as read has this entry too, or a build asks: a duplicate is recorded, not refused.
+        held: the record as read has this entry too, or a build asks: a violation is recorded, not refused.
     """
 
     change: RecordChange
@@ -71,21 +72,27 @@ class Claim:
 class Release:
     """A contested entry that a record of a commit no longer wants.
 
-    ``careful``: the record may not own it, so the row must be read: the index is being built, or
-    ``rules.owns_nothing``.
+    Attributes:
+        value: what the entry holds, by the record as read.
+        careful: the record may not own it: the index is being built, or ``rules.owns_nothing``.
     """
 
     change: RecordChange
     index: LiveIndex
+    value: EntryValue
     careful: bool
 
 
 @dataclass(slots=True)
 class Claims:
-    """All contested entries of one commit that ``resolve`` of one kind decides on, by key."""
+    """All contested entries of one commit that ``resolve`` of one kind decides on, by key.
+
+    ``kept``: keys of entries that records of the commit keep as they are, for kinds that claim by value.
+    """
 
     claims: dict[bytes, list[Claim]] = field(default_factory=dict[bytes, list[Claim]])
     releases: dict[bytes, list[Release]] = field(default_factory=dict[bytes, list[Release]])
+    kept: set[bytes] = field(default_factory=set[bytes])
 
 
 class Fold(Protocol):
@@ -108,8 +115,23 @@ class Fold(Protocol):
         """Delete a key that nothing else is done to."""
         ...
 
+    def set_again(self, row: Row) -> None:
+        """Set a row as it is, with its deadline, if nothing else is done to its key."""
+        ...
+
     def row(self, key: bytes) -> Row | None:
         """Return a physical row; None also for one that must be read first, after which all is compiled again."""
+        ...
+
+    def rows_in(self, wanted: ReadRange) -> Sequence[Row] | None:
+        """Return the physical rows of a range; None for one that must be read first, after which all is compiled again.
+
+        They may be newer than the records of the commit.
+        """
+        ...
+
+    def list_violation(self, change: RecordChange, index: LiveIndex, why: Misfit) -> None:
+        """List a record as a violation of an index under construction."""
         ...
 
     def is_changed(self, key: bytes) -> bool:
@@ -121,7 +143,7 @@ class Fold(Protocol):
         ...
 
 
-Resolve = Callable[[Claims, Fold], Violation | None]
+Resolve = Callable[[Claims, Fold], Violation | StaleRow | None]
 """Decides on every contested entry that is claimed or released in a commit."""
 
 
@@ -133,6 +155,13 @@ class KindMaintenance(ABC):
 
     resolve: Resolve | None = None
     """Decides on contested entries of all records of a commit; None: no entry of this index is contested."""
+
+    claims_by_value: bool = False
+    """Whether an entry is contested with what it holds, so that a new value of a kept key is claimed too.
+
+    A violation of such an index is listed without a slot, because the interval of the other record is no function of
+    this one; and the key of an entry names its record.
+    """
 
     writes_always: bool = False
     """Whether an entry is written even if it stays as it is, because it has the versionstamp of its record."""
@@ -154,6 +183,35 @@ class KindMaintenance(ABC):
     def has(self, document: Document, pk: bytes, key: bytes) -> bool:
         """Return whether an entry with this key is one of a document; raises like ``contents``."""
         return key in self.keys(document, pk)
+
+    def refusal(self, violation: Violation) -> IntegrityError:
+        """Return the error for a contested entry that a record may not have."""
+        change, index = violation.change, violation.index
+        live = change.live
+        return UniqueViolationError(
+            "a unique index already holds these values",
+            model=live.schema.name,
+            index=index.stored.name,
+            fields=index.definition.fields,
+            values=index.layout.columns_in(violation.slot),
+            existing_key=live.layout.shown(violation.owner),
+            key=live.layout.shown(change.pk),
+        )
+
+    def is_auxiliary(self, key: bytes) -> bool:
+        """Return whether a key below the prefix is that of a row that belongs to no record."""
+        del key
+        return False
+
+    def contradiction(self, before: Row, after: Row) -> str | None:
+        """Return why an entry cannot exist beside an earlier one, for kinds that claim by value; None if it can."""
+        del before, after
+        return None
+
+    def reaches_further(self, row: Row, other: Row) -> bool:
+        """Return whether later entries are to be compared with an entry, in place of an earlier one."""
+        del row, other
+        return True
 
     def owner(self, codec: ValueCodec, records: RecordLayout, row: Row) -> bytes:
         """Return the packed primary key of the record of an entry; empty for a row that is no entry.

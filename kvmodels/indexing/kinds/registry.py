@@ -24,6 +24,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
         "interval": "kvmodels.indexing.kinds.interval",
         "search": "kvmodels.indexing.kinds.search",
         "trigram": "kvmodels.indexing.kinds.trigram",
+        "exclusion": "kvmodels.indexing.kinds.exclusion",
     },
 )
 """The class that maintains an index, by the name of its kind."""

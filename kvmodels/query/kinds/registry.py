@@ -19,6 +19,7 @@ ACCESS: Final = ModuleTable[KindAccess](
         "interval": "kvmodels.query.kinds.interval",
         "search": "kvmodels.query.kinds.search",
         "trigram": "kvmodels.query.kinds.trigram",
+        "exclusion": "kvmodels.query.kinds.exclusion",
     },
 )
 """The access to an index, by the name of its kind."""

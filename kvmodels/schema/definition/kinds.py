@@ -179,6 +179,7 @@ KINDS: Final = ModuleTable[KindDefinition](
         "interval": "kvmodels.schema.kinds.interval",
         "search": "kvmodels.schema.kinds.search",
         "trigram": "kvmodels.schema.kinds.trigram",
+        "exclusion": "kvmodels.schema.kinds.exclusion",
     },
 )
 """The definition of each kind, by its name."""

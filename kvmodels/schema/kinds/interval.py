@@ -32,7 +32,34 @@ from kvmodels.schema.kinds.interval_spans import SCALES, Numbers, Scale, numbers
 _TYPES: Final = "int, date, datetime or timedelta"
 
 
-class IntervalIndex(DeclaredIndex):
+class DeclaredIntervals(DeclaredIndex):
+    """Base class of declarations of an index of intervals."""
+
+    _shown = ("name",)
+
+    def __init__(
+        self,
+        *fields: str,
+        group: str | Sequence[str] = (),
+        name: str | None = None,
+        where: Expression | None = None,
+        **unknown: Never,
+    ) -> None:
+        self._refuse_unknown(unknown)
+        self._declare(fields, None)
+        self.name = name
+        self.group = self._group(group)
+        self.where = self._condition(where)
+        if len(fields) != 2:
+            raise self._error(
+                "an index of intervals needs two fields",
+                ", ".join(map(repr, fields)),
+                f'Name the fields of start and end: {type(self).__name__}("starts", "ends").',
+            )
+        self._refuse_directions(fields)
+
+
+class IntervalIndex(DeclaredIntervals):
     """An index of time ranges, or of other intervals, which finds those that overlap another one.
 
     An interval is half-open: it contains its start and not its end. ``filter(name__overlaps=(start, end))`` finds the
@@ -55,28 +82,6 @@ class IntervalIndex(DeclaredIndex):
     """
 
     kind = "interval"
-    _shown = ("name",)
-
-    def __init__(
-        self,
-        *fields: str,
-        group: str | Sequence[str] = (),
-        name: str | None = None,
-        where: Expression | None = None,
-        **unknown: Never,
-    ) -> None:
-        self._refuse_unknown(unknown)
-        self._declare(fields, None)
-        self.name = name
-        self.group = self._group(group)
-        self.where = self._condition(where)
-        if len(fields) != 2:
-            raise self._error(
-                "an index of intervals needs two fields",
-                ", ".join(map(repr, fields)),
-                'Name the fields of start and end: IntervalIndex("starts", "ends").',
-            )
-        self._refuse_directions(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,23 +230,24 @@ class IntervalKind(KindDefinition):
 
     declaration: ClassVar[type[DeclaredIndex] | None] = IntervalIndex
     shown: ClassVar[str] = "interval"
+    options: ClassVar[type[IntervalOptions]] = IntervalOptions
     lookups: ClassVar[Mapping[str, KindLookup]] = {"overlaps": Overlaps(), "contains": Contains()}
 
     def line(self, name: str) -> str | None:
         """Return a declaration whose lookups go by a name."""
         return f'IntervalIndex("starts", "ends", name="{name}")' if _is_keyword(name) else None
 
-    def column_names(self, declared: IntervalIndex) -> tuple[str, ...]:
+    def column_names(self, declared: DeclaredIntervals) -> tuple[str, ...]:
         """Return the fields of the group."""
         return declared.group
 
-    def default_name(self, columns: Iterable[Column], declared: IntervalIndex) -> str:
+    def default_name(self, columns: Iterable[Column], declared: DeclaredIntervals) -> str:
         """Return the names of group, start and end, joined by ``_``."""
         names = (*(column.field for column in columns), *declared.fields)
         return "_".join(name.replace(".", "_") for name in names)
 
     def compile(
-        self, declared: IntervalIndex, columns: tuple[Column, ...], text: str, model: DeclaringModel
+        self, declared: DeclaredIntervals, columns: tuple[Column, ...], text: str, model: DeclaringModel
     ) -> Mapping[str, Any]:
         """Return the columns of start and end."""
         name = self.default_name(columns, declared) if declared.name is None else declared.name
@@ -261,7 +267,7 @@ class IntervalKind(KindDefinition):
                 text,
                 f"{start.name} is of type {start.codec.name}, {end.name} of type {end.codec.name}.",
             )
-        return {"options": IntervalOptions(column_of(start), column_of(end))}
+        return {"options": self.options(column_of(start), column_of(end))}
 
     def from_signature(self, stored: Mapping[str, Any], columns_of: ColumnsOf) -> IntervalOptions:
         """Return the columns in a signature."""
@@ -269,7 +275,7 @@ class IntervalKind(KindDefinition):
         is_plain = not any(column.descending or column.many for column in (start, end))
         if start.codec.name not in SCALES or start.codec.name != end.codec.name or not is_plain:
             raise ValueError("an interval of another type")
-        return IntervalOptions(start, end)
+        return self.options(start, end)
 
     def fitted(
         self, options: IntervalOptions, values: Mapping[str, Any], free: Collection[str], draw: Draw
@@ -285,7 +291,7 @@ class IntervalKind(KindDefinition):
             return {}
         if first > after and all(name in free for name in names):
             return dict(zip(names, (end, start), strict=True))
-        length = draw(1, _LONGEST_DRAWN)
+        length = draw(1, LONGEST_DRAWN)
         if options.end.field in free and first < scale.greatest:
             return {options.end.field: scale.value(min(first + length, scale.greatest))}
         if options.start.field in free and after > scale.least:
@@ -293,7 +299,7 @@ class IntervalKind(KindDefinition):
         return {}
 
 
-_LONGEST_DRAWN: Final = 1_000
+LONGEST_DRAWN: Final = 1_000
 
 
 def _is_keyword(name: Any) -> bool:

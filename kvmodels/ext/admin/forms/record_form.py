@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import (
     AlreadyExistsError,
+    ExclusionViolationError,
     InvalidValueError,
     KvModelsError,
     ReferenceViolationError,
@@ -156,6 +157,10 @@ def note_error(states: Mapping[str, FieldState], error: Exception, keys: Iterabl
         notes = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
     elif isinstance(error, UniqueViolationError):
         notes = [(name, f"Another record has this value: {error.existing_key!r}.") for name in error.fields]
+    elif isinstance(error, ExclusionViolationError):
+        span = f"{error.existing_start} to {'no end' if error.existing_end is None else error.existing_end}"
+        text = f"It overlaps the interval of another record: {error.existing_key!r}, {span}."
+        notes = [(name, text) for name in error.fields[-2:]]
     elif isinstance(error, AlreadyExistsError):
         notes = [(name, "A record with this primary key exists.") for name in keys]
     elif isinstance(error, ReferenceViolationError):
