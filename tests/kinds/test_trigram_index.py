@@ -25,8 +25,10 @@ from kvmodels import (
 from kvmodels.catalog.signatures import definition_of
 from kvmodels.cli.model_source import model_source
 from kvmodels.ext.admin.pages.offers import offers_of, search_names
+from kvmodels.query.text_lookups import parse_lookups
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.testing.factories import KvFactory
+from tests.admin.shop import browsed
 
 
 def book_model(*declared: Any) -> Any:
@@ -219,6 +221,19 @@ def test_the_admin_offers_its_lookups_and_searches_parts():
     }  # fmt: skip
     assert "title__icontains" not in offers.scanned
     assert search_names(model, describe(model))[-2:] == ["title__icontains", "tags__any__icontains"]
+
+
+def test_the_search_box_of_the_admin_and_query_strings_find_parts():
+    model = book_model(TrigramIndex("title"))
+    with Database("memory://", models=[model]) as db:
+        db[model].create(id=71, title="Redis")
+        asked = parse_lookups(model, [("title__icontains", "EDI")], allow=["title"])
+        assert [one.id for one in db[model].filter(asked.where)] == [71]
+        with browsed(db) as client:
+            assert "<h2>title__icontains</h2>" in client.get("/admin/records/books?search=edis").text
+            too_short = client.get("/admin/records/books?search=ed")
+            assert (too_short.status_code, "<h2>" in too_short.text) == (200, False)
+            assert "71" in client.get("/admin/records/books?title__icontains=EDIS").text
 
 
 def wrong(option: str) -> dict[str, Any]:
