@@ -2,7 +2,8 @@
 
 It makes a schema for each side and drops them in the end. Each column has processes of its own. In each round the
 columns take turns, row by row, and the median of the rounds is shown. The answers are checked, and so is the number of
-contended updates that were stored. ``python -m benchmarks.postgres growth URL`` prints what is in ``growth.py``.
+contended updates that were stored. ``python -m benchmarks.postgres growth URL`` prints what is in ``growth.py``, and
+``python -m benchmarks.postgres contended URL [SECONDS]`` what is in ``contended.py``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from benchmarks.postgres import growth
+from benchmarks.postgres import contended, growth
 from benchmarks.postgres.kvmodels_side import fill
-from benchmarks.postgres.sessions import RECORDS, ROWS, SCHEMA, TABLE
+from benchmarks.postgres.sessions import CONTENDED, RECORDS, ROWS, SCHEMA, TABLE
 from benchmarks.postgres.worker import Kind, Side, serve
+from kvmodels import Database
 
 URL_VARIABLE: Final = "KVMODELS_BENCHMARK_URL"
 ROUNDS: Final = 5
@@ -102,10 +104,32 @@ def compare(url: str, rounds: int) -> None:
                 print(f"| {row.replace('_', ' ')} | " + " | ".join(f"{rate:,.0f}" for rate in medians) + " |")
 
 
+def compare_contended(url: str, seconds: float) -> None:
+    """Print what is in ``contended.py``."""
+    os.environ[URL_VARIABLE] = url
+
+    def visits(library: str) -> int:
+        schema = SCHEMA.format(library=library)
+        if library == "kvmodels":
+            with Database(url, models=[contended.Tally], schema=schema) as db:
+                return db[contended.Tally].get_or_create(id=CONTENDED)[0].visits
+        with psycopg.connect(url) as connection:
+            found = connection.execute(f"SELECT visits FROM {schema}.people WHERE id = {CONTENDED}".encode()).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    with stores(url):
+        contended.compare(seconds, visits)
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [library, "threads" | "tasks" as kind]:
             serve(library, kind, os.environ[URL_VARIABLE])
+        case ["caller", library, seconds]:
+            contended.work(library, os.environ[URL_VARIABLE], float(seconds))
+        case ["contended", url, *rest]:
+            compare_contended(url, float(rest[0]) if rest else contended.SECONDS)
         case ["growth", url]:
             growth.compare(url)
         case [url, *rest]:

@@ -5,12 +5,13 @@ Rules of this module: the asynchronous methods are Django's own, which run in on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import django
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import connections, models
+from django.db import connections, models, transaction
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.postgres.sessions import CONTENDED, PAGE, SCHEMA, Operations, city, email, fields
@@ -42,7 +43,8 @@ class DjangoPerson(models.Model):
 _People = cast("Any", DjangoPerson)
 
 
-def _configure(url: str) -> Any:
+def people_of(url: str) -> Any:
+    """Return the manager of the records in a database."""
     given = conninfo_to_dict(url)
     chosen = cast("Any", connections).settings["default"]
     for name, parameter in (("NAME", "dbname"), ("USER", "user"), ("HOST", "host"), ("PORT", "port")):
@@ -50,6 +52,19 @@ def _configure(url: str) -> Any:
     chosen["PASSWORD"] = str(given.get("password", ""))
     chosen["OPTIONS"]["options"] = f"-csearch_path={SCHEMA.format(library='django')}"
     return _People.objects
+
+
+def locked_update(url: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return a function that raises the visits of one record while it holds its row lock, and one that disconnects."""
+    people = people_of(url)
+
+    def raise_visits() -> None:
+        with transaction.atomic():
+            person = people.select_for_update().get(pk=CONTENDED)
+            person.visits += 1
+            person.save(update_fields=["visits"])
+
+    return raise_visits, connections.close_all
 
 
 def _update(number: int) -> None:
@@ -60,7 +75,7 @@ def _update(number: int) -> None:
 
 def threads(url: str) -> Operations:
     """Return the operations of a thread."""
-    people = _configure(url)
+    people = people_of(url)
     one = people.filter(pk=CONTENDED)
     return Operations(
         get=lambda number: people.get(pk=number),
@@ -75,7 +90,7 @@ def threads(url: str) -> Operations:
 
 async def tasks(url: str) -> Operations:
     """Return the operations of a task."""
-    people = _configure(url)
+    people = people_of(url)
     one = people.filter(pk=CONTENDED)
 
     async def page(number: int) -> list[Any]:

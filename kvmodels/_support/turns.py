@@ -78,6 +78,7 @@ class Turns:
         queues: those that are not empty, by key; only to be looked at.
         outsiders_until: until when writers that take no turns, such as other processes, are expected to defeat those
             that have one.
+        on_outsiders: called with the keys of a writer that they have defeated several times; None if nothing is done.
 
     Examples:
         >>> turns = Turns()
@@ -100,6 +101,7 @@ class Turns:
         # In each queue, tickets with a turn come first, then the others in the order of their numbers.
         self.queues: dict[bytes, list[Ticket]] = {}
         self.outsiders_until = 0.0
+        self.on_outsiders: Callable[[Collection[bytes]], object] | None = None
 
     def ticket(self, lapse_s: float = LAPSE_S) -> Ticket:
         """Return a new ticket, which is in no queue yet; its turns lapse after so many seconds."""
@@ -123,6 +125,8 @@ class Turns:
                 while place and not queue[place - 1].granted and queue[place - 1].number > ticket.number:
                     place -= 1
                 queue.insert(place, ticket)
+                if queue[0].arrived is not None:
+                    queue[0].arrived()
             self._grant(ticket.keys)
             self._inside = 0
 
@@ -243,6 +247,8 @@ class Ticket:
 
     Attributes:
         alive: held as long as the ticket counts; see the module.
+        arrived: called when another ticket joins a queue in which this one is first; returns at once. Only for a ticket
+            that keeps the others waiting until the process may write.
         asleep: whether a thread waits for the turn, or has it and was not scheduled yet. False for tasks.
         keys: the queues that it is in.
         granted: whether it has the turn for all of them. It may become false again when the turn lapses.
@@ -267,6 +273,7 @@ class Ticket:
         self.lapse_s = lapse_s
         self.recheck_s = RECHECK_S
         self.alive = threading.Lock()
+        self.arrived: Callable[[], object] | None = None
         self.keys: frozenset[bytes] = frozenset()
         self.asleep = False
         self.passed_by = 0
@@ -292,9 +299,9 @@ class Ticket:
         return self._turns.taken(keys, self)
 
     def is_behind_long(self) -> bool:
-        """Return whether a ticket whose turns last longer is first in one of its queues."""
+        """Return whether a transaction, whose turns last longer, is first in one of its queues."""
         fronts = [queue[0] for key in self.keys if (queue := self._turns.queues.get(key))]
-        return any(front.lapse_s > self.lapse_s for front in fronts)
+        return any(front.lapse_s > self.lapse_s and front.arrived is None for front in fronts)
 
     def look(self) -> bool:
         """Return whether the ticket's turn has come, after a look at whether those in front of it still count.

@@ -443,3 +443,23 @@ def test_a_coroutine_that_the_collector_ends_in_the_middle_of_a_turn_does_not_de
             abandoned.append(lost)
             waiting.join([A])
         assert waiting.look()
+
+
+def test_a_ticket_that_keeps_others_waiting_hears_of_each_that_joins_and_hands_nothing_on(stack):
+    turns = Turns()
+    gate, holder, newcomer = alive(stack, turns, 3)
+    heard: list[bytes] = []
+    gate.arrived = lambda: heard.append(A)
+    holder.join([A])
+    gate.number = -1
+    gate.join([A])
+    newcomer.join([A])
+    assert (gate.granted, heard) == (False, [])  # the holder is first
+    holder.hands_on = Handover(turns.moment(), "what other processes may change")
+    holder.leave()
+    assert gate.granted
+    holder.join([A])
+    assert heard == [A]
+    assert not holder.is_behind_long()
+    gate.leave()
+    assert (holder.granted, newcomer.granted, holder.handed) == (True, False, None)

@@ -41,6 +41,7 @@ from kvmodels.engines.postgres.connection import (
 from kvmodels.engines.postgres.flows import AS_RAISED, Flow, RangesRead
 from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
 from kvmodels.engines.postgres.packing import PackedWrite, packed
+from kvmodels.engines.postgres.places import KeyPlaces
 from kvmodels.engines.postgres.pool import ConnectionPool
 from kvmodels.engines.postgres.reads import NONE, Reading, StateSeen, Times, due_once, state_once, statements
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
@@ -134,6 +135,8 @@ class PostgresStore:
         self.first_key: bytes | None = None
         self.background = StoreBackground(self)
         self.listener = CommitListener(self)
+        self.places = KeyPlaces(self)
+        self.turns.on_outsiders = self.places.want
 
     def open(self) -> None:
         """Make the store if need be, and learn its state.
@@ -494,6 +497,7 @@ class PostgresStore:
         self.closed_reason = "closed"
         self.background.stop()
         self.listener.stop()
+        self.places.stop()
         with self._committing:
             self._pool.drop_writer()
         expire_snapshots(self.snapshots, None)

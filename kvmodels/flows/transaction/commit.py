@@ -37,7 +37,7 @@ from kvmodels.errors import (
 from kvmodels.flows.context import Context, pause_before
 from kvmodels.flows.effects import Commit, Flow, now, take_turn
 from kvmodels.flows.references import anchor, busy_targets
-from kvmodels.flows.writing.contention import HeldTurn
+from kvmodels.flows.writing.contention import DEFEATS, HeldTurn
 from kvmodels.flows.writing.tokens import Token, settled
 from kvmodels.indexing.budget import check_budget
 
@@ -218,6 +218,8 @@ class Rerun(HeldTurn):
 
         Records that were referred to, and that another writer has changed, get their anchors.
         """
+        if self.attempt > DEFEATS:
+            self._report(self._lost)
         view = self._context.view
         if view is not None:
             yield from anchor(

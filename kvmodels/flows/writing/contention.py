@@ -62,6 +62,12 @@ class HeldTurn:
         """Note that another process has defeated a call that had its turn."""
         self._context.turns.outsiders_until = self._context.monotonic() + OUTSIDERS_S
 
+    def _report(self, keys: Collection[bytes]) -> None:
+        """Report keys that this call has lost several times, so that the process may take its place for them."""
+        report = self._context.turns.on_outsiders
+        if report is not None:
+            report(keys)
+
     def _reserve(self) -> Flow[bool]:
         """Take the writer lock until the next commit of this process, if other processes are expected to write.
 
@@ -117,6 +123,8 @@ class Contention(HeldTurn):
 
     def __init__(self, context: Context, started: float) -> None:
         super().__init__(context, context.turns.ticket(SHORT_LAPSE_S), started)
+        self._conflicts = 0
+        """Those of this call. A turn may lapse before a slow commit ends, so not all of them count as defeats."""
         self._keys: frozenset[bytes] = frozenset()
 
     def expected(self, keys: Collection[bytes]) -> Flow[None]:
@@ -135,6 +143,9 @@ class Contention(HeldTurn):
         write and the last attempt was quick, it takes the writer lock with the turn.
         """
         context, ticket, others = self._context, self.ticket, frozenset(keys) - {HEADER_KEY}
+        self._conflicts += 1
+        if self._conflicts > DEFEATS:
+            self._report(others)
         # With the turn for its keys, only a writer that takes no turns can have been faster, such as another process.
         beaten = not others or (ticket.granted and others <= ticket.keys)
         self._defeats += beaten

@@ -1,0 +1,235 @@
+"""The place of this process for a contended key among the processes that write it: an advisory lock of the server.
+
+Turns order the writers of one process; writers of several processes still defeat each other. Once a writer has lost
+several times, its process takes a place for the key: a thread waits for the advisory lock, in the server's order, while
+a ticket of its own keeps the writers of the process in their queue. With the lock, the writers that wait have their
+turns; then the lock is for the next process. So one process at a time writes the key, and all come to their turn.
+
+Rules of this module: a place decides nothing; the checks of a commit do. So a lock that is lost with its connection, a
+process without a place, and a writer that takes no turn are harmless. The lock is held between commits, never the lock
+of writers. A proxy that pools transactions would keep the lock on a connection of its own, so behind a proxy there is
+no place: its answers come from another server process than the one that it has named.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from hashlib import blake2b
+from math import inf
+from typing import Final, Protocol
+
+import psycopg
+from psycopg import pq
+
+from kvmodels._support.turns import Ticket, Turns
+from kvmodels.engines.postgres.connection import PostgresConnection, connect
+from kvmodels.engines.shared.threads import BackgroundTask
+from kvmodels.errors import KvModelsError
+
+MOST_PLACES: Final = 4
+"""Keys for which one process may have a place at the same time; each takes a connection."""
+
+HOLD_S: Final = 1.0
+"""Seconds after which a place is for the next process, although writers still wait in this one."""
+
+COLD_S: Final = 1.0
+"""Seconds without another process at the key after which the place is given up."""
+
+RETRY_S: Final = 10.0
+"""Seconds after which places are tried again where there can be none."""
+
+PATIENCE_S: Final = 5.0
+"""Seconds after which the writers stop waiting for the place, because the process that has it may have stopped."""
+
+_LOOK_S: Final = 0.2
+"""Seconds after which a waiting thread looks whether the store is closed."""
+
+
+class ContendedStore(Protocol):
+    """The store of the places."""
+
+    @property
+    def turns(self) -> Turns:
+        """The queues of the writers of this process."""
+        ...
+
+    @property
+    def conninfo(self) -> str:
+        """Return the connection string for libpq, which may contain a password."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, for messages."""
+        ...
+
+    @property
+    def schema(self) -> str:
+        """The quoted name of its schema."""
+        ...
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds after which a call without an answer is given up."""
+        ...
+
+
+def lock_number(schema: str, key: bytes) -> int:
+    """Return the number of the advisory lock for a key. Such locks are of a database, so it depends on the schema."""
+    return int.from_bytes(blake2b(schema.encode() + b"\0" + key, digest_size=8).digest(), "big", signed=True)
+
+
+class KeyPlaces:
+    """The places of this process for the contended keys of one store.
+
+    Args:
+        store: shares its life with this object.
+
+    Attributes:
+        taken: how often a place was taken.
+        waited: how often another process had it.
+    """
+
+    def __init__(self, store: ContendedStore) -> None:
+        self.taken = 0
+        self.waited = 0
+        self._store = store
+        self._places: dict[bytes, _KeyPlace] = {}
+        self._stopped = False
+        self._retry_at = 0.0
+
+    def want(self, keys: Collection[bytes]) -> None:
+        """Take places for keys that other processes write, as far as there may be more of them; does not wait."""
+        for key in keys:
+            if self._stopped or time.monotonic() < self._retry_at:
+                return
+            if key not in self._places and len(self._places) < MOST_PLACES:
+                place = self._places[key] = _KeyPlace(self, self._store, key)
+                if not place.task.schedule(0):
+                    self.end(key)
+
+    def end(self, key: bytes, *, refused: bool = False) -> None:
+        """Forget a place that has ended; with ``refused`` there is none for a while."""
+        if refused:
+            self._retry_at = time.monotonic() + RETRY_S
+        self._places.pop(key, None)
+
+    def stop(self) -> None:
+        """Give up all places, and take no more; idempotent."""
+        self._stopped = True
+        for place in list(self._places.values()):
+            place.stop()
+
+
+class _KeyPlace:
+    """The place for one key, and the thread that waits for it."""
+
+    def __init__(self, places: KeyPlaces, store: ContendedStore, key: bytes) -> None:
+        self._places = places
+        self._store = store
+        self._key = key
+        self._number = lock_number(store.schema, key)
+        self._stopping = False
+        self._changed = threading.Event()
+        self._wake: socket.socket | None = None
+        self.task = BackgroundTask("place", self._serve)
+
+    def stop(self) -> None:
+        """End the thread, and with its connection the lock."""
+        self._stopping = True
+        self._changed.set()
+        wake = self._wake
+        if wake is not None:
+            with suppress(OSError):  # the thread has ended in this moment
+                wake.send(b"\0")
+        self.task.stop()
+
+    def _serve(self) -> None:
+        """Order the writers of this process after those of others, until no other process wants the key."""
+        refused = True
+        gate = self._store.turns.ticket(inf)
+        gate.arrived = self._changed.set
+        self._wake, woken = socket.socketpair()
+        try:
+            with gate.alive, self._wake, woken:
+                try:
+                    refused = not self._serve_on(woken, gate)
+                finally:
+                    gate.leave()
+        except (psycopg.Error, KvModelsError):
+            refused = True
+        finally:
+            self._wake = None
+            self._places.end(self._key, refused=refused)
+
+    def _serve_on(self, woken: socket.socket, gate: Ticket) -> bool:
+        """Serve on a connection of its own; return whether that is possible."""
+        store = self._store
+        connection = connect(store.conninfo, store.url, prepare=False, backoff=store.answer_s)
+        try:
+            if not _is_direct(connection):
+                return False
+            gate.number = -1  # in front of all that wait
+            gate.join((self._key,))
+            self._take_turns(connection, woken, gate)
+            return True
+        finally:
+            connection.close()
+
+    def _take_turns(self, connection: PostgresConnection, woken: socket.socket, gate: Ticket) -> None:
+        contended, held_until = time.monotonic(), 0.0
+        held = False
+        while not self._stopping:
+            if not gate.wait(min(_LOOK_S, max(0.0, held_until - time.monotonic())) if held else _LOOK_S):
+                if held and time.monotonic() >= held_until and gate.number >= 0:
+                    gate.number = -1  # the writer that has the turn is the last one
+                    gate.join((self._key,))
+                continue
+            if held:
+                connection.execute(f"SELECT pg_catalog.pg_advisory_unlock({self._number})".encode())
+                held = False
+            self._changed.clear()
+            if len(self._store.turns.queues.get(self._key, ())) < 2:
+                if time.monotonic() - contended > COLD_S:
+                    return
+                self._changed.wait(_LOOK_S)
+                continue
+            if self._take(connection, woken, gate):
+                contended = time.monotonic()
+            held, held_until = not self._stopping, time.monotonic() + HOLD_S
+            gate.leave()  # now the writers that wait have their turns, and then the gate has its own
+            gate.number = self._store.turns.moment()
+            gate.join((self._key,))
+
+    def _take(self, connection: PostgresConnection, woken: socket.socket, gate: Ticket) -> bool:
+        """Take the lock, and return whether another process had it; the writers do not wait without an end."""
+        self._places.taken += 1
+        ((free,),) = connection.execute(f"SELECT pg_catalog.pg_try_advisory_lock({self._number})".encode()).fetchall()
+        if free:
+            return False
+        self._places.waited += 1
+        pgconn, patience = connection.pgconn, time.monotonic() + PATIENCE_S
+        pgconn.send_query(f"SELECT pg_catalog.pg_advisory_lock({self._number})".encode())
+        with selectors.DefaultSelector() as selector:
+            selector.register(pgconn.socket, selectors.EVENT_READ)
+            selector.register(woken, selectors.EVENT_READ)
+            while pgconn.is_busy() and not self._stopping:
+                selector.select(max(0.0, patience - time.monotonic()) if gate.keys else None)
+                pgconn.consume_input()
+                if time.monotonic() >= patience:
+                    gate.leave()
+        while not self._stopping and (answer := pgconn.get_result()) is not None:
+            if answer.status != pq.ExecStatus.TUPLES_OK:
+                raise psycopg.OperationalError("the lock was not taken")
+        return True
+
+
+def _is_direct(connection: PostgresConnection) -> bool:
+    """Return whether a connection leads to the server process that it was said to lead to: there is no proxy."""
+    ((number,),) = connection.execute(b"SELECT pg_catalog.pg_backend_pid()").fetchall()
+    return bool(number == connection.pgconn.backend_pid)
