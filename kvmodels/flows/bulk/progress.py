@@ -439,7 +439,7 @@ def _error(live: LiveCollection, item: EncodedObject, position: int, found: list
 def _of_dropped(live: LiveCollection, item: EncodedObject, position: int, found: list[Any]) -> IntegrityError:
     """Return the error of an index that was dropped meanwhile, with its name alone."""
     name, _, owner, *value = found
-    told = {
+    told: dict[str, Any] = {
         "model": live.schema.name,
         "index": name,
         "fields": (),
