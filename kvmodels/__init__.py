@@ -13,12 +13,14 @@ from kvmodels._support.lazy_modules import lazy_names
 from kvmodels.errors import ERRORS
 
 _NAMES_OF = {
+    "api._async.board": "AsyncBoard",
     "api._async.database": "AsyncDatabase",
     "api._async.kv": "AsyncKv open_async_kv",
     "api._async.queryset": "AsyncQuerySet",
     "api._async.ranked": "AsyncRankedQuery",
     "api._async.repository": "AsyncRepository",
     "api._async.transaction": "AsyncTransaction",
+    "api._sync.board": "Board",
     "api._sync.database": "Database",
     "api._sync.kv": "Kv open_kv",
     "api._sync.queryset": "QuerySet",
@@ -47,6 +49,7 @@ _NAMES_OF = {
     "limits": "Limits",
     "query.aggregates": "Avg Count Max Min Sum",
     "query.hits": "Hit SearchHit",
+    "query.planning.boards": "BoardPlan",
     "query.plans": "QueryPlan",
     "query.query": "Page",
     "query.text_lookups": "ParsedLookups parse_lookups",
@@ -70,6 +73,7 @@ _NAMES_OF = {
     "schema.kinds.geo": "GeoIndex",
     "schema.kinds.exclusion": "ExclusionConstraint",
     "schema.kinds.interval": "IntervalIndex",
+    "schema.kinds.rank": "RankIndex",
     "schema.kinds.search": "SearchIndex",
     "schema.kinds.trigram": "TrigramIndex",
     "schema.words.search": "Search",

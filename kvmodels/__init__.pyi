@@ -1,4 +1,5 @@
 # Generated from kvmodels/__init__.py by tools/public_names.py. Do not edit.
+from kvmodels.api._async.board import AsyncBoard as AsyncBoard
 from kvmodels.api._async.database import AsyncDatabase as AsyncDatabase
 from kvmodels.api._async.kv import AsyncKv as AsyncKv
 from kvmodels.api._async.kv import open_async_kv as open_async_kv
@@ -6,6 +7,7 @@ from kvmodels.api._async.queryset import AsyncQuerySet as AsyncQuerySet
 from kvmodels.api._async.ranked import AsyncRankedQuery as AsyncRankedQuery
 from kvmodels.api._async.repository import AsyncRepository as AsyncRepository
 from kvmodels.api._async.transaction import AsyncTransaction as AsyncTransaction
+from kvmodels.api._sync.board import Board as Board
 from kvmodels.api._sync.database import Database as Database
 from kvmodels.api._sync.kv import Kv as Kv
 from kvmodels.api._sync.kv import open_kv as open_kv
@@ -105,6 +107,7 @@ from kvmodels.query.aggregates import Min as Min
 from kvmodels.query.aggregates import Sum as Sum
 from kvmodels.query.hits import Hit as Hit
 from kvmodels.query.hits import SearchHit as SearchHit
+from kvmodels.query.planning.boards import BoardPlan as BoardPlan
 from kvmodels.query.plans import QueryPlan as QueryPlan
 from kvmodels.query.query import Page as Page
 from kvmodels.query.text_lookups import ParsedLookups as ParsedLookups
@@ -156,6 +159,7 @@ from kvmodels.schema.geometry.polygon import Polygon as Polygon
 from kvmodels.schema.kinds.exclusion import ExclusionConstraint as ExclusionConstraint
 from kvmodels.schema.kinds.geo import GeoIndex as GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex as IntervalIndex
+from kvmodels.schema.kinds.rank import RankIndex as RankIndex
 from kvmodels.schema.kinds.search import SearchIndex as SearchIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex as TrigramIndex
 from kvmodels.schema.words.search import Search as Search
@@ -170,6 +174,7 @@ __all__ = [
     "UNDEFINED",
     "AggregateIndex",
     "AlreadyExistsError",
+    "AsyncBoard",
     "AsyncDatabase",
     "AsyncKv",
     "AsyncQuerySet",
@@ -179,6 +184,8 @@ __all__ = [
     "AutoNow",
     "AutoNowAdd",
     "Avg",
+    "Board",
+    "BoardPlan",
     "Box",
     "BuildReport",
     "BulkFailure",
@@ -273,6 +280,7 @@ __all__ = [
     "QueryLog",
     "QueryPlan",
     "QuerySet",
+    "RankIndex",
     "RankedQuery",
     "ReadOnlyError",
     "RecordViolation",

@@ -32,6 +32,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.query.test_covering": (DENOKV,),
     "tests.query.test_query_sets": ("connect",),
     "tests.query.test_unions": ("connect", *BOTH),
+    "tests.ranks.test_drawn_boards": ("connect", *BOTH),
     "tests.references.test_existing_records": ("connect",),
     "tests.references.test_on_delete": BOTH,
     "tests.references.test_reading": BOTH,

@@ -22,6 +22,7 @@ SUITES = frozenset(
         "tests.query.test_values",
         "tests.search.test_ranked_searches",
         "tests.search.test_search_lookups",
+        "tests.ranks.test_drawn_boards",
         "tests.transactions.test_objects",
         "tests.bulk.test_upserts",
     }
@@ -51,6 +52,7 @@ ABOUT_FAST_KINDS = {
     "tests.query.test_removals_in_commits": 6,
     "tests.query.test_round_trips": 1,
     "tests.query.test_what_is_read": 3,
+    "tests.ranks.test_rank_costs": 1,
     "tests.test_trace_calls": 3,
     "tests.transactions.test_contended_verbs": 1,
     "tests.unit.maintenance.test_plain_writes": 9,

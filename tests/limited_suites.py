@@ -39,6 +39,7 @@ SUITES: dict[str, Limits] = {
     "tests.query.test_pages": MANY_CHECKS,
     "tests.query.test_unions": BARE_READS,
     "tests.queues.test_messages": UNTOLD,
+    "tests.ranks.test_drawn_boards": FEW,
     "tests.references.test_cascades_at_random": MANY_CHECKS,
     "tests.references.test_existing_records": FEW,
     "tests.search.test_ranked_searches": FEW,
@@ -67,6 +68,8 @@ IN_THE_SOAK = {
 """Whose second run is left to the soak: of each flow whose requests grow with its work, `make test` has one module."""
 
 ONCE = {
+    # Its commit has more checks than the limits allow.
+    "test_a_transaction_has_its_own_writes_on_its_boards",
     # What a block reads unchecked is of two states without snapshots; transactions/test_without_snapshots.py has more.
     "test_review_15_what_is_read_unchecked_is_no_conflict",
     # A dump is of one snapshot.

@@ -23,7 +23,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from tests.limited_engine import LimitedEngine
 from tests.oracle_columns import column_part, packed_part
-from tests.oracle_kinds import FLOOR, overlapping, special_parts
+from tests.oracle_kinds import FLOOR, bucket_digits, overlapping, special_parts
 from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of, values_at
 from tests.store_codecs import codec_of
 
@@ -234,7 +234,7 @@ class _Audit:
                 index.cursor = entry.value["cursor"]
             elif kind == "violation" and index and state in (*BUILDING, "dropping"):
                 index.violations.add((entry.key[5], encode_key(entry.key[6:])))
-            elif kind == "counter" and index and index.spec.sums is not None:
+            elif kind == "counter" and index and index.spec.counts:
                 self._counters.append((index, entry))
             elif kind not in ("header", "token", "guard", "share", "bulk", "keys") and not (
                 state == "dropping" and kind in ("fence", "build", "drop")
@@ -288,8 +288,9 @@ class _Audit:
             if not self._excused(wanted):
                 self._fault("missing", index.spec.name, (index.prefix,), primary_key)
             return
-        if index.spec.sums is not None:
+        if index.spec.counts:
             self._count(spec, index, record, [columns for columns, _, _ in rows])
+        if index.spec.sums is not None:
             return
         for columns, has_null, held in rows:
             if has_null and index.spec.special == "exclusion":
@@ -338,6 +339,10 @@ class _Audit:
         if self._listed_as_violation(index, record.key[1:]):
             return
         for group in groups:
+            if index.spec.scale is not None:
+                for digits in bucket_digits(spec, index.spec, record.value):
+                    self._add(index, (*group[:-1], *digits), 1)
+                continue
             self._add(index, (*group, "count"), 1)
             for name in index.spec.sums or ():
                 (value,) = values_at(record.value, tuple(name.split(".")))
@@ -424,7 +429,8 @@ class _Audit:
 def _is_of(spec: CollectionSpec, index: IndexSpec, signature: Mapping[str, Any]) -> bool:
     """Whether a generation in the catalogue was made from this declaration; its condition is judged on records."""
     columns = [[column[0], column[2], *column[4:]] for column in signature["columns"]]
-    wanted = [_signature(spec, name, "desc" if descending else "asc") for name, descending in index.columns]
+    ranked = [(name.removeprefix("-"), name.startswith("-")) for name in index.of] if index.scale is not None else []
+    wanted = [_signature(spec, name, "desc" if down else "asc") for name, down in (*index.columns, *ranked)]
     kind = [signature["unique"], signature["nulls"], signature["store"], signature.get("include", [])]
     sums = None if index.sums is None else [_summed(name) for name in index.sums]
     told = signature.get("sums")
@@ -443,7 +449,9 @@ def _names(options: Mapping[str, Any]) -> list[str]:
 
 
 def _columns_of(index: IndexSpec) -> list[str]:
-    """The columns of a special kind besides its group: a place has two."""
+    """The columns of a special kind besides those of keys: a place has two, a rank none."""
+    if index.scale is not None:
+        return []
     return [f"{index.of[0]}.lat", f"{index.of[0]}.lon"] if index.special == "geo" else list(index.of)
 
 
@@ -487,6 +495,10 @@ def _is_newer(index: _Index, record: Entry) -> bool:
 
 def _is_counter_of(spec: CollectionSpec, index: IndexSpec, rest: tuple[Any, ...]) -> bool:
     """Whether the end of a counter key is a group and a counter of this index."""
+    if index.scale is not None:
+        *group, level, digits = rest
+        levels = range(1, index.scale[2] + 1)
+        return len(group) == len(index.columns) and level in levels and 0 <= digits < 16**level
     kinds = {"count"}
     for name in index.sums or ():
         kinds |= {f"sum:{name}", f"sum:{name}:high", *([f"present:{name}"] if _may_be_none(spec, name) else [])}

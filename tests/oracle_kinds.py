@@ -1,12 +1,14 @@
-"""The entries of every special kind of index, by the documented layout: ends of keys, and values.
+"""The rows of every special kind of index, by the documented layout: ends of keys, and values.
 
-Nothing is shared with the library but the encoding of key parts: neither its cells nor its classes of lengths.
+Nothing is shared with the library but the encoding of key parts: neither its cells, its classes of lengths nor buckets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from fractions import Fraction
+from math import floor
 from struct import pack
 from typing import Any
 
@@ -38,6 +40,11 @@ def special_parts(spec: CollectionSpec, index: IndexSpec, document: Mapping[str,
         start, end = (_value(document, name) for name in index.of)
         kind = spec.types[index.of[0]]
         return [] if start is None else [((column_part(kind, start),), encode_key((column_part(kind, end),)))]
+    if index.special == "rank":
+        name, descending = index.of[0].removeprefix("-"), index.of[0].startswith("-")
+        value = _value(document, name)
+        part = column_part(spec.types[name], value, descending=descending)
+        return [] if value is None else [((part,), b"")]
     assert index.special == "interval"
     return _interval(spec, index.of, *(_value(document, name) for name in index.of))
 
@@ -90,3 +97,20 @@ def _length(kind: str, start: Any, end: Any) -> int:
     if isinstance(length, timedelta):
         return length.days if kind == "date" else length // timedelta(microseconds=1)
     return int(length)
+
+
+def bucket_digits(spec: CollectionSpec, index: IndexSpec, document: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """The levels and digits of the counters that a document with a ranked whole number or duration adds to."""
+    assert index.scale is not None
+    name, descending = index.of[0].removeprefix("-"), index.of[0].startswith("-")
+    low, high, levels = index.scale
+    value = python_form(spec.types[name], _value(document, name))
+    number, first, last = (_whole(one) for one in (value, low, high))
+    share = Fraction(number - first, last - first + 1)
+    bucket = min(max(floor(share * 16**levels), 0), 16**levels - 1)
+    hexadecimal = f"{16**levels - 1 - bucket if descending else bucket:0{levels}x}"
+    return [(level, int(hexadecimal[:level], 16)) for level in range(1, levels + 1)]
+
+
+def _whole(value: Any) -> int:
+    return value // timedelta(microseconds=1) if isinstance(value, timedelta) else value

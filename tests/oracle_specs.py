@@ -22,6 +22,7 @@ SPECIAL: Mapping[str, str] = {
     "IntervalIndex": "interval",
     "TrigramIndex": "trigram",
     "ExclusionConstraint": "exclusion",
+    "RankIndex": "rank",
 }
 """The kinds of entries that ``tests/oracle_kinds.py`` tells, as the catalogue names them, by their declarations."""
 DEEPEST_PATH = 4
@@ -33,7 +34,8 @@ class IndexSpec:
 
     ``where`` is the declared condition, or None; ``sums`` are the fields that an aggregate index adds up, None for an
     index of entries. ``special`` is the kind of an index whose entries ``tests/oracle_kinds.py`` tells, and ``of`` are
-    its fields: the integer whose bits have an entry each, the place, or start and end. Its columns are the group.
+    its fields: the integer whose bits have an entry each, the place, start and end, or the ranked field with its
+    direction. Its columns are the group. ``scale`` are the bounds and the levels of an index of ranks.
     """
 
     name: str
@@ -46,6 +48,12 @@ class IndexSpec:
     sums: tuple[str, ...] | None = None
     special: str | None = None
     of: tuple[str, ...] = ()
+    scale: tuple[Any, Any, int] | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has counters."""
+        return self.sums is not None or self.scale is not None
 
 
 @dataclass(frozen=True)
@@ -198,6 +206,7 @@ class _Declaration:
         special = SPECIAL.get(type(index).__name__)
         names = index.group if special else index.fields
         columns = tuple((column.removeprefix("-"), column.startswith("-")) for column in names)
+        scale = (index.low, index.high, index.levels) if special == "rank" else None
         name = index.name or "_".join(column.replace(".", "_") for column, _ in columns)
         if aggregates and not index.name:
             name = f"{name}_totals" if name else "totals"
@@ -216,6 +225,7 @@ class _Declaration:
                 tuple(index.sums) if aggregates else None,
                 special,
                 tuple(index.fields) if special else (),
+                scale,
             )
         )
 

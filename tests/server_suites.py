@@ -53,6 +53,8 @@ SUITES = frozenset(
         "tests.query.test_unions",
         "tests.queues.test_listeners",
         "tests.queues.test_messages",
+        "tests.ranks.test_drawn_boards",
+        "tests.ranks.test_ranks_beside_writers",
         "tests.references.test_cascades_at_random",
         "tests.references.test_existing_records",
         "tests.references.test_on_delete",
@@ -105,6 +107,8 @@ ONCE = frozenset(
         "test_a_handler_of_signals_is_called_and_restored",
         "test_no_ticket_of_a_closed_project_is_left_open",
         "test_a_planted_bug_is_found_at_a_seed_that_repeats_it",
+        # Its commit is larger than a server takes.
+        "test_a_transaction_has_its_own_writes_on_its_boards",
     }
 )
 """Tests that run on the engines of one machine alone."""
@@ -132,6 +136,7 @@ WITH_MANY_OPERATIONS = frozenset(
         "tests.query.test_aggregate",
         "tests.query.test_distinct",
         "tests.query.test_query_sets",
+        "tests.ranks.test_drawn_boards",
         "tests.references.test_semi_joins",
         "test_a_thousand_creators_beside_two_hundred_removals_leave_no_orphan",
         "test_it_removes_what_one_removal_removes",

@@ -94,6 +94,8 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "located": {("lynx", b"\x0b\0\0\0\0\0\0", *PK): b"\xc0\x46\x80\0\0\0\0\0\x40\x56\x80\0\0\0\0\0"},
     "zoned": {("lynx", "ock", *PK): b"", ("lynx", "roc", *PK): b""},
     "presence": {("lynx", 4, "2024-01-01", *PK): b"\x022024-01-09\0"},
+    "podium": {("old", down(-7), *PK): b"", ("shy", down(-7), *PK): b""},
+    "longest": {("lynx", "w1", 172_800_000_001, *PK): b""},
 }
 """The entries of the record with every value in every index, written by hand; ``shown`` holds copies of it."""
 
@@ -106,9 +108,10 @@ BARE_HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "initial": {("B", "east", 2): b""},
     "species_initial": {("ibex", down("B"), "east", 2): b""},
     "word": {("bo", "east", 2): b""},
+    "longest": {("ibex", b"", 0, "east", 2): b""},
 }
 
-COUNTED = {
+COUNTED: dict[tuple[Any, ...], int] = {
     ("per_species", "ibex", "count"): 2,
     ("per_species", "ibex", "sum:age"): 5,
     ("per_species", "ibex", "sum:weight"): 5,
@@ -139,6 +142,18 @@ COUNTED = {
     ("namesakes", "ada ada lovelace", "count"): 1,
     ("namesakes", "bo", "count"): 1,
     ("namesakes", "cy young", "count"): 1,
+    # -7 is in bucket 6 of 256 from -10 to 100, which is 0xf9 from the greatest on; 2**40 is in the first one.
+    ("podium", "old", 1, 0): 1,
+    ("podium", "old", 1, 0xF): 1,
+    ("podium", "old", 2, 0): 1,
+    ("podium", "old", 2, 0xF9): 1,
+    ("podium", "shy", 1, 0xF): 1,
+    ("podium", "shy", 2, 0xF9): 1,
+    ("podium", "wild", 1, 0): 1,
+    ("podium", "wild", 2, 0): 1,
+    # 2 days are half of 4.
+    **{("longest", "lynx", "w1", level, 0x8 * 16 ** (level - 1)): 1 for level in (1, 2, 3, 4)},
+    **{("longest", "ibex", ward, level, 0): 1 for level in (1, 2, 3, 4) for ward in (b"", "w2")},
 }
 
 

@@ -26,6 +26,7 @@ import kvmodels
 from kvmodels import (
     UNDEFINED,
     AggregateIndex,
+    BoardPlan,
     BulkFailure,
     BulkProgress,
     ChangedRecord,
@@ -179,6 +180,7 @@ def of_members() -> Iterator[object]:
 
 
 OF_OTHER_KINDS = (
+    BoardPlan("board", 12, 3, 5),
     BulkProgress(2, 1, 1),
     ChangedRecord(1, None, None),
     DeadLetter("01M853PBRCK0QG1JSN3MF21WTZ", (Entry(("failed", b"\xff"), b"\xff", "0" * 20),)),
@@ -312,6 +314,7 @@ WITH_A_TRUTH = {"CommitResult", "Page"}
 
 THINGS = {
     "AggregatePlan",
+    "BoardPlan",
     "BulkFailure",
     "ChangedRecord",
     "CollectionDescription",

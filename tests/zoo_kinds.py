@@ -1,7 +1,7 @@
 """Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and special.
 
-The special ones are of weekdays, places, intervals and trigrams. ``Resident`` has them all. ``Guest`` has all but the
-counters, which no record with a deadline may have.
+The special ones are of weekdays, places, intervals, trigrams and ranks. ``Resident`` has them all. ``Guest`` has all
+but those with counters, which no record with a deadline may have.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, Primar
 from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
+from kvmodels.schema.kinds.rank import RankIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
@@ -102,6 +103,8 @@ COUNTERS = (
     AggregateIndex(sums=("stay",), where=GROWN, name="stays"),
     AggregateIndex("habitat.zone", "initial"),
     AggregateIndex("name", name="namesakes"),
+    RankIndex("-weight", group="tags", where=GROWN, low=-10, high=100, levels=2, name="podium"),
+    RankIndex("stay", group=("species", "ward"), low=timedelta(0), high=timedelta(days=4), name="longest"),
 )
 
 

@@ -11,6 +11,7 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "drop", collection, index, n)        progress of removing the entries of an index
     ("__kvmodels__", "counter", collection, index, n, *group, kind)  a counter of an aggregate index
     ("__kvmodels__", "counter", collection, index, n, *group, shard, kind)  a statistic of a search index
+    ("__kvmodels__", "counter", collection, index, n, *group, level, digits)  the number of records in a bucket
     ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
     ("__kvmodels__", "migration", collection)             progress of a migration
     ("__kvmodels__", "unmigrated", collection, *pk)       a record that a migration cannot rewrite
@@ -35,7 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import STR, text_packer
-from kvmodels.core.keys import decode_key, encode_key, skip_parts
+from kvmodels.core.keys import decode_key, encode_key, encode_part, skip_parts
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, PartialCondition, SpanTest
 from kvmodels.schema.definition.values import reader, reader_of
@@ -84,7 +85,7 @@ def drop_key(collection: str, index: str, generation: int) -> bytes:
 
 
 def counter_prefix(collection: str, index: str, generation: int) -> bytes:
-    """Return the common prefix of the counters of one generation of an aggregate index."""
+    """Return the common prefix of the counters of one generation of an index."""
     return encode_key((RESERVED, "counter", collection, index, generation))
 
 
@@ -306,7 +307,7 @@ class IndexLayout:
     """The key layout of one generation of an index, as far as it is the same for every kind.
 
     All keys begin with ``prefix``, followed by the columns. Every part of a key is a function of the stored document.
-    ``counters`` is the prefix of all its counters, if it has some.
+    Counters, if its kind has any, begin with ``counters``, followed by the columns of the group.
     """
 
     has_entries: ClassVar[bool] = True
@@ -374,6 +375,12 @@ class IndexLayout:
         columns = self.definition.columns
         parts = decode_key(key)[self._first : self._first + len(columns)]
         return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
+
+    def group_in(self, key: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return the key parts of the group in the key of a counter, and those after it."""
+        parts = decode_key(key[len(self.counters) :])
+        size = len(self.definition.group)
+        return parts[:size], parts[size:]
 
     def pk_in(self, key: bytes) -> bytes:
         """Return the packed primary key at the end of an entry key, empty for a unique slot."""
@@ -484,6 +491,22 @@ class CounterLayout(IndexLayout):
 def counter_key(group: bytes, kind: str) -> bytes:
     """Return the key of one counter of a group of ``CounterLayout.groups``: ``"count"``, ``"sum:field"`` and so on."""
     return group + encode_key((kind,))
+
+
+def bucket_key(group: bytes, level: int, digits: int) -> bytes:
+    """Return the key of the number of records in a bucket; ``group`` begins with ``IndexLayout.counters``.
+
+    ``digits`` are the first ``level`` digits of the number of the bucket, in base 16.
+    """
+    return group + encode_key((level, digits))
+
+
+def bucket_keys(group: bytes, bucket: int, levels: int) -> list[bytes]:
+    """Return the keys of the counters that count a bucket of the last level, from level 1 on."""
+    return [group + _LEVELS[level] + encode_part(bucket >> 4 * (levels - level)) for level in range(1, levels + 1)]
+
+
+_LEVELS = tuple(map(encode_part, range(16)))
 
 
 def index_layout(collection: str, definition: IndexDefinition, generation: int) -> IndexLayout:

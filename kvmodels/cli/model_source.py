@@ -301,8 +301,8 @@ def _names_only(index: IndexDescription, fields: Collection[str]) -> bool:
 
 
 def _declaration(index: IndexDescription) -> str:
-    columns = index.names[: len(index.columns)]
-    group = {"group": columns} if index.fields and columns else {}
+    columns = index.names[len(index.group) : len(index.columns)]
+    group = {"group": index.group} if index.group else {}
     options = {**group, "name": index.name, **index.options, **_common_options(index)}
     return declaration_text((index.declaration or "").rpartition(".")[2], index.fields or columns, options)
 

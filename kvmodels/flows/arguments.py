@@ -17,6 +17,7 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError, Unsupported
 from kvmodels.limits import Traits
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.variants import foreign_object
+from kvmodels.schema.filters.operands import key_values
 
 T = TypeVar("T")
 
@@ -169,18 +170,28 @@ def require_text(argument: str, value: object, hint: str) -> None:
 
 
 def require_no_counters(schema: ModelSchema) -> None:
-    """Refuse a lifetime for records of a model with an aggregate index, whose counters would keep expired records.
+    """Refuse a lifetime for records of a model with counters, which would keep expired records.
 
     Raises InvalidArgumentError with the name of the index.
     """
     for index in schema.indexes.values():
         if index.has_counters:
             raise InvalidArgumentError(
-                "a record that an aggregate index counts cannot expire",
+                "a record that an index counts cannot expire",
                 argument="expire_in",
                 value=index.name,
-                hint="Leave expire_in out, or drop the aggregate index from Meta.indexes of the model.",
+                hint="Leave expire_in out, or remove the index from Meta.indexes of the model.",
             )
+
+
+def key_of_record(schema: ModelSchema, given: object) -> tuple[Any, ...]:
+    """Return the primary key of an object of the model, or the key that was given.
+
+    Raises InvalidValueError for neither.
+    """
+    if isinstance(given, schema.model) or (schema.variants is not None and schema.variant_of(given) is not schema):
+        return schema.primary_key_of(given)
+    return key_values(schema, given)
 
 
 def require_object(schema: ModelSchema, instance: object) -> None:

@@ -18,7 +18,7 @@ from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.codecs.base import BYTES_ENCODING
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
-from kvmodels.core.operations import U64_MODULUS, Arithmetic, ReadRange, Row
+from kvmodels.core.operations import U64_ENCODING, U64_MODULUS, Arithmetic, ReadRange, Row
 from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.schema.definition.definition import Document, IndexDefinition
 
@@ -175,6 +175,18 @@ def from_u64(number: int) -> int:
         -3
     """
     return number - U64_MODULUS if number >= LARGEST else number
+
+
+def number_in(row: Row) -> int:
+    """Return the signed number in the row of a counter. Raises DecodeError for a row that is none."""
+    if row.encoding != U64_ENCODING:
+        raise DecodeError(
+            "a counter of an index is not a number",
+            key=decode_key(row.key),
+            reason=f"encoding {row.encoding}",
+            hint="Another program wrote it: run db.check(repair=True).",
+        )
+    return from_u64(int.from_bytes(row.value, "little"))
 
 
 EMPTY_VALUE = (b"", BYTES_ENCODING)

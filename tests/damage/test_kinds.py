@@ -261,6 +261,7 @@ def test_a_record_changed_behind_the_back_of_its_indexes_is_indexed_again_by_rep
     assert {found.index for found in report.counters} == {
         "per_species",
         "per_tag",
+        "podium",
         "stays",
         "habitat_zone_initial_totals",
     }

@@ -15,6 +15,7 @@ from kvmodels import (
     IntervalIndex,
     KvModel,
     PrimaryKey,
+    RankIndex,
     SearchIndex,
     TrigramIndex,
     UniqueConstraint,
@@ -210,6 +211,17 @@ class Booked(KvModel, collection="collection"):
         indexes = (ExclusionConstraint("start", "end", group="column", name="index"),)
 
 
+class Ranked(KvModel, collection="collection"):
+    """A record with a rank."""
+
+    id: PrimaryKey[str]
+    column: str | None
+    score: int
+
+    class Meta:
+        indexes = (RankIndex("score", group="column", low=0, high=15, levels=1, name="index"),)
+
+
 def keys_of_the_layout() -> set[tuple[object, ...]]:
     """One key of every kind, built by the keyspace."""
     schema = schema_of(Sample)
@@ -251,6 +263,9 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     document = worded.prepare(Worded(id="pk", column="column", text="term")).document
     found = words.contents(StoredRecord(pk, document, b"", 0), MsgpackCodec())
     packed += [key.replace(b"index~2", b"index") for key in found.entries] + sorted(found.amounts)[:1]
+    ranks = maintenance_for(index_layout("collection", schema_of(Ranked).indexes["index"], 2))
+    found = ranks.contents(StoredRecord(pk, {"id": "pk", "column": "column", "score": 9}, b"", 0), MsgpackCodec())
+    packed += [key.replace(b"index~2", b"index") for key in found.entries] + [*found.amounts]
     places = GeoMaintenance(keyspace.IndexLayout("collection", schema_of(Located).indexes["index"], 1))
     packed += places.keys({"id": "pk", "column": "column", "location": {"lat": 90.0, "lon": 180.0}}, pk)
     texts = maintenance_for(index_layout("collection", schema_of(Named).indexes["index"], 1))
@@ -297,6 +312,7 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
         services = keys_of_the_services(kv)
     names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
     names |= {"cell": packed_cell(LAST_CELL), "term": "term", "shard": 0, "trigram": "ada"}
+    names |= {"ranked": 9, "level": 1, "digits": 9}
     names |= {"reversed_id": services["note"][2], "number": services["note"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)

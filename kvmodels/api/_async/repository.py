@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Generic, Literal, Never, NoReturn, ParamSpe
 from pydantic import BaseModel
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._async import board
 from kvmodels.api._async import record_watch as record_watches
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
@@ -29,6 +30,7 @@ from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.writing import records, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
+from kvmodels.query.planning import boards
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
@@ -76,6 +78,40 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """Run the flow of a method to its end; methods that are called often do it without this call."""
         runner = self._runner
         return runner.run(verb, flow(runner.context, runner.schema, *args, **kwargs))
+
+    # --- places -------------------------------------------------------------------------------------------------
+
+    def rank(self, index: str, /, **group: Any) -> board.AsyncBoard[M]:
+        """Return the board of one group of an index of ranks.
+
+        Args:
+            index: the name of the ``RankIndex``.
+            group: a value of each field of its group, ``league="gold"``.
+
+        Returns:
+            The board, with ranks, records by position, percentiles and counts. Cost: none, nothing is read.
+
+        Raises:
+            UnknownFieldError: the model declares no index of ranks with this name.
+            NoUsableIndexError: a field of the group is missing, or another one is given.
+            InvalidValueError: a field cannot hold the value.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey, RankIndex
+            >>> class Player(KvModel, collection="players"):
+            ...     id: PrimaryKey[str]
+            ...     league: str
+            ...     score: int
+            ...     class Meta:
+            ...         indexes = (RankIndex("-score", group="league", low=0, high=100_000, name="board"),)
+            >>> players = (await AsyncDatabase("memory://", models=[Player]).open())[Player]
+            >>> for id, score in [("ada", 900), ("bo", 1_200), ("cy", 300)]:
+            ...     _ = await players.create(id=id, league="gold", score=score)
+            >>> gold = players.rank("board", league="gold")
+            >>> await gold.rank_of("ada"), (await gold[0]).id, await gold.count(score__gte=500)
+            (2, 'bo', 2)
+        """
+        return board.AsyncBoard(self._runner, boards.board_query(self._query.schema, index, group))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from kvmodels._support.lazy_modules import deferred_modules
 __getattr__ = deferred_modules(
     __name__,
     "_compat",
+    "board",
     "copies",
     "kv",
     "lock",

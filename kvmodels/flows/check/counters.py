@@ -8,6 +8,8 @@ contribution is unknown. A row that exists only between its two readings is not 
 stayed the same, unless its commits leave every counter as it was: the worst case is a finding that is none, whose
 repair builds the index once more.
 
+A counter that reaches 0 keeps its row. A repair removes such rows, each under a check of its versionstamp.
+
 Rules of this module: the recount only reads; it runs in a snapshot and therefore does not change the cached header. A
 wrong counter is never set to another number, because writers add to it without reading it: the index is rebuilt.
 Source: FoundationDB Record Layer, which verifies atomic indexes in the same way.
@@ -15,19 +17,29 @@ Source: FoundationDB Record Layer, which verifies atomic indexes in the same way
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvmodels.catalog.catalogue import IndexState, StoredIndex
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, after_prefix
-from kvmodels.errors import KvModelsError, SnapshotLostError
+from kvmodels.core.operations import (
+    U64_ENCODING,
+    AtomicWrite,
+    Check,
+    Conflict,
+    Delete,
+    GuardFailed,
+    ReadRange,
+    Row,
+    after_prefix,
+)
+from kvmodels.errors import InvalidKeyError, KvModelsError, SnapshotLostError
 from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
 from kvmodels.flows.context import Context, HeaderView, read_header, reload_header
-from kvmodels.flows.effects import Flow, read, rows_at_once
+from kvmodels.flows.effects import Flow, commit, read, rows_at_once
 from kvmodels.flows.evolution.build import rebuild_index
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import stored_of
@@ -50,6 +62,7 @@ class WrongCounter(NamedTuple):
     expected: int
     found: int | None
     reason: str
+    group: tuple[Any, ...]
 
 
 class Recount(NamedTuple):
@@ -59,6 +72,8 @@ class Recount(NamedTuple):
     scanned: int
     wrong: tuple[WrongCounter, ...]
     unchecked: tuple[str, ...] = ()
+    unused: tuple[Check, ...] = ()
+    """Counters of 0 that no record adds to, each as a check that it is unchanged."""
 
 
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
@@ -74,7 +89,7 @@ def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow
             reason=error.reason,
             hint="Check again, or one model after the other: db.check(Model).",
         ) from error
-    return Recount(schema, counting.scanned, tuple(wrong), counting.unchecked)
+    return Recount(schema, counting.scanned, tuple(wrong), counting.unchecked, tuple(counting.unused))
 
 
 class _Counting:
@@ -90,6 +105,7 @@ class _Counting:
         self._obstacle: str | None = None
         self._moment: bytes | None = None
         self.scanned = 0
+        self.unused: list[Check] = []
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -123,7 +139,7 @@ class _Counting:
             if before.get(index.stored.name, fingerprint) != fingerprint:
                 raise _IncomparableError(_CHANGED)
             wrong += [
-                WrongCounter(index.stored, key, expected, None, "the counter is not there")
+                _wrong(index, key, expected, None, "the counter is not there")
                 for key, expected in totals.items()
                 if to_u64(expected)
             ]
@@ -146,9 +162,12 @@ class _Counting:
 
     def _judge(self, index: LiveIndex, totals: dict[bytes, int], wrong: list[WrongCounter], row: Row) -> None:
         self.scanned += 1
-        found = _judged(index, row, totals.pop(row.key, 0))
+        expected = totals.pop(row.key, 0)
+        found = _judged(index, row, expected)
         if found is not None:
             wrong.append(found)
+        elif not expected:
+            self.unused.append(Check(row.key, row.versionstamp))
 
     def _walk(self, index: LiveIndex | None, take: Callable[[Row], None]) -> Flow[bytes]:
         """Pass each counter of an index, or each record, to ``take``; return a fingerprint of keys and versionstamps.
@@ -192,21 +211,45 @@ def _skip(row: Row) -> None:
 
 def _judged(index: LiveIndex, row: Row, expected: int) -> WrongCounter | None:
     if row.encoding != U64_ENCODING or len(row.value) != U64_BYTES or row.expire_at is not None:
-        return WrongCounter(index.stored, row.key, expected, None, "not a counter")
+        return _wrong(index, row.key, expected, None, "not a counter")
     found = int.from_bytes(row.value, "little")
     if found == to_u64(expected):
         return None
-    return WrongCounter(index.stored, row.key, expected, from_u64(found), "another number than the records give")
+    return _wrong(index, row.key, expected, from_u64(found), "another number than the records give")
+
+
+def _wrong(index: LiveIndex, key: bytes, expected: int, found: int | None, reason: str) -> WrongCounter:
+    try:
+        group, _ = index.layout.group_in(key)
+    except InvalidKeyError:
+        group = ()
+    return WrongCounter(index.stored, key, expected, found, reason, group)
 
 
 def mend_counters(context: Context, recounted: Recount, *, repair: bool) -> Flow[tuple[Finding, ...]]:
-    """Return the findings of a recount; with ``repair`` each index concerned is rebuilt first."""
+    """Return the findings of a recount; with ``repair`` each index concerned is rebuilt first.
+
+    Then counters of 0 are removed, which are no finding.
+    """
     mended: set[str] = set()
     if repair:
+        yield from _remove_unused(context, recounted.unused)
         for stored in {counter.stored.name: counter.stored for counter in recounted.wrong}.values():
             if (yield from _rebuilt(context, recounted.schema, stored)):
                 mended.add(stored.name)
     return tuple(_finding(recounted.schema, counter, counter.stored.name in mended) for counter in recounted.wrong)
+
+
+def _remove_unused(context: Context, unused: Sequence[Check]) -> Flow[None]:
+    """Remove counters of 0. A sum that comes first fails the check, one that comes later finds no row, which is 0."""
+    size = min(ROWS_AT_ONCE, context.limits.max_checks, context.limits.max_mutations)
+    for start in range(0, len(unused), size):
+        some = unused[start : start + size]
+        removed = yield from commit(AtomicWrite((*some,), tuple(Delete(check.key) for check in some)))
+        if isinstance(removed, Conflict):
+            changed = set(removed.failed_checks)
+            rest = [check for number, check in enumerate(some) if number not in changed]
+            yield from commit(AtomicWrite((*rest,), tuple(Delete(check.key) for check in rest)))
 
 
 def _rebuilt(context: Context, schema: ModelSchema, stored: StoredIndex) -> Flow[bool]:
@@ -219,16 +262,15 @@ def _rebuilt(context: Context, schema: ModelSchema, stored: StoredIndex) -> Flow
 
 
 def _finding(schema: ModelSchema, counter: WrongCounter, repaired: bool) -> Finding:
-    key = shown_key(counter.key)
     return Finding(
         kind="counter",
         collection=schema.collection,
         index=counter.stored.name,
-        key=key,
+        key=shown_key(counter.key),
         primary_key=None,
         reason=counter.reason,
         repaired=repaired,
-        group=key[5:-1],
+        group=counter.group,
         expected=counter.expected,
         found=counter.found,
         hint=REPAIR,

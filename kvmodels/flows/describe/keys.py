@@ -225,9 +225,8 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return KeyExplanation(key, "header")
         case ("fence" | "build" | "drop" as kind, str() as collection, str() as index, int() as generation):
             return KeyExplanation(key, _OF_INDEXES[kind], False, collection, index, generation)
-        case ("counter", str() as collection, str() as index, int() as generation, *_, str() as counted):
-            explained = KeyExplanation(key, "counter", False, collection, index, generation, name=counted)
-            return replace(explained, columns=_group(header, explained))
+        case ("counter", str() as collection, str() as index, int() as generation, _, *_):
+            return _of_counter(header, KeyExplanation(key, "counter", False, collection, index, generation))
         case ("violation", str() as collection, str() as index, int() as generation, _, *pk):
             explained = KeyExplanation(key, "violation", False, collection, index, generation)
             return replace(explained, primary_key=_primary_key(header, collection, pk))
@@ -258,17 +257,20 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return KeyExplanation(key, "reserved")
 
 
-def _group(header: Header, counter: KeyExplanation) -> dict[str, Any]:
-    """Return the group of a counter by column; empty if the catalogue does not list its index any more."""
+def _of_counter(header: Header, counter: KeyExplanation) -> KeyExplanation:
+    """Add the group of a counter by column, and its name; the last part if the catalogue does not list its index."""
     collection = header.collections.get(counter.collection or "")
     for index, layout in stored_entry_layouts(collection) if collection is not None else ():
-        if (index.name, index.generation) == (counter.index, counter.generation):
-            try:
-                values = layout.columns_in(encode_key(counter.key))
-            except (KvModelsError, ValueError, TypeError):
-                return {}
-            return dict(zip(layout.definition.fields, values, strict=False))
-    return {}
+        definition = layout.definition
+        if (index.name, index.generation) != (counter.index, counter.generation) or definition.options is None:
+            continue
+        try:
+            values, rest = layout.group_in(encode_key(counter.key))
+            group = {one.field: one.codec.unpack(part) for one, part in zip(definition.group, values, strict=True)}
+            return replace(counter, columns=group, name=definition.options.counter_name(rest))
+        except (KvModelsError, ValueError, TypeError):
+            break
+    return replace(counter, name=str(counter.key[-1]))
 
 
 def _of_a_record(header: Header, key: Key, kind: KeyKind, collection: str, pk: Sequence[Any]) -> KeyExplanation:

@@ -10,22 +10,24 @@ so writes during a run may be counted in part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Final, NamedTuple
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header, StoredIndex
-from kvmodels.catalog.keyspace import RESERVED, counter_prefix
+from kvmodels.catalog.catalogue import Header, StoredIndex, stored_entry_layouts
+from kvmodels.catalog.keyspace import RESERVED, IndexLayout, counter_prefix
 from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor
-from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
+from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.core.truth import without_truth
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.effects import Flow, count_rows, now, read, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.kv.dead_letters import count_dead_letters
+from kvmodels.indexing.entries import number_in
 
 ROWS_AT_ONCE: Final = 500
 SAMPLED_ROWS: Final = 100
@@ -68,15 +70,26 @@ class RowStats:
 @without_truth("stats.entries.rows")
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """The entries of one generation of an index; of an aggregate index, its counters.
+    """The rows of one generation of an index: its entries and its counters.
 
-    ``known`` is False if a newer release describes it in a way that this one does not know; its entries are counted.
+    Attributes:
+        name: its name.
+        generation: the generation.
+        entries: the numbers of its rows.
+        known: False if a newer release describes it in a way that this one does not know; its rows are counted.
+        largest_bucket: for an index of ranks, the largest number of records in a bucket, all of which a rank may have
+            to read; None unless every row was read.
     """
 
     name: str
     generation: int
     entries: RowStats
     known: bool = True
+    largest_bucket: int | None = None
+
+    def __str__(self) -> str:
+        bucket = "" if self.largest_bucket is None else f", {self.largest_bucket:,} in the largest bucket"
+        return f"{self.name}: {self.entries}{bucket}{'' if self.known else _UNKNOWN}"
 
 
 @without_truth("stats.records.rows")
@@ -139,7 +152,7 @@ class StoreStats:
         for collection in self.collections:
             unknown = f"{_UNKNOWN}: {', '.join(collection.unknown)}" if collection.unknown else ""
             lines.append(f"{collection.name}: {collection.records}{unknown}")
-            lines += [f"  {one.name}: {one.entries}{'' if one.known else _UNKNOWN}" for one in collection.indexes]
+            lines += [f"  {one}" for one in collection.indexes]
         lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead")
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
         named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
@@ -172,16 +185,21 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
     view = yield from reload_header(context)
     time = yield from now()
     found: dict[_RangePart, RowStats] = {}
+    layouts, largest = dict(_with_buckets(view.header)), dict[_RangePart, int]()
     held = waiting = 0
     for start, end, part in _ranges(view.header, time):
         if part is _LOCKS:
             held, waiting = yield from _locks(context, start, end)
             continue
-        stats = yield from (_scanned(context, pace, (start, end, part)) if exact else _sampled(context, start, end))
+        if exact:
+            take = partial(_take_buckets, layouts.get(part), part, largest)
+            stats = yield from _scanned(context, pace, (start, end, part), take)
+        else:
+            stats = yield from _sampled(context, start, end)
         found[part] = found.get(part, RowStats()) + stats
     dead_letters = yield from count_dead_letters(context.codec, context.limits)
     return StoreStats(
-        collections=tuple(_collections(view.header, found)),
+        collections=tuple(_collections(view.header, found, largest)),
         queue_ready=found.get(_READY, RowStats()).rows,
         queue_later=found.get(_LATER, RowStats()).rows,
         dead_letters=dead_letters,
@@ -193,13 +211,41 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
     )
 
 
-def _collections(header: Header, found: Mapping[_RangePart, RowStats]) -> Iterator[CollectionStats]:
+def _with_buckets(header: Header) -> Iterator[tuple[_RangePart, IndexLayout]]:
+    """Yield the layout of each index that has counters."""
+    for name, collection in header.collections.items():
+        for index, layout in stored_entry_layouts(collection):
+            if index.has_counters:
+                yield _entries(name, index), layout
+
+
+def _take_buckets(
+    layout: IndexLayout | None, part: _RangePart, largest: dict[_RangePart, int], rows: Sequence[Row]
+) -> None:
+    """Take the largest number of records in a bucket among some rows of an index."""
+    options = None if layout is None else layout.definition.options
+    if layout is None or options is None:
+        return
+    for row in rows:
+        if row.encoding != U64_ENCODING or not row.key.startswith(layout.counters):
+            continue
+        try:
+            if options.is_bucket(layout.group_in(row.key)[1]):
+                largest[part] = max(number_in(row), largest.get(part, 0))
+        except (InvalidKeyError, LookupError):
+            continue
+
+
+def _collections(
+    header: Header, found: Mapping[_RangePart, RowStats], largest: Mapping[_RangePart, int]
+) -> Iterator[CollectionStats]:
     for name in sorted(header.collections):
         stored = header.collections[name]
-        indexes = [
-            IndexStats(index.name, index.generation, found.get(_entries(name, index), RowStats()), not index.unknown)
-            for index in stored.indexes
-        ]
+        indexes: list[IndexStats] = []
+        for index in stored.indexes:
+            part = _entries(name, index)
+            rows = found.get(part, RowStats())
+            indexes.append(IndexStats(index.name, index.generation, rows, not index.unknown, largest.get(part)))
         yield CollectionStats(name, found.get(_RangePart("records", name), RowStats()), tuple(indexes), stored.unknown)
 
 
@@ -248,8 +294,8 @@ def _of_library(time: int) -> Iterator[_Range]:
         yield prefix, after_prefix(prefix), part
 
 
-def _scanned(context: Context, pace: Pace, one: _Range) -> Flow[RowStats]:
-    """Read every row of a range."""
+def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence[Row]], None]) -> Flow[RowStats]:
+    """Read every row of a range, and pass the rows to ``take``."""
     start, end, part = one
     total = RowStats()
     while True:
@@ -259,6 +305,7 @@ def _scanned(context: Context, pace: Pace, one: _Range) -> Flow[RowStats]:
         if not rows:
             return total
         total += _sum(rows)
+        take(rows)
         start = key_successor(rows[-1].key)
         yield from pace.after(
             SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows),

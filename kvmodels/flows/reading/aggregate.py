@@ -17,15 +17,15 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.keyspace import counter_key
 from kvmodels.core.keys import decode_key, key_successor
-from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, point
-from kvmodels.errors import DecodeError, IndexChangedError, NoUsableIndexError, OperationTooLargeError
+from kvmodels.core.operations import GuardFailed, ReadRange, Row, point
+from kvmodels.errors import IndexChangedError, NoUsableIndexError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
 from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.scan import ResultScan, collected, fetch
 from kvmodels.flows.reading.semi_join import resolved
-from kvmodels.indexing.entries import HALF, from_u64
+from kvmodels.indexing.entries import HALF, number_in
 from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, sort_part, summed
 from kvmodels.query.planning.aggregation import (
     COUNT,
@@ -347,7 +347,7 @@ class CounterScan:
             group = tuple(parts)
             if not counters or counters[-1].parts != group:
                 counters.append(Counters(group, {}))
-            counters[-1].numbers[str(kind)] = _number(row)
+            counters[-1].numbers[str(kind)] = number_in(row)
         return counters
 
 
@@ -355,17 +355,6 @@ def _behind(wanted: ReadRange, row: Row) -> ReadRange:
     if wanted.reverse:
         return wanted._replace(end=row.key)
     return wanted._replace(start=key_successor(row.key))
-
-
-def _number(row: Row) -> int:
-    if row.encoding != U64_ENCODING:
-        raise DecodeError(
-            "a counter of an aggregate index is not a number",
-            key=decode_key(row.key),
-            reason=f"encoding {row.encoding}",
-            hint="Another program wrote it: run db.check(repair=True).",
-        )
-    return from_u64(int.from_bytes(row.value, "little"))
 
 
 def counted_result(definition: IndexDefinition, measure: Measure, totals: Mapping[str, int]) -> Any:

@@ -22,6 +22,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
         "counters": "kvmodels.indexing.kinds.counters",
         "geo": "kvmodels.indexing.kinds.geo",
         "interval": "kvmodels.indexing.kinds.interval",
+        "rank": "kvmodels.indexing.kinds.rank",
         "search": "kvmodels.indexing.kinds.search",
         "trigram": "kvmodels.indexing.kinds.trigram",
         "exclusion": "kvmodels.indexing.kinds.exclusion",

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from kvmodels.query.aggregates import Measure
+from kvmodels.query.kinds.boards import KindBoard
 from kvmodels.query.kinds.ranking import KindRanking
 from kvmodels.schema.definition.definition import Column, IndexDefinition
 from kvmodels.schema.filters.predicate import EVERYTHING, Span, Spans
@@ -80,6 +81,11 @@ class KindAccess:
         """
         parts = self.parts(definition)
         return definition.columns + parts + primary_key if parts else None
+
+    def board(self, definition: IndexDefinition) -> KindBoard | None:
+        """Return the buckets that count places in a group; None: the kind counts none."""
+        del definition
+        return None
 
     def why_not(self, definition: IndexDefinition) -> str | None:
         """Return why conditions and orders on its columns do not use the index; None if they do."""

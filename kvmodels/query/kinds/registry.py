@@ -17,6 +17,7 @@ ACCESS: Final = ModuleTable[KindAccess](
         "counters": "kvmodels.query.kinds.counters",
         "geo": "kvmodels.query.kinds.geo",
         "interval": "kvmodels.query.kinds.interval",
+        "rank": "kvmodels.query.kinds.rank",
         "search": "kvmodels.query.kinds.search",
         "trigram": "kvmodels.query.kinds.trigram",
         "exclusion": "kvmodels.query.kinds.exclusion",

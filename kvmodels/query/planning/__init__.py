@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "aggregation", "distinct", "ranked")
+__getattr__ = deferred_modules(__name__, "aggregation", "boards", "distinct", "ranked")

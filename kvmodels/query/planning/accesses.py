@@ -237,7 +237,7 @@ def missing_entries(definition: IndexDefinition, branch: BranchShape) -> str | N
         terms = [term for term in branch.terms if term.field == column.field]
         if column.many and not terms:
             return f"it has no entry for a record without any {column.field!r}, and the filter does not require a value"
-        if definition.skips_none and column.nullable and not any(term.excludes_none for term in terms):
+        if definition.omits_none(column) and not any(term.excludes_none for term in terms):
             return f"it leaves out records whose {column.field!r} is None"
     return None
 

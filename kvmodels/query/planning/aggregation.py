@@ -178,7 +178,7 @@ def _sees_all(
         if column.field in grouped:
             return not group
         return len(group) == 1 and len(group[0].spans(column)) == 1 and group[0].spans(column)[0].point
-    skips = definition.skips_none and column.nullable
+    skips = definition.omits_none(column)
     return not skips or any(term.excludes_none for term in group)
 
 

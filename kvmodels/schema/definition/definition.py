@@ -171,6 +171,9 @@ class KindOptions:
     key_parts: ClassVar[int] = 0
     """The number of key parts of an entry between the columns and the primary key."""
 
+    sorted_columns: ClassVar[int] = 0
+    """The number of last columns that sort the entries of a group; a record with None in one of them has no entry."""
+
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that a document must store besides those that keys begin with."""
@@ -184,6 +187,15 @@ class KindOptions:
     def stored(self) -> dict[str, Any]:
         """Return what else determines the bytes of the rows: plain maps, lists, strings and numbers."""
         return {}
+
+    def counter_name(self, parts: tuple[Any, ...]) -> str:
+        """Return the name of a counter, by the parts of its key after the group."""
+        return str(parts[-1])
+
+    def is_bucket(self, parts: tuple[Any, ...]) -> bool:
+        """Return whether a counter has the number of records that a query may have to read one by one."""
+        del parts
+        return False
 
     def signature(self) -> dict[str, Any]:
         """Return the items that the kind adds to the signature of an index."""
@@ -287,6 +299,15 @@ class IndexDefinition:
         """The name that the lookups of its kind go by: a field, or the name of the index."""
         field = None if self.options is None else self.options.looked_up
         return self.name if field is None else field
+
+    @property
+    def group(self) -> tuple[Column, ...]:
+        """The columns of its group: all of them, except those that sort the entries of a group."""
+        return self.columns if self.options is None else self.columns[: len(self.columns) - self.options.sorted_columns]
+
+    def omits_none(self, column: Column) -> bool:
+        """Return whether a record has no entry because this column of it is None."""
+        return column.nullable and (self.skips_none or column in self.columns[len(self.group) :])
 
     @property
     def has_counters(self) -> bool:

@@ -59,6 +59,7 @@ class KindDescription(NamedTuple):
         fields: the fields that the declaration names besides ``group``; empty if its fields are the columns.
         options: the other options of the declaration that its kind alone has.
         sorts: whether entries are sorted by the columns, so that conditions and orders on the columns use them.
+        group: the first columns, if the declaration names them as ``group`` and the others as its fields.
     """
 
     shown: str
@@ -66,6 +67,7 @@ class KindDescription(NamedTuple):
     fields: tuple[str, ...] = ()
     options: Mapping[str, Any] = MappingProxyType({})
     sorts: bool = False
+    group: tuple[str, ...] = ()
 
 
 class KindDefinition(ABC):
@@ -177,6 +179,7 @@ KINDS: Final = ModuleTable[KindDefinition](
         "counters": "kvmodels.schema.kinds.counters",
         "geo": "kvmodels.schema.kinds.geo",
         "interval": "kvmodels.schema.kinds.interval",
+        "rank": "kvmodels.schema.kinds.rank",
         "search": "kvmodels.schema.kinds.search",
         "trigram": "kvmodels.schema.kinds.trigram",
         "exclusion": "kvmodels.schema.kinds.exclusion",

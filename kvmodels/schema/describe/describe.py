@@ -89,6 +89,7 @@ class IndexDescription:
         declaration: the path of the class that declares it in ``Meta``, such as ``"kvmodels.Index"``; None for the
             index of a foreign key.
         sorts: whether its entries are sorted by its columns, so that conditions and orders on them use the index.
+        group: the first of its columns, if the declaration names them as ``group``.
     """
 
     name: str
@@ -106,6 +107,7 @@ class IndexDescription:
     options: Annotated[Mapping[str, Any], StoredAsJson] = field(default_factory=dict[str, Any], hash=False)
     declaration: str | None = None
     sorts: bool = False
+    group: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -222,6 +224,7 @@ def describe_index(index: IndexDefinition, target: str | None) -> IndexDescripti
         options=dict(described.options),
         declaration=None if declaration is None else f"{declaration.__module__}.{declaration.__qualname__}",
         sorts=described.sorts,
+        group=described.group or (index.fields if described.fields else ()),
     )
 
 

@@ -1,0 +1,1 @@
+"""Indexes of ranks: buckets, boards, writers beside them, and costs."""
