@@ -26,7 +26,6 @@ from kvmodels.indexing import rules
 from kvmodels.indexing.entries import EMPTY_VALUE, StoredRecord, entry_value
 from kvmodels.indexing.entry_columns import UNREADABLE, EntryColumns
 from kvmodels.indexing.kinds.contract import KindMaintenance
-from kvmodels.indexing.kinds.entries import resolve_slots
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Document
@@ -165,7 +164,7 @@ def _only_sets(live: LiveCollection, index: LiveIndex, kind: KindMaintenance) ->
         return False
     if any(reference.violations == index.violations for reference in live.references):
         return False
-    return kind.resolve is None or kind.resolve is resolve_slots
+    return not kind.claims_by_value
 
 
 def _documents(codec: ValueCodec, rows: Sequence[Row]) -> list[Document]:
