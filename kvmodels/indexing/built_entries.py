@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
@@ -114,9 +114,9 @@ class EntryBuilder:
         self, rows: Sequence[Row], documents: Sequence[Document], pks: Sequence[bytes]
     ) -> tuple[Sequence[Set], Sequence[int], Sequence[bytes], Sequence[int]]:
         """Return entries, the positions of their records, slots, and the positions of theirs."""
-        layout = self._index.layout
-        if not isinstance(layout, EntryLayout) or not layout.is_plain:
+        if not self._index.layout.is_plain:
             return self._contents(rows, documents, pks)
+        layout = cast("EntryLayout", self._index.layout)
         keys, claimants = EntryColumns(layout).key_of_each(documents, pks)
         values: Iterable[tuple[bytes, int]] = repeat(EMPTY_VALUE)
         if claimants:

@@ -280,19 +280,26 @@ def ties_are_in_the_opposite_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rings, "_in_order", turned)
 
 
-def a_page_begins_after_all_records_at_the_distance(patch: pytest.MonkeyPatch) -> None:
+def _bounds_change(patch: pytest.MonkeyPatch, changed: Callable[[Any], Any]) -> None:
     at = flows._bound_at
-    patch.setattr(flows, "_bound_at", lambda plan, mark: (at(plan, mark)[0], b"\xff"))
+
+    def turned(*arguments: Any) -> Any:
+        bound, frozen = at(*arguments)
+        return changed(bound), frozen
+
+    patch.setattr(flows, "_bound_at", turned)
+
+
+def a_page_begins_after_all_records_at_the_distance(patch: pytest.MonkeyPatch) -> None:
+    _bounds_change(patch, lambda bound: (bound[0], b"\xff"))
 
 
 def a_page_begins_with_all_records_at_the_distance(patch: pytest.MonkeyPatch) -> None:
-    at = flows._bound_at
-    patch.setattr(flows, "_bound_at", lambda plan, mark: (at(plan, mark)[0], b""))
+    _bounds_change(patch, lambda bound: (bound[0], b""))
 
 
 def a_cursor_stands_before_its_record(patch: pytest.MonkeyPatch) -> None:
-    at = flows._bound_at
-    patch.setattr(flows, "_bound_at", lambda plan, mark: at(plan, mark)[:2])
+    _bounds_change(patch, lambda bound: bound[:2])
 
 
 def only_one_group_is_read(patch: pytest.MonkeyPatch) -> None:

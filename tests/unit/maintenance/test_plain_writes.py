@@ -15,7 +15,7 @@ from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite, Row
 from kvmodels.errors import InvalidValueError, OperationTooLargeError
 from kvmodels.indexing.compiler import compile_in_full, compile_write
-from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
+from kvmodels.indexing.entries import NeedRows, RecordChange, StaleRow, Violation
 from kvmodels.indexing.simple import RecordWriter, record_writer
 from kvmodels.schema.declare.declarations import DeclaredIndex
 
@@ -93,7 +93,7 @@ def compiled(at: Place, changes: list[RecordChange], rows: dict[bytes, Row | Non
         now_ms=0,
         max_key_bytes=context.limits.max_key_bytes,
     )
-    assert not isinstance(made, Violation)
+    assert not isinstance(made, Violation | StaleRow)
     return made
 
 
