@@ -328,7 +328,7 @@ class RankedReader:
         if self._context.transaction is None:
             rows = yield from self._rows(ranges)
         else:
-            rows = []
+            rows = list[list[Row]]()
             for some in split_ranges(self._context.limits, ranges, guarded=False):
                 found: ReadResult = yield ReadPresent(some)
                 rows += found.ranges
