@@ -127,11 +127,12 @@ def board_query(schema: ModelSchema, name: Any, group: Mapping[str, Any]) -> Boa
     if definition is None or ACCESS[definition.kind].board(definition) is None:
         boards = [one.name for one in schema.indexes.values() if ACCESS[one.kind].board(one) is not None]
         declare = f'RankIndex("-score", low=0, high=100_000, name={short_repr(name)})'
+        wanted = name if isinstance(name, str) else short_repr(name)
         raise UnknownFieldError(
             "the model declares no index of ranks with this name",
             model=schema.name,
-            field=str(name),
-            suggestion=spelling.closest(str(name), boards),
+            field=wanted,
+            suggestion=spelling.closest(wanted, boards),
             hint=f"Its boards are {', '.join(boards)}." if boards else f"Add {declare} to Meta.indexes.",
         )
     columns = {_keyword(column.field): column for column in definition.group}
