@@ -28,7 +28,7 @@ VERBS = {
     "deadline cleared", "slot of an expired record taken over", "refused by a unique index",
     "refused because the key exists", "later release deployed", "earlier release beside the later one",
     "build_indexes", "built and readable", "built and pending",
-    "duplicates before a build", "drop_index", "query by a late index", "check",
+    "duplicates before a build", "no value before a build", "drop_index", "query by a late index", "check",
     "delete a slice",
     "update a query",
     "update_or_create",

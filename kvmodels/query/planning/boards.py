@@ -161,7 +161,7 @@ def _packed(schema: ModelSchema, column: Column, value: Any, *, nullable: bool) 
         return column.codec.pack(None)
     if value is None:
         raise InvalidValueError(
-            "None is not on a board",
+            "a board has no place for None",
             model=schema.name,
             field=column.field,
             type="NoneType",
