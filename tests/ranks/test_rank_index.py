@@ -26,7 +26,6 @@ from kvmodels import (
     ModelDefinitionError,
     NoUsableIndexError,
     PrimaryKey,
-    QueryError,
     RankIndex,
     RetryPolicy,
     TransactionConflictError,
@@ -259,7 +258,7 @@ def test_arguments_of_a_board_are_checked_before_anything_is_read():
         for percent in (-1, 101, float("nan"), True, "5"):
             with pytest.raises(InvalidArgumentError):
                 board.percentile(percent)  # type: ignore[arg-type]
-        with pytest.raises(QueryError):
+        with pytest.raises(InvalidArgumentError):
             board.count(speed=1)
         with pytest.raises(InvalidArgumentError):
             board[-1]

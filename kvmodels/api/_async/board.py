@@ -61,11 +61,11 @@ class AsyncBoard(Generic[R]):
 
     # # --- places -----------------------------------------------------------------------------------------------
 
-    async def rank(self, **value: Any) -> int:
+    async def rank(self, /, **fields: Any) -> int:
         """Return the rank that a value has or would have: 1 and the number of records with a better one.
 
         Args:
-            value: the ranked field with a value, ``score=1200``.
+            fields: the ranked field with a value, ``score=1200``.
 
         Returns:
             The rank, from 1 on, as ``RANK()`` in SQL. Cost: one read, of at most 15 counters of each level and the
@@ -76,7 +76,7 @@ class AsyncBoard(Generic[R]):
             InvalidValueError: the field cannot hold the value.
             IndexNotReadyError: the index is not built.
         """
-        part = self._board.part(value)
+        part = self._board.part(fields)
         return await self._runner.run("rank", reading.rank(self._runner.context, self._board, part))
 
     async def rank_of(self, record: Any) -> int | None:
@@ -168,7 +168,7 @@ class AsyncBoard(Generic[R]):
         exact = boards.percent_of(percent)
         return await self._runner.run("percentile", reading.percentile(self._runner.context, self._board, exact))
 
-    async def count(self, **lookups: Any) -> int:
+    async def count(self, /, **lookups: Any) -> int:
         """Return the number of records on the board, or of those whose ranked value satisfies conditions.
 
         Args:
@@ -180,17 +180,17 @@ class AsyncBoard(Generic[R]):
 
         Raises:
             UnknownFieldError, UnknownLookupError, InvalidValueError: as in ``filter``.
-            QueryError: a condition on another field.
+            InvalidArgumentError: a condition on another field.
             IndexNotReadyError: the index is not built.
         """
         spans = self._board.spans(lookups)
         return await self._runner.run("count", reading.count(self._runner.context, self._board, spans))
 
-    async def explain(self, **value: Any) -> boards.BoardPlan:
+    async def explain(self, /, **fields: Any) -> boards.BoardPlan:
         """Return the cost of the rank of a value.
 
         Args:
-            value: the ranked field with a value, ``score=1200``.
+            fields: the ranked field with a value, ``score=1200``.
 
         Returns:
             The index, and the numbers of rows that ``rank`` reads. Many entries mean that ``low`` and ``high`` of the
@@ -199,7 +199,7 @@ class AsyncBoard(Generic[R]):
         Raises:
             InvalidArgumentError, InvalidValueError, IndexNotReadyError: as for ``rank``.
         """
-        part = self._board.part(value)
+        part = self._board.part(fields)
         return await self._runner.run("explain", reading.explain(self._runner.context, self._board, part))
 
 

@@ -81,12 +81,12 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
     # --- places -------------------------------------------------------------------------------------------------
 
-    def rank(self, index: str, /, **group: Any) -> board.AsyncBoard[M]:
+    def rank(self, index: str, /, **fields: Any) -> board.AsyncBoard[M]:
         """Return the board of one group of an index of ranks.
 
         Args:
             index: the name of the ``RankIndex``.
-            group: a value of each field of its group, ``league="gold"``.
+            fields: a value of each field of its group, ``league="gold"``.
 
         Returns:
             The board, with ranks, records by position, percentiles and counts. Cost: none, nothing is read.
@@ -111,7 +111,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> await gold.rank_of("ada"), (await gold[0]).id, await gold.count(score__gte=500)
             (2, 'bo', 2)
         """
-        return board.AsyncBoard(self._runner, boards.board_query(self._query.schema, index, group))
+        return board.AsyncBoard(self._runner, boards.board_query(self._query.schema, index, fields))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 

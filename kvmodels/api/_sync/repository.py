@@ -82,12 +82,12 @@ class Repository(QuerySet[M], Generic[M]):
 
     # --- places -------------------------------------------------------------------------------------------------
 
-    def rank(self, index: str, /, **group: Any) -> board.Board[M]:
+    def rank(self, index: str, /, **fields: Any) -> board.Board[M]:
         """Return the board of one group of an index of ranks.
 
         Args:
             index: the name of the ``RankIndex``.
-            group: a value of each field of its group, ``league="gold"``.
+            fields: a value of each field of its group, ``league="gold"``.
 
         Returns:
             The board, with ranks, records by position, percentiles and counts. Cost: none, nothing is read.
@@ -112,7 +112,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> gold.rank_of("ada"), gold[0].id, gold.count(score__gte=500)
             (2, 'bo', 2)
         """
-        return board.Board(self._runner, boards.board_query(self._query.schema, index, group))
+        return board.Board(self._runner, boards.board_query(self._query.schema, index, fields))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, NoUsableIndexError, QueryError, UnknownFieldError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, NoUsableIndexError, UnknownFieldError
 from kvmodels.query.kinds.boards import BoardKeys
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.refusals import described_index, not_readable
@@ -108,8 +108,10 @@ class BoardQuery:
         column, found = self.column, EVERYTHING
         for part in Query(self.schema).filtered((), lookups).where:
             if not isinstance(part, Condition) or part.field != column.field or not has_spans(part, column):
-                raise QueryError(
+                raise InvalidArgumentError(
                     "a board counts values of its ranked field alone",
+                    argument="count",
+                    value=part.field if isinstance(part, Condition) else part,
                     hint=f"Write count({_keyword(column.field)}__gte=...); for other conditions use "
                     f"filter(...).count() of {self.schema.name}.",
                 )
