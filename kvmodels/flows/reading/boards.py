@@ -8,6 +8,9 @@ continues at the first level that differs.
 A bucket with more entries than one read returns is counted in several reads, so its entries may be of several states.
 An engine that takes too few ranges for the bounds of a count reads them again until two rounds agree.
 
+A transaction reads counters one by one before it reads their range. So its commit also checks that those without a row
+still have none: the first record in a bucket makes its counter. A change of others between the two reads is a conflict.
+
 Rules of this module: every read has the header as its guard (rule R3). A record is returned only if it has the very
 entry that was counted.
 """
@@ -74,11 +77,19 @@ class _Tally:
         limits, many = context.limits, sum(one is not None for one in self._entries)
         self.part = max(1, rows_at_once(limits, limits.max_read_entries, others=rows + 2) // max(many, 1))
         self.counters = len(longest)
+        self._longest = longest
         counters = [keys.counters(CountedRange(*first, after)) for first, after in longest.items()]
         self.ranges: list[ReadRange] = [
             *counters,
             *(one._replace(limit=self.part) for one in self._entries if one is not None),
         ]
+
+    def counter_keys(self, bounds: Sequence[bytes]) -> list[ReadRange]:
+        """Return the key of each counter that the numbers depend on, with those of the buckets of read entries."""
+        keys, partly = self._keys, zip(bounds, self._entries, strict=True)
+        buckets = [keys.one(keys.bucket_at(bound)) for bound, entries in partly if entries is not None]
+        summed = [CountedRange(level, first, after) for (level, first), after in self._longest.items()]
+        return [*dict.fromkeys(one for wanted in (*summed, *buckets) for one in keys.each(wanted))]
 
     @property
     def is_one_read(self) -> bool:
@@ -125,6 +136,12 @@ def _numbers_in(keys: BoardKeys, rows: Iterable[Row]) -> Iterator[tuple[int, int
         yield digits, number_in(row)
 
 
+def _checked(context: Context, view: HeaderView, tally: _Tally, bounds: Sequence[bytes]) -> Flow[None]:
+    """Let the commit of a transaction check every counter of a tally, also those without a row."""
+    if context.transaction is not None:
+        yield from read_all(context.limits, tally.counter_keys(bounds), view.guard)
+
+
 def _opened(context: Context, board: BoardQuery) -> Flow[tuple[HeaderView, OpenBoard]]:
     return (yield from planned(context, board.schema, board.opened))
 
@@ -142,6 +159,7 @@ def _before(context: Context, board: BoardQuery, bounds: Sequence[bytes]) -> Flo
         while numbers is None:
             view, opened = yield from _opened(context, board)
             tally = _Tally(context, opened.keys, bounds)
+            yield from _checked(context, view, tally, bounds)
             numbers = yield from _tallied(context, view, tally)
         assert tally is not None, "the loop has made it"
         if tally.is_one_read or context.traits.snapshots or context.transaction is not None or numbers == earlier:
@@ -208,7 +226,9 @@ def place_of(context: Context, board: BoardQuery, key: tuple[Any, ...], *, ties:
             continue
         pk = opened.stored.layout.pk_in(entry)
         end = len(entry) - (0 if ties else len(pk))
-        tally = _Tally(context, opened.keys, [entry[len(opened.keys.head) : end]])
+        bounds = [entry[len(opened.keys.head) : end]]
+        tally = _Tally(context, opened.keys, bounds)
+        yield from _checked(context, view, tally, bounds)
         result = yield from read((wanted, *tally.ranges), view.guard)
         if not isinstance(result, ReadResult):
             yield from reload_header(context)
@@ -327,7 +347,7 @@ def located(context: Context, board: BoardQuery, search: _Search) -> Flow[FoundE
         answer: FoundEntries | _Path | None
         result: ReadResult | GuardFailed | None
         if len(path.digits) < depth:
-            result = yield from read((_level(keys, path, len(path.digits)),), view.guard)
+            result = yield from _read_level(context, view, keys, path)
             answer = _stepped(keys, search.at, path, result.ranges[0]) if isinstance(result, ReadResult) else _Path()
         elif path.left >= _most_entries(context, keys):
             found = yield from read_all(context.limits, (_far(keys, search, path),), view.guard)
@@ -366,6 +386,16 @@ def _most_entries(context: Context, keys: BoardKeys) -> int:
 def _level(keys: BoardKeys, path: _Path, number: int) -> ReadRange:
     """Return the range of the counters of a level, counted from 0, below those of the path."""
     return keys.siblings(number + 1, path.digits[number - 1] << BITS if number else 0)
+
+
+def _read_level(context: Context, view: HeaderView, keys: BoardKeys, path: _Path) -> Flow[ReadResult | GuardFailed]:
+    """Read the counters below those of a path; the commit of a transaction checks also those without a row."""
+    number = len(path.digits)
+    if context.transaction is not None:
+        first = path.digits[-1] << BITS if number else 0
+        wanted = CountedRange(number + 1, first, first + SIBLINGS)
+        yield from read_all(context.limits, [*keys.each(wanted)], view.guard)
+    return (yield from read((_level(keys, path, number),), view.guard))
 
 
 def _start(keys: BoardKeys, path: _Path) -> bytes:

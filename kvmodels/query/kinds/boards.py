@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.keyspace import IndexLayout, bucket_key
 from kvmodels.core.keys import decode_key, skip_parts
-from kvmodels.core.operations import ReadRange
+from kvmodels.core.operations import ReadRange, point
 from kvmodels.errors import InvalidKeyError
 from kvmodels.schema.definition.definition import Column, IndexDefinition
 
@@ -81,6 +81,11 @@ class BoardKeys:
         return ReadRange(
             bucket_key(self._counters, level, first), bucket_key(self._counters, level, after), after - first
         )
+
+    def each(self, wanted: CountedRange) -> Iterator[ReadRange]:
+        """Yield the key of each counter of a range."""
+        level, first, after = wanted
+        return (point(bucket_key(self._counters, level, digits)) for digits in range(first, after))
 
     def digits(self, row_key: bytes) -> int:
         """Return the digits in the key of a counter; raises InvalidKeyError for a foreign row."""
