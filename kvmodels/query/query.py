@@ -303,8 +303,9 @@ class Query:
 
     def order_refusal(self, columns: Iterable[OrderColumn]) -> NoUsableIndexError:
         """Return the error for another order of a ranked query."""
+        asked = "a ranked query" if self.ranked is None else f"{self.ranked.method}()"
         return NoUsableIndexError(
-            "a ranked query has no order but that of the distance",
+            f"the results of {asked} have an order of their own",
             model=self.schema.name,
             filters=self.filter_fields,
             order=tuple(str(column) for column in columns),
@@ -342,7 +343,9 @@ class Query:
                 "a query cannot be sliced from its end",
                 argument=name,
                 value=number,
-                hint="Use reverse() and slice from the beginning, or last().",
+                hint="Count from the beginning, or use to_list()[-1] on a bounded slice."
+                if self.ranked
+                else "Use reverse() and slice from the beginning, or last().",
             )
         return number
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import AwareDatetime
 
 from kvmodels import (
     AsyncDatabase,
@@ -91,6 +92,19 @@ def test_a_declaration_that_means_nothing_is_refused(arguments: tuple[str, ...],
     with pytest.raises(ModelDefinitionError) as caught:
         game(RankIndex(*arguments, **{"low": 0, "high": 100, **options}))
     assert caught.value.hint
+
+
+def test_bounds_that_are_exchanged_or_without_a_time_zone_are_refused_by_name():
+    with pytest.raises(ModelDefinitionError, match="low is not less than high"):
+        game(RankIndex("score", low=100, high=0))
+    with pytest.raises(ModelDefinitionError, match="Give low= a time zone"):
+
+        class Visit(KvModel, collection="visits"):
+            id: PrimaryKey[int]
+            at: AwareDatetime
+
+            class Meta:
+                indexes: ClassVar = (RankIndex("at", low=START.replace(tzinfo=None), high=START),)
 
 
 def test_a_field_that_has_no_order_of_numbers_is_refused():
@@ -260,10 +274,14 @@ def test_arguments_of_a_board_are_checked_before_anything_is_read():
                 board.percentile(percent)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError):
             board.count(speed=1)
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(InvalidArgumentError, match=r"board\[board.count\(\) - 1\] the last"):
             board[-1]
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(InvalidArgumentError, match="Count positions from 0"):
+            board[-3:]
+        with pytest.raises(InvalidArgumentError, match=r"write board\[a:b\]\[::step\]"):
             board[::2]
+        with pytest.raises(Player.DoesNotExist, match=r"Positions are below count\(\)"):
+            board[10**9]
         with pytest.raises(InvalidValueError):
             board.rank_of("x")
         with pytest.raises(TypeError):

@@ -449,7 +449,10 @@ def item(context: Context, board: BoardQuery, position: int) -> Flow[Any]:
     found = yield from items(context, board, position, position + 1)
     if not found:
         raise board.schema.model.DoesNotExist(
-            "the board has no record at this position", model=board.schema.name, lookup=position
+            "the board has no record at this position",
+            model=board.schema.name,
+            lookup=position,
+            hint="Positions are below count(); a slice, board[a:b], may be empty.",
         )
     return found[0]
 

@@ -102,7 +102,10 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
     found = yield from ranked.fetch(context, wanted) if query.ranked is not None else steps_of(fetch(context, wanted))
     if not found:
         raise query.schema.model.DoesNotExist(
-            "the query has no object at this position", model=query.schema.name, lookup=position
+            "the query has no object at this position",
+            model=query.schema.name,
+            lookup=position,
+            hint="Take a slice, query[a:b], which may be empty.",
         )
     return found[0]
 

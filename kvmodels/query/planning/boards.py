@@ -205,13 +205,25 @@ def percentile_position(percent: Fraction, total: int, *, descending: bool) -> i
 
 def bounds_of(schema: ModelSchema, part: slice) -> tuple[int, int | None]:
     """Return the bounds of a slice. Raises InvalidArgumentError or InvalidValueError as a slice of a query does."""
-    query = Query(schema).within(part)
+    try:
+        query = Query(schema).within(part)
+    except (InvalidArgumentError, InvalidValueError) as error:
+        error.hint = (
+            "A slice of a board is a list: write board[a:b][::step]."
+            if part.step is not None
+            else "Count positions from 0; count() gives the number of records: board[10:20]."
+        )
+        raise
     return query.start, query.stop
 
 
 def position_at(schema: ModelSchema, position: Any) -> int:
     """Return a position that is not negative; raises like ``bounds_of``."""
-    return Query(schema).at(position).start
+    try:
+        return Query(schema).at(position).start
+    except (InvalidArgumentError, InvalidValueError) as error:
+        error.hint = "Count positions from 0: board[0] is the first record, board[board.count() - 1] the last one."
+        raise
 
 
 show_public_path(BoardPlan)

@@ -9,6 +9,7 @@ Rules of this module: pure. ``low`` and ``high`` determine only which bucket a v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Never
 
@@ -199,10 +200,10 @@ class RankKind(KindDefinition):
             scale_of(name, options)
         except ValueError as error:
             raise model.error(
-                "the bounds of an index of ranks are none",
+                f"the bounds of an index of ranks do not fit: {error}",
                 column.field,
                 text,
-                f"Give low and high between which most values are, low below high: {error}.",
+                "Give low and high between which most values are, low below high.",
             ) from error
         return {"options": options}
 
@@ -248,7 +249,9 @@ def _bound(codec_name: str, option: str, value: Any, text: str, model: Declaring
             "a bound of an index of ranks is no value of its field",
             None,
             text,
-            f"Give {option}= a finite value of the type {codec_name}.",
+            f"Give {option}= a time zone: datetime(2026, 1, 1, tzinfo=UTC)."
+            if isinstance(value, datetime) and value.tzinfo is None
+            else f"Give {option}= a finite value of the type {codec_name}.",
         ) from error
     return shown
 
