@@ -2,6 +2,8 @@
 
 A query that one index serves completely is read page by page. Of any other query, the conditions and the order that an
 index serves choose the records of a window of ``SCANNED`` records; the rest is tested and sorted within this window.
+A part of a text counts as served if an index of trigrams narrows it, although the matches are tested: its window has
+matches only, wherever they are. So it is chosen before the order and before the other conditions.
 
 Rules of this module: whether an index serves a query is decided by the planner, never guessed here.
 """
@@ -14,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import NoUsableIndexError
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.query.matching import comparison_column, matcher
+from kvmodels.query.planning.narrowing import narrowing_indexes
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
@@ -22,6 +25,7 @@ from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import reader
 from kvmodels.schema.filters.parse import parse
+from kvmodels.schema.filters.predicate import Condition, conditions_of
 
 SCANNED: Final = 500
 """The number of records that a page reads if no index serves its conditions or its order."""
@@ -97,11 +101,12 @@ class BrowsedQuery:
         return await self._scanned(backend, everything, after, before)
 
     async def _scanned(self, backend: Backend, everything: Any, after: str | None, before: str | None) -> RecordWindow:
-        query, tested, sorted_here = everything, list[BrowsedCondition](), False
-        ordered = everything.order_by(*self.order)
+        query, rest = await self._by_parts(backend, everything)
+        tested, sorted_here = list[BrowsedCondition](), False
+        ordered = query.order_by(*self.order)
         if await _served(backend, ordered) is not None:
             query = ordered
-        for condition in self.conditions:
+        for condition in rest:
             narrower = query.filter(condition.where)
             if await _served(backend, narrower) is not None:
                 query = narrower
@@ -123,6 +128,24 @@ class BrowsedQuery:
             tuple(condition.name for condition in tested),
             sorted_here,
         )
+
+    async def _by_parts(self, backend: Backend, everything: Any) -> tuple[Any, list[BrowsedCondition]]:
+        """Return the query with the parts of texts that an index narrows, and the other conditions.
+
+        Conditions on the group of such an index are added together with the part, because it needs them.
+        """
+        query, rest = everything, list(self.conditions)
+        for part in self.conditions:
+            for index in [index for one in self._parsed(part) for index in narrowing_indexes(self._schema, one)]:
+                group = {column.field for column in index.columns}
+                chosen = [one for one in rest if one is part or {each.field for each in self._parsed(one)} <= group]
+                narrower = query.filter(*(condition.where for condition in chosen))
+                if part in chosen and await _served(backend, narrower) is not None:
+                    query, rest = narrower, [one for one in rest if one not in chosen]
+        return query, rest
+
+    def _parsed(self, condition: BrowsedCondition) -> list[Condition]:
+        return [one for part in parse(self._schema, [condition.where], {}) for one in conditions_of(part)]
 
     def _matching(self, items: list[Any], tested: Sequence[BrowsedCondition]) -> list[Any]:
         test = matcher(self._schema, parse(self._schema, [condition.where for condition in tested], {}))
@@ -150,10 +173,24 @@ class BrowsedQuery:
 
 
 async def _served(backend: Backend, query: Any) -> QueryPlan | None:
-    """Return the plan of a query if every row that it reads is a result; otherwise None."""
+    """Return the plan of a query whose rows are all results, or candidates for a part of a text; otherwise None."""
     try:
         plan: QueryPlan = await backend.call(query.explain)
     except NoUsableIndexError:
         return None
+    if plan.full_scan or plan.sort is not None:
+        return None
+    if plan.choice:
+        return plan if _narrows(plan) else None
     exact = plan.combine in ("scan", "nothing") and not any(scan.fans_out for scan in plan.scans)
-    return plan if exact and not plan.residual and not plan.full_scan and plan.sort is None else None
+    return plan if exact and not plan.residual else None
+
+
+def _narrows(plan: QueryPlan) -> bool:
+    """Return whether a plan tests nothing but parts of texts, each of which an index that it reads narrows."""
+    tested = (*plan.tested, *(predicate for scan in plan.scans for predicate in scan.tested))
+    return all(
+        any(index.name in plan.indexes for index in narrowing_indexes(plan.schema, one))
+        for predicate in tested
+        for one in conditions_of(predicate)
+    )
