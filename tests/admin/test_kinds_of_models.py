@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import SecretStr
+from pydantic import AwareDatetime, IPvAnyAddress, NaiveDatetime, SecretStr
 
 from kvmodels import ULID, AutoNow, Field, Indexed, KvModel, PrimaryKey
 from tests.admin.html import ParsedPage
@@ -43,9 +43,17 @@ class Account(KvModel, collection="accounts"):
     old: list[SecretStr] = []
 
 
+class Booking(KvModel, collection="bookings"):
+    id: PrimaryKey[int]
+    starts: Indexed[AwareDatetime]
+    ends: AwareDatetime | None = None
+    local: NaiveDatetime
+    host: IPvAnyAddress
+
+
 @pytest.fixture
 def kv_models() -> Sequence[type[KvModel]]:
-    return (Shape, Circle, Square, Specimen, Animal, Account)
+    return (Shape, Circle, Square, Specimen, Animal, Account, Booking)
 
 
 def test_every_type_of_field_is_sent_back_and_found(kv_db):
@@ -69,6 +77,25 @@ def test_every_type_of_field_is_sent_back_and_found(kv_db):
                 page = ParsedPage(client.get(place, params={name: fields[f"f.{name}"]}).text)
                 assert len(page.within("kv-key").split()) == 2, name
                 assert not page.within("#scan")
+
+
+def test_pydantics_constrained_types_are_written_like_the_types_that_they_constrain(kv_db):
+    place = "/admin/records/bookings"
+    aware, naive = "2026-01-31T12:00:00+00:00", "2026-01-31T12:00:00"
+    texts = {"starts": aware, "ends": "", "local": naive, "host": "::1"}
+    with browsed(kv_db) as client:
+        form = ParsedPage(client.get(f"{place}/new").text).form(id="1", **texts)
+        answer = client.post(f"{place}/new", data=form, follow_redirects=False)
+        assert answer.status_code == 303, ParsedPage(answer.text).within("kv-error")
+        fields = ParsedPage(client.get(f"{place}/edit?id=1").text).fields
+        assert {name: fields[f"f.{name}"] for name in texts} == texts
+        answer = client.post(f"{place}/edit?id=1", data=fields | {"f.ends": texts["starts"]}, follow_redirects=False)
+        assert answer.status_code == 303, ParsedPage(answer.text).within("kv-error")
+        refused = client.post(f"{place}/new", data=form | {"f.id": "2", "f.starts": texts["local"]})
+        assert "timezone" in ParsedPage(refused.text).within("kv-error")
+    booking = kv_db[Booking].get(1)
+    assert booking.ends == booking.starts == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert (booking.local, booking.host) == (datetime(2026, 1, 31, 12), IPv6Address("::1"))
 
 
 def test_classes_of_one_collection_have_a_form_each(kv_db):

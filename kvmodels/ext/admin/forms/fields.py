@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from uuid import UUID
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, EmailStr, IPvAnyAddress, NaiveDatetime, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from kvmodels._support.secret_values import MASK, has_mask
@@ -29,13 +29,16 @@ from kvmodels.schema.describe.describe import describe
 FieldKind = Literal["text", "line", "number", "select", "json", "bytes", "moment", "group", "reference"]
 
 _NUMBERS: Final = (int, float, Decimal)
-_MOMENTS: Final[Mapping[type[Any], str]] = {
+# Pydantic's types are classes of their own, no subclasses of those whose values they constrain.
+_MOMENTS: Final[Mapping[Any, str]] = {
     datetime: "2026-01-31T12:00:00+00:00",
+    AwareDatetime: "2026-01-31T12:00:00+00:00",
+    NaiveDatetime: "2026-01-31T12:00:00",
     date: "2026-01-31",
     time: "12:00:00",
     timedelta: "PT1H30M",
 }
-_WORDS: Final = (UUID, ULID, IPv4Address, IPv6Address)
+_WORDS: Final[tuple[Any, ...]] = (UUID, ULID, IPv4Address, IPv6Address, IPvAnyAddress, EmailStr)
 _DEEPEST: Final = 3
 _SHORT_JSON: Final = 70
 
