@@ -127,6 +127,7 @@ WITH_MANY_OPERATIONS = frozenset(
     {
         "tests.bulk.test_resuming",
         "tests.copying.test_models",
+        "tests.damage.test_counters",
         "tests.damage.test_refused_records",
         "tests.evolution.test_migrations",
         "tests.evolution.test_online_build",
