@@ -200,12 +200,17 @@ def stages(engine: TellingEngine) -> Iterator[str]:
     yield "6_rebuilt"
 
 
+def shown_parts(key: bytes) -> str:
+    """Return the parts of a key as Python 3.11 shows them: later ones print a letter of Unicode 16 as it is."""
+    return repr(decode_key(key)).replace("\u1c89", "\\u1c89")
+
+
 def rows_of(engine: Engine) -> list[dict[str, Any]]:
     """Everything that is stored, as text."""
     rows = engine.read([ReadRange(b"", b"\xff")], include_expired=True).ranges[0]  # type: ignore[union-attr]
     return [
         {
-            "parts": repr(decode_key(row.key)),
+            "parts": shown_parts(row.key),
             "key": row.key.hex(),
             "encoding": row.encoding,
             "value": row.value.hex(),
