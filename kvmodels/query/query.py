@@ -303,9 +303,8 @@ class Query:
 
     def order_refusal(self, columns: Iterable[OrderColumn]) -> NoUsableIndexError:
         """Return the error for another order of a ranked query."""
-        asked = "a ranked query" if self.ranked is None else f"{self.ranked.method}()"
         return NoUsableIndexError(
-            f"the results of {asked} have an order of their own",
+            "the results of a ranked query have an order of their own",
             model=self.schema.name,
             filters=self.filter_fields,
             order=tuple(str(column) for column in columns),

@@ -201,8 +201,8 @@ def stages(engine: TellingEngine) -> Iterator[str]:
 
 
 def shown_parts(key: bytes) -> str:
-    """Return the parts of a key as Python 3.11 shows them: later ones print a letter of Unicode 16 as it is."""
-    return repr(decode_key(key)).replace("\u1c89", "\\u1c89")
+    """Return the parts of a key as Python 3.11 shows them: later ones print letters of Unicode 16 as they are."""
+    return repr(decode_key(key)).replace("\u1c89", "\\u1c89").replace("\ua7dc", "\\ua7dc")
 
 
 def rows_of(engine: Engine) -> list[dict[str, Any]]:

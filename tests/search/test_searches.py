@@ -119,7 +119,7 @@ def test_calls_that_cannot_be_answered_say_why():
         assert "org" in str(group.value.hint)
         with pytest.raises(NoUsableIndexError):
             repository.order_by("id").search("by_text", "key")
-        with pytest.raises(NoUsableIndexError, match=r"results of search\(\) have an order of their own"):
+        with pytest.raises(NoUsableIndexError, match="results of a ranked query have an order of their own"):
             repository.search("by_text", "key").order_by("id")
         with pytest.raises(InvalidArgumentError, match=r"Count from the beginning, or use to_list\(\)\[-1\]"):
             repository.search("by_text", "key")[-1]
