@@ -156,8 +156,8 @@ class Traits:
         clock: the clock that decides when rows expire: of this machine, of the server, or of the requesting client.
             None if the engine does not say, so ``now_ms`` is only an estimate.
         versioned_reads: a read returns the versionstamp of the state that it read; otherwise an empty one.
-        tells_commits: ``subscribe`` and ``wait_for_commit`` work; otherwise keys are polled, or watched with a
-            ``KeyWatcher``.
+        tells_commits: ``subscribe`` and ``wait_for_commit`` work; otherwise keys are polled, or watched with
+            ``ServerCalls.wait_for_keys``.
         versionstamped_keys: a ``Set`` may be versionstamped.
         value_encodings: numbers of the encodings that may be stored; None for all.
         functions: a mutation may be an ``Apply``.

@@ -134,7 +134,7 @@ class WaitForCommit(NamedTuple):
 
 
 class WaitForKeys(NamedTuple):
-    """Wait until a key may have changed, if the engine has a ``KeyWatcher``; answered like ``wait_for_keys``."""
+    """Wait until a key may have changed, if the engine has ``wait_for_keys``; answered like that call."""
 
     keys: tuple[bytes, ...]
     after: int

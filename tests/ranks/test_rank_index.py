@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -35,8 +36,9 @@ from kvmodels import (
 )
 from kvmodels.api.core import DatabaseCore
 from kvmodels.cli.model_source import model_source
+from kvmodels.core.operations import Counted, Guard, GuardFailed, ReadRange
 from kvmodels.engines.memory.engine import MemoryEngine
-from tests.limited_engine import FEW, limited
+from tests.limited_engine import FEW, LimitedEngine, limited
 from tests.ranks.players import START, Player
 
 
@@ -316,6 +318,31 @@ def test_a_bucket_with_more_records_than_one_read_returns():
         assert [board[position].id for position in (0, 3, 120, 149)] == [0, 1, 120, 149]
         assert [one.id for one in board[118:]] == list(range(118, 150))
         assert board.percentile(50) == 5
+
+
+class ChangedBeforeCounting(LimitedEngine):
+    """Calls back once before it counts."""
+
+    before_count: Callable[[], object] | None = None
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        if self.before_count is not None:
+            call, self.before_count = self.before_count, None
+            call()
+        return super().count(ranges, guard)
+
+
+def test_a_rank_is_right_although_the_schema_changes_while_its_bucket_is_counted():
+    model = game(RankIndex("-score", group="league", low=0, high=10, levels=1, name="board"), Index("note"))
+    engine = ChangedBeforeCounting(MemoryEngine(url="memory://counted"), SMALL)
+    with (
+        Database.from_engine(engine, DatabaseCore([model])) as db,
+        Database("memory://counted", models=[model]) as other,
+    ):
+        db[model].bulk_create([model(id=key, score=5) for key in range(150)])
+        engine.before_count = lambda: other.drop_index(model, "note")
+        assert db[model].rank("board", league="gold").position_of(149) == 149
+        assert engine.before_count is None
 
 
 async def test_an_asynchronous_board_answers_the_same():

@@ -191,7 +191,7 @@ class ConnectEngine(ServerEngine[ConnectAsyncEngine]):
         self.refuse(NOTICES)
 
     def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
-        """Wait for a change of some keys, as ``KeyWatcher`` describes.
+        """Wait for a change of some keys, as ``ServerCalls`` describes.
 
         Costs one long request for as long as its keys are waited for. While the server takes no watch, because it has
         version 1 or 2 of the protocol or cannot be reached, a wait ends after 0.1 seconds.

@@ -84,7 +84,7 @@ class ConnectAsyncEngine(ServerForm[ConnectHandle]):
         self._engine.refuse(NOTICES)
 
     async def wait_for_keys(self, keys: tuple[bytes, ...], after: int, timeout_s: float) -> int:
-        """Wait for a change of some keys. Raises as ``KeyWatcher.wait_for_keys``."""
+        """Wait for a change of some keys. Raises as ``ServerCalls.wait_for_keys``."""
         self._require_open()
         return await self._streams.wait(keys, after, timeout_s)
 

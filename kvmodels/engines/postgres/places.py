@@ -8,7 +8,7 @@ turns; then the lock is for the next process. So one process at a time writes th
 Rules of this module: a place decides nothing; the checks of a commit do. So a lock that is lost with its connection, a
 process without a place, and a writer that takes no turn are harmless. The lock is held between commits, never the lock
 of writers. A proxy that pools transactions would keep the lock on a connection of its own, so behind a proxy there is
-no place: its answers come from another server process than the one that it has named.
+no place. The number of the server process that answers tells a proxy: it is not that of the handshake.
 """
 
 from __future__ import annotations

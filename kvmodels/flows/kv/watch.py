@@ -123,7 +123,7 @@ class Watch(ABC, Generic[T]):
     def following(self, engine_limits: Limits, traits: Traits, *, reports_keys: bool = False) -> Flow[list[T] | None]:
         """Return the next entries; None at the end: the store was closed, or nothing has changed within the timeout.
 
-        If the engine reports neither commits nor, with a ``KeyWatcher``, changes of keys, it is read every ``POLL_S``
+        If the engine reports neither commits nor, with ``wait_for_keys``, changes of keys, it is read every ``POLL_S``
         seconds. Raises UnsupportedError: the engine cannot report the changes of a prefix; ClosedError: the store was
         closed before the watch began, or the process was forked.
         """

@@ -66,30 +66,28 @@ class _Tally:
 
     def __init__(self, context: Context, keys: BoardKeys, bounds: Sequence[bytes]) -> None:
         self._keys = keys
+        self._bounds = bounds
         self._limits = context.limits
         self._pieces = [list(keys.before(keys.bucket_at(bound))) for bound in bounds]
         longest: dict[tuple[int, int], int] = {}
         for level, first, after in (piece for pieces in self._pieces for piece in pieces):
             longest[level, first] = max(after, longest.get((level, first), 0))
-        self._counted = list(longest)
+        self._counted = [CountedRange(level, first, after) for (level, first), after in longest.items()]
         self._entries = [self._in_bucket(bound) for bound in bounds]
         rows = SIBLINGS * len(longest)
         limits, many = context.limits, sum(one is not None for one in self._entries)
         self.part = max(1, rows_at_once(limits, limits.max_read_entries, others=rows + 2) // max(many, 1))
         self.counters = len(longest)
-        self._longest = longest
-        counters = [keys.counters(CountedRange(*first, after)) for first, after in longest.items()]
         self.ranges: list[ReadRange] = [
-            *counters,
+            *map(keys.counters, self._counted),
             *(one._replace(limit=self.part) for one in self._entries if one is not None),
         ]
 
-    def counter_keys(self, bounds: Sequence[bytes]) -> list[ReadRange]:
+    def counter_keys(self) -> list[ReadRange]:
         """Return the key of each counter that the numbers depend on, with those of the buckets of read entries."""
-        keys, partly = self._keys, zip(bounds, self._entries, strict=True)
+        keys, partly = self._keys, zip(self._bounds, self._entries, strict=True)
         buckets = [keys.one(keys.bucket_at(bound)) for bound, entries in partly if entries is not None]
-        summed = [CountedRange(level, first, after) for (level, first), after in self._longest.items()]
-        return [*dict.fromkeys(one for wanted in (*summed, *buckets) for one in keys.each(wanted))]
+        return [*dict.fromkeys(one for wanted in (*self._counted, *buckets) for one in keys.each(wanted))]
 
     @property
     def is_one_read(self) -> bool:
@@ -102,7 +100,7 @@ class _Tally:
 
     def numbers(self, found: Sequence[list[Row]]) -> list[int]:
         """Return the number of entries before each bound, as far as they were read."""
-        of_counters = dict(zip(self._counted, found, strict=False))
+        of_counters = {(one.level, one.first): rows for one, rows in zip(self._counted, found, strict=False)}
         of_entries = iter(found[len(self._counted) :])
         return [
             sum(
@@ -136,10 +134,10 @@ def _numbers_in(keys: BoardKeys, rows: Iterable[Row]) -> Iterator[tuple[int, int
         yield digits, number_in(row)
 
 
-def _checked(context: Context, view: HeaderView, tally: _Tally, bounds: Sequence[bytes]) -> Flow[None]:
+def _checked(context: Context, view: HeaderView, tally: _Tally) -> Flow[None]:
     """Let the commit of a transaction check every counter of a tally, also those without a row."""
     if context.transaction is not None:
-        yield from read_all(context.limits, tally.counter_keys(bounds), view.guard)
+        yield from read_all(context.limits, tally.counter_keys(), view.guard)
 
 
 def _opened(context: Context, board: BoardQuery) -> Flow[tuple[HeaderView, OpenBoard]]:
@@ -159,7 +157,7 @@ def _before(context: Context, board: BoardQuery, bounds: Sequence[bytes]) -> Flo
         while numbers is None:
             view, opened = yield from _opened(context, board)
             tally = _Tally(context, opened.keys, bounds)
-            yield from _checked(context, view, tally, bounds)
+            yield from _checked(context, view, tally)
             numbers = yield from _tallied(context, view, tally)
         assert tally is not None, "the loop has made it"
         if tally.is_one_read or context.traits.snapshots or context.transaction is not None or numbers == earlier:
@@ -180,6 +178,11 @@ def _tallied(context: Context, view: HeaderView, tally: _Tally) -> Flow[list[int
     if found is None:
         yield from reload_header(context)
         return None
+    return (yield from _with_rest(context, view, tally, found))
+
+
+def _with_rest(context: Context, view: HeaderView, tally: _Tally, found: Sequence[list[Row]]) -> Flow[list[int] | None]:
+    """Return the numbers of a tally, whose buckets may need further reads; None when the header has changed."""
     numbers = tally.numbers(found)
     for at, rest in tally.unread(found).items():
         more = yield from _counted(context, view, rest)
@@ -226,25 +229,18 @@ def place_of(context: Context, board: BoardQuery, key: tuple[Any, ...], *, ties:
             continue
         pk = opened.stored.layout.pk_in(entry)
         end = len(entry) - (0 if ties else len(pk))
-        bounds = [entry[len(opened.keys.head) : end]]
-        tally = _Tally(context, opened.keys, bounds)
-        yield from _checked(context, view, tally, bounds)
+        tally = _Tally(context, opened.keys, [entry[len(opened.keys.head) : end]])
+        yield from _checked(context, view, tally)
         result = yield from read((wanted, *tally.ranges), view.guard)
         if not isinstance(result, ReadResult):
             yield from reload_header(context)
             continue
         (rows, *found) = result.ranges
         if rows and record is not None and rows[0].versionstamp == record.versionstamp:
-            return (yield from _with_rest(context, view, tally, found))
+            numbers = yield from _with_rest(context, view, tally, found)
+            if numbers is not None:
+                return numbers[0]
         record = rows[0] if rows else None
-
-
-def _with_rest(context: Context, view: HeaderView, tally: _Tally, found: Sequence[list[Row]]) -> Flow[int]:
-    """Return the number of a tally of one bound, whose bucket may need further reads."""
-    (number,) = tally.numbers(found)
-    for rest in tally.unread(found).values():
-        number += (yield from _counted(context, view, rest)) or 0
-    return number
 
 
 def _entry_of(context: Context, opened: OpenBoard, record: Row) -> bytes | None:

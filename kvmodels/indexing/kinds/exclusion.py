@@ -272,7 +272,7 @@ class _Commit:
         claim, (head, start, end) = wanted.claim, wanted.interval
         own = self._old.get((claim.change.key, head))
         if own is not None and own.contains(wanted.interval):
-            return None  # what nobody else may have
+            return None  # no other record can have a part of its own old interval
         until = prefix_range(head)[1] if end == FOREVER else head + end
         limit = min(1 + self._released.get(head, 0), ROWS_AT_ONCE)
         while True:
@@ -287,8 +287,8 @@ class _Commit:
             if len(rows) < limit:
                 self._neighbour(head + FLOOR, None)
                 return None
-            # This commit removes all of them. The last one is read again: if another version of it is found, somebody
-            # has put a row behind it between the two reads.
+            # This commit removes all of them. The last one is read again: if another version of it is found, a row
+            # was put behind it between the two reads.
             until, limit = key_successor(rows[-1].key), min(2 * limit, ROWS_AT_ONCE)
 
     def _seen(self, row: Row, wanted: ClaimedInterval, start: bytes) -> _Seen | None:
