@@ -27,6 +27,8 @@ ALL = (
 
 FEWER_REQUESTS = frozenset(
     {
+        "a_booking_is_cancelled_before_the_build_commits",
+        "a_booking_moves_before_the_build_commits",
         "a_build_claims_a_badge_that_a_writer_found_free",
         "a_build_claims_the_slot_that_a_writer_found_free",
         "a_poem_gets_a_title_beside_the_removal_of_its_poet",

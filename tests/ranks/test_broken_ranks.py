@@ -56,6 +56,7 @@ def test_a_level_that_is_not_added_up_is_noticed(monkeypatch: pytest.MonkeyPatch
     convicted()
 
 
+@pytest.mark.fast_kinds
 def test_a_sum_that_is_not_taken_back_is_noticed(monkeypatch: pytest.MonkeyPatch):
     right = fold
 

@@ -173,6 +173,7 @@ class DeclaredIndex(Declaration):
     name: str | None
     where: Expression | None
     max_fan_out: int | None
+    group: tuple[str, ...]
 
     def _declare(self, fields: tuple[Any, ...], max_fan_out: int | None, *, least: int = 1) -> None:
         kind = type(self).__name__
@@ -185,6 +186,20 @@ class DeclaredIndex(Declaration):
         self.fields = fields
         self._refuse_repeated(fields)
         self.max_fan_out = self._fan_out(max_fan_out)
+
+    def _declare_grouped(
+        self,
+        fields: tuple[Any, ...],
+        group: str | Sequence[str],
+        name: str | None,
+        where: Expression | None,
+        max_fan_out: int | None = None,
+    ) -> None:
+        """Keep the options that every kind with a group has."""
+        self._declare(fields, max_fan_out)
+        self.name = name
+        self.group = self._group(group)
+        self.where = self._condition(where)
 
     def _group(self, group: str | Sequence[str]) -> tuple[str, ...]:
         """Return the fields in an option ``group``; to be called after ``_declare``.

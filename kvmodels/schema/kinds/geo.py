@@ -56,10 +56,7 @@ class GeoIndex(DeclaredIndex):
         **unknown: Never,
     ) -> None:
         self._refuse_unknown(unknown)
-        self._declare(fields, None)
-        self.name = name
-        self.group = self._group(group)
-        self.where = self._condition(where)
+        self._declare_grouped(fields, group, name, where)
         if len(fields) != 1:
             raise self._error(
                 "an index of places has one field",

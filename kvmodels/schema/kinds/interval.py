@@ -46,10 +46,7 @@ class DeclaredIntervals(DeclaredIndex):
         **unknown: Never,
     ) -> None:
         self._refuse_unknown(unknown)
-        self._declare(fields, None)
-        self.name = name
-        self.group = self._group(group)
-        self.where = self._condition(where)
+        self._declare_grouped(fields, group, name, where)
         if len(fields) != 2:
             raise self._error(
                 "an index of intervals needs two fields",

@@ -70,10 +70,7 @@ class RankIndex(DeclaredIndex):
         **unknown: Never,
     ) -> None:
         self._refuse_unknown(unknown)
-        self._declare(fields, None)
-        self.name = name
-        self.group = self._group(group)
-        self.where = self._condition(where)
+        self._declare_grouped(fields, group, name, where)
         self.low = low
         self.high = high
         self.levels = levels

@@ -97,11 +97,8 @@ class SearchIndex(DeclaredIndex):
         **unknown: Never,
     ) -> None:
         self._refuse_unknown(unknown)
-        self._declare(fields, max_fan_out)
+        self._declare_grouped(fields, group, name, where, max_fan_out)
         self._refuse_directions(fields)
-        self.name = name
-        self.group = self._group(group)
-        self.where = self._condition(where)
         self.language = language
         self.stop_words = None if stop_words is None else self._words(stop_words)
         self.tokenizer = tokenizer

@@ -61,10 +61,7 @@ class TrigramIndex(DeclaredIndex):
         **unknown: Never,
     ) -> None:
         self._refuse_unknown(unknown)
-        self._declare(fields, max_fan_out)
-        self.name = name
-        self.group = self._group(group)
-        self.where = self._condition(where)
+        self._declare_grouped(fields, group, name, where, max_fan_out)
         if len(fields) != 1:
             raise self._error(
                 "an index of trigrams has one field",
