@@ -11,6 +11,7 @@ import pytest
 
 from kvmodels import AggregateIndex, Database, Index, KvModel, PrimaryKey, Q, Unique
 from kvmodels.schema.declare.declarations import DeclaredIndex
+from tests.write_costs import instructions_of_writes
 from tools.trace_calls import User, calls, instructions, traced
 
 # Files, and changes from one file to another; a change that needs more explains why in its design note.
@@ -101,20 +102,7 @@ def counted_with(index: DeclaredIndex) -> tuple[int, int]:
         class Meta:
             indexes = (index,)
 
-    with Database("memory://", models=[Item]) as opened:
-        items, numbers = opened[Item], iter(range(1_000))
-
-        def create() -> None:
-            number = next(numbers)
-            items.create(id=number, code=f"{number}")
-
-        def patch() -> None:
-            items.patch(3, note=f"{next(numbers)}")
-
-        for call in (create, patch):
-            for _ in range(8):
-                call()
-        return instructions(create), instructions(patch)
+    return instructions_of_writes(Item)
 
 
 @pytest.mark.fast_kinds

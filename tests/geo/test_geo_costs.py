@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels import Database, GeoIndex, GeoPoint, Index, KvModel, PrimaryKey, Unique
+from kvmodels import GeoIndex, GeoPoint, Index, KvModel, PrimaryKey, Unique
 from kvmodels.schema.declare.declarations import DeclaredIndex
-from tools.trace_calls import instructions
+from tests.write_costs import instructions_of_writes
 
 BERN = GeoPoint(lat=46.95, lon=7.44)
 MOST = (1.3, 1.1)
@@ -26,20 +26,7 @@ def counted_with(index: DeclaredIndex) -> tuple[int, int]:
         class Meta:
             indexes = (index,)
 
-    with Database("memory://", models=[Item]) as opened:
-        items, numbers = opened[Item], iter(range(1_000))
-
-        def create() -> None:
-            number = next(numbers)
-            items.create(id=number, code=f"{number}")
-
-        def patch() -> None:
-            items.patch(3, note=f"{next(numbers)}")
-
-        for call in (create, patch):
-            for _ in range(8):
-                call()
-        return instructions(create), instructions(patch)
+    return instructions_of_writes(Item)
 
 
 @pytest.mark.fast_kinds

@@ -22,7 +22,7 @@ from kvmodels.indexing.kinds.registry import maintenance_for
 from kvmodels.schema.compile.schema import schema_of
 from tests.docs.measured_engine import MeasuredEngine
 from tests.source_tree import REPOSITORY
-from tools.trace_calls import instructions
+from tests.write_costs import instructions_of_writes
 
 PAGE = REPOSITORY / "docs" / "guides" / "leaderboards.md"
 ROW = re.compile(r"^\| `(board.*?)` \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
@@ -135,20 +135,7 @@ def counted_with(index: Any) -> tuple[int, int]:
         class Meta:
             indexes: ClassVar = (index,)
 
-    with Database("memory://", models=[Item]) as opened:
-        items, numbers = opened[Item], iter(range(1_000))
-
-        def create() -> None:
-            number = next(numbers)
-            items.create(id=number, code=f"{number}")
-
-        def patch() -> None:
-            items.patch(3, note=f"{next(numbers)}")
-
-        for call in (create, patch):
-            for _ in range(8):
-                call()
-        return instructions(create), instructions(patch)
+    return instructions_of_writes(Item)
 
 
 @pytest.mark.fast_kinds
