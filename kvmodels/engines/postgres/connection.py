@@ -12,7 +12,7 @@ import struct
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import psycopg
 from psycopg import generators, pq, waiting
@@ -164,6 +164,25 @@ class _Int8Dumper(_ReadyDumper):
 
 class _BooleanDumper(_ReadyDumper):
     oid = OIDS[Boolean]
+
+
+class ReachedServer(Protocol):
+    """The server of a store, and how it is reached."""
+
+    @property
+    def conninfo(self) -> str:
+        """Return the connection string for libpq, which may contain a password."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, for messages."""
+        ...
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds after which a call without an answer is given up."""
+        ...
 
 
 class ConnectionPermit:

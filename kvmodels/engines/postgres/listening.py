@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeVar
 import psycopg
 
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.connection import Call, Calls, PostgresConnection, connect
+from kvmodels.engines.postgres.connection import Call, Calls, PostgresConnection, ReachedServer, connect
 from kvmodels.engines.shared.background import StoreBackground
 from kvmodels.engines.shared.threads import BackgroundTask
 from kvmodels.errors import KvModelsError
@@ -46,29 +46,14 @@ _LOCK_CLASS: Final = 0x6B766D64
 """The first half of the advisory lock, as ``notify_1`` has it."""
 
 
-class ListeningStore(Protocol):
+class ListeningStore(ReachedServer, Protocol):
     """The store of a listener."""
 
     background: StoreBackground
 
     @property
-    def conninfo(self) -> str:
-        """Return the connection string for libpq, which may contain a password."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        ...
-
-    @property
     def schema(self) -> str:
         """The quoted name of its schema."""
-        ...
-
-    @property
-    def answer_s(self) -> float:
-        """Seconds after which a call without an answer is given up."""
         ...
 
     def reading(self, make: Callable[[], Calls[ResultT]]) -> ResultT:

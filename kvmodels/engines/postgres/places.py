@@ -27,7 +27,7 @@ import psycopg
 from psycopg import pq
 
 from kvmodels._support.turns import Ticket, Turns
-from kvmodels.engines.postgres.connection import PostgresConnection, connect
+from kvmodels.engines.postgres.connection import PostgresConnection, ReachedServer, connect
 from kvmodels.engines.shared.threads import BackgroundTask
 from kvmodels.errors import KvModelsError
 
@@ -50,7 +50,7 @@ _LOOK_S: Final = 0.2
 """Seconds after which a waiting thread looks whether the store is closed."""
 
 
-class ContendedStore(Protocol):
+class ContendedStore(ReachedServer, Protocol):
     """The store of the places."""
 
     @property
@@ -59,23 +59,8 @@ class ContendedStore(Protocol):
         ...
 
     @property
-    def conninfo(self) -> str:
-        """Return the connection string for libpq, which may contain a password."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        ...
-
-    @property
     def schema(self) -> str:
         """The quoted name of its schema."""
-        ...
-
-    @property
-    def answer_s(self) -> float:
-        """Seconds after which a call without an answer is given up."""
         ...
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, Protocol
 
-from kvmodels.engines.postgres.connection import Call
+from kvmodels.engines.postgres.connection import Call, ReachedServer
 from kvmodels.engines.postgres.native.link import Link, open_link
 from kvmodels.engines.postgres.pool import RETRY_S, all_in_use
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS
@@ -51,18 +51,8 @@ class LinkOptions(Protocol):
         ...
 
 
-class LinkStore(Protocol):
+class LinkStore(ReachedServer, Protocol):
     """The store of the links."""
-
-    @property
-    def conninfo(self) -> str:
-        """Return the connection string for libpq, which may contain a password."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Return the URL that was opened, for messages."""
-        ...
 
     @property
     def options(self) -> LinkOptions:
@@ -72,11 +62,6 @@ class LinkStore(Protocol):
     @property
     def busy_timeout(self) -> float:
         """Seconds that a call may wait for a connection."""
-        ...
-
-    @property
-    def answer_s(self) -> float:
-        """Seconds after which a call without an answer is given up."""
         ...
 
 
