@@ -37,7 +37,7 @@ from kvmodels.flows.effects import (
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.execution.join import EntryReader, MatchedRecord
 from kvmodels.flows.execution.ranges import KeptFollow
-from kvmodels.indexing.entries import StoredRecord, from_u64
+from kvmodels.indexing.entries import StoredRecord, number_in
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.query.kinds.ranking import (
     CountEntries,
@@ -332,7 +332,7 @@ class RankedReader:
             for some in split_ranges(self._context.limits, ranges, guarded=False):
                 found: ReadResult = yield ReadPresent(some)
                 rows += found.ranges
-        numbers = [from_u64(int.from_bytes(found[0].value, "little")) if found else 0 for found in rows]
+        numbers = [number_in(found[0]) if found else 0 for found in rows]
         return [sum(numbers[at : at + len(groups)]) for at in range(0, len(numbers), len(groups))]
 
     def _entries_of(
