@@ -146,7 +146,7 @@ def a_booking_is_moved_on_while_another_one_moves_it(test: Interleaving) -> Judg
 
 
 def an_expired_booking_comes_back_in_part(test: Interleaving) -> Judge:
-    """Its record is still stored, its entry was swept, and somebody else has booked the room."""
+    """Its record is still stored, its entry was swept, and another booking has its room."""
     ada = test.process(Booking)
     test.at_once(ada[Booking].create(id="x", starts=0, ends=5, expire_in=1))
     test.at_once(ada.sleep(2))
