@@ -107,6 +107,11 @@ def answers_are_right(residents: Any) -> None:
         }
         for species in sorted(per_species)
     ]
+    for tag in "abc":
+        tagged = [one for one in everybody if tag in one.tags and one.age > 0 and one.weight is not None]
+        podium = residents.rank("podium", tags=tag)
+        assert podium[:] == sorted(tagged, key=lambda one: (-one.weight, one.pk))
+        assert podium.rank(weight=0) == 1 + sum(one.weight > 0 for one in tagged)
     stays = residents.filter(age__gt=0).aggregate(stay=Sum("stay"))["stay"]
     assert stays == sum((one.stay for one in everybody if one.age > 0), timedelta(0))
 

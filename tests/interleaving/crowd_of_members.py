@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from kvmodels.query.aggregates import Sum
 from kvmodels.schema.geometry.circle import Circle
 from kvmodels.schema.geometry.point import GeoPoint
-from tests.interleaving.crowd import Crowd, Matches, observed, replay
+from tests.interleaving.crowd import COUNTERS, KEYS, Crowd, Matches, observed, replay
 from tests.interleaving.members import LATE, Home, Member, OldMember
 from tests.oracle import spec_of
 from tests.oracle_intervals import contains, is_found
@@ -27,21 +28,49 @@ NEAR, FAR = Circle(HERE, 50), Circle(HERE, 150)
 """The two places are 111 metres apart, on both sides of the antimeridian."""
 
 
+def is_on(value: dict[str, Any], index: str, group: dict[str, str]) -> bool:
+    """Whether a stored member is on the board of a group, if it has a value."""
+    if index == "board":
+        return bool(value["city"] == group["city"])
+    return value["zone"] == "n" and group["tags"] in value["tags"]
+
+
+def expected_on_board(places: list[tuple[int, str]], question: str, key: str, start: int, *, descending: bool) -> Any:
+    """The answer of a board to a question, from its sorted places: values of which the least is the best, and keys."""
+    values = [value for value, _ in places]
+    position = next((at for at, (_, one) in enumerate(places) if one == key), None)
+    if question == "slice":
+        return [one for _, one in places[start : start + 2]]
+    if question == "position_of":
+        return position
+    if question == "rank_of":
+        return None if position is None else 1 + sum(value < values[position] for value in values)
+    if question == "rank":
+        return 1 + sum(value < (-1 if descending else 1) for value in values)
+    ascending = sorted(-value if descending else value for value in values)
+    if question == "percentile":
+        return ascending[max(1, -(-len(ascending) // 2)) - 1] if ascending else None
+    return sum(value >= 1 for value in ascending)
+
+
 class MemberCrowd(Crowd):
     """Eight writers, two builders of the late indexes, one that drops an index and builds it, readers, a check."""
 
     old_model = OldMember
     model = Member
     spec = spec_of(Member)
-    builds = ((*LATE[:4], "ever"), ("per_part", "per_zone", "by_tag", "floor", "northern", "northern_pieces"))
-    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms", "pieces")
+    builds = (
+        (*LATE[:4], "ever"),
+        ("northern_board", "per_part", "per_zone", "by_tag", "floor", "northern", "northern_pieces"),
+    )
+    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms", "pieces", "board")
     first_lifetimes = (None,)
     lifetimes = (None,)
     swapped = ("badges", "badges", "email", "city", "tags")
     asked = (
         "city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages", "count",
         "total", "late total", "shift", "near", "near pages", "far", "term", "late term",
-        "piece", "late piece",
+        "piece", "late piece", "board", "late board", "street",
     )  # fmt: skip
     verbs_drawn = (
         "create",
@@ -124,6 +153,10 @@ class MemberCrowd(Crowd):
             await self._walk(name, people, *asked["tags"])
         elif field == "near pages":
             await self._walk(name, people, *asked["near"])
+        elif field == "board":
+            await self._board(name, people, "board", ("hits", True), {"city": values["city"]}, chance)
+        elif field == "late board":
+            await self._board(name, people, "northern_board", ("rank", False), {"tags": letter}, chance)
         elif field == "count":
             await self._number(name, people, {"city": values["city"]}, None)
         elif field == "total":
@@ -134,6 +167,33 @@ class MemberCrowd(Crowd):
             await self._walk(name, people, {"city": values["city"]})
         else:
             await self._query(name, people, {field: values[field]})
+
+    async def _board(
+        self, name: str, people: Any, index: str, ranked: tuple[str, bool], group: dict[str, str], chance: random.Random
+    ) -> None:
+        """A place on a board, or records by place, against ``sorted`` over the records of that moment."""
+        seen: list[dict[str, tuple[dict[str, Any], str]]] = []
+        board, key, start = people.rank(index, **group), chance.choice(KEYS + COUNTERS), chance.randrange(3)
+        question = chance.choice(("rank", "rank_of", "position_of", "slice", "percentile", "count"))
+        field, descending = ranked
+        asked: dict[str, Callable[[], Any]] = {
+            "rank": lambda: board.rank(**{field: 1}),
+            "rank_of": lambda: board.rank_of(key),
+            "position_of": lambda: board.position_of(key),
+            "slice": lambda: board[start : start + 2],
+            "percentile": lambda: board.percentile(50),
+            "count": lambda: board.count(**{f"{field}__gte": 1}),
+        }
+        found: Any = await observed(asked[question](), lambda: seen.append(self._look()))
+        found = [one.id for one in found] if question == "slice" else found
+        places = sorted(
+            (-value[field] if descending else value[field], one)
+            for one, (value, _) in seen[-1].items()
+            if is_on(value, index, group) and value.get(field) is not None
+        )
+        exact = expected_on_board(places, question, key, start, descending=descending)
+        if found != exact:
+            self.faults.append(f"{name} asked {index} of {group} for {question} and got {found} instead of {exact}")
 
     async def _number(self, name: str, people: Any, wanted: dict[str, Any], summed: str | None) -> None:
         """A count or a sum, which counters answer where there are some, against the records of that moment."""

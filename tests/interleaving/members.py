@@ -16,6 +16,7 @@ from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, Primar
 from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
+from kvmodels.schema.kinds.rank import RankIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
@@ -60,6 +61,7 @@ KEPT = (
     Index("team", "zone", key=label, version=1, name="label"),
     AggregateIndex("city", sums=("hits",), name="per_city"),
     AggregateIndex("tags", name="per_tag"),
+    RankIndex("-hits", group="city", low=0, high=15, levels=2, name="board"),
     WeekdayIndex("shift", group=("city",), name="shifts"),
     GeoIndex("spot", group="city", name="spots"),
     IntervalIndex("since", "until", group="tags", name="terms"),
@@ -88,10 +90,14 @@ class Member(MemberFields, collection="people"):
             UniqueConstraint("home.floor", where=Q(zone="n"), nulls="skip", include=("note", "rank"), name="floor"),
             AggregateIndex("zone", sums=("rank", "hits"), where=Q(city__in=["x", "y"]), name="per_zone"),
             AggregateIndex("part", name="per_part", max_fan_out=3),
+            RankIndex("rank", group="tags", where=Q(zone="n"), low=-1, high=2, levels=1, name="northern_board"),
             GeoIndex("spot", where=Q(zone="n"), name="northern"),
             IntervalIndex("since", "until", name="ever"),
             TrigramIndex("note", where=Q(zone="n"), name="northern_pieces"),
         )
 
 
-LATE = ("by_tag", "street", "part", "floor", "per_zone", "per_part", "northern", "ever", "northern_pieces")
+LATE = (
+    "by_tag", "street", "part", "floor", "per_zone", "per_part", "northern_board",
+    "northern", "ever", "northern_pieces",
+)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kvmodels import AggregateIndex, Field, Index, Indexed, KvModel, PrimaryKey, Unique, Upgrade
+from kvmodels import AggregateIndex, Field, Index, Indexed, KvModel, PrimaryKey, RankIndex, Unique, Upgrade
 
 
 def folded(document: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,11 @@ UPGRADES = (
     Upgrade(3, counted, touches=("hits",)),
     Upgrade(4, renamed, touches=("note", "remark")),
 )
-INDEXES = (AggregateIndex("group", sums=("hits",), name="totals"), Index("group", "-hits", name="ranking"))
+INDEXES = (
+    AggregateIndex("group", sums=("hits",), name="totals"),
+    Index("group", "-hits", name="ranking"),
+    RankIndex("-hits", group="group", low=0, high=127, levels=2, name="board"),
+)
 
 
 class Fields(KvModel, abstract=True):

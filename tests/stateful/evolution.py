@@ -240,7 +240,7 @@ class Evolution(RuleBasedStateMachine):
         self._reopen()
         self.ran["cut off"] += 1
 
-    @rule(name=st.sampled_from(["group", "ranking", "totals"]))
+    @rule(name=st.sampled_from(["group", "ranking", "totals", "board"]))
     def drop_and_build(self, name: str) -> None:
         if not self.complete:
             return
@@ -282,6 +282,15 @@ class Evolution(RuleBasedStateMachine):
         questions: list[tuple[Callable[[], Any], Any]] = [
             (lambda: sorted(card.id for card in cards.filter(group=group)), sorted(members)),
             (lambda: [card.id for card in cards.filter(group=group).order_by("-hits")], ranked),
+            (lambda: [card.id for card in cards.rank("board", group=group)[:]], ranked),
+            (
+                lambda: [cards.rank("board", group=group).position_of(key) for key in sorted(everybody)],
+                [ranked.index(key) if key in members else None for key in sorted(everybody)],
+            ),
+            (
+                lambda: cards.rank("board", group=group).rank(hits=2),
+                1 + sum(one["hits"] > 2 for one in members.values()),
+            ),
             (
                 lambda: cards.filter(group=group).aggregate(total=Sum("hits"))["total"],
                 sum(one["hits"] for one in members.values()) if members else None,

@@ -6,6 +6,7 @@ Rules of this module: the catalogue of the store is enough; no model classes are
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,8 +81,17 @@ def stats(
             line.output.json({"exact": found.exact, **as_data(found)})
             return
         line.output.listing(("part", "rows", "bytes", "expiring"), _lines(found), none="")
+        for name, number in _largest_buckets(found):
+            line.output.message(f"{name}: {number:,} records in the largest bucket, all of which a rank may read")
         if not found.exact:
             line.output.message("bytes and expiring are estimates; --exact reads every row")
+
+
+def _largest_buckets(found: StoreStats) -> Iterator[tuple[str, int]]:
+    for collection in found.collections:
+        for index in collection.indexes:
+            if index.largest_bucket is not None:
+                yield f"{collection.name}.{index.name}", index.largest_bucket
 
 
 def _lines(found: StoreStats) -> list[dict[str, Any]]:
