@@ -47,6 +47,9 @@ LAPSE_S: Final = 1.0
 SHORT_LAPSE_S: Final = 0.05
 """The same for a write that does nothing with its turn but to read and to commit."""
 
+SERVER_LAPSE_S: Final = 0.5
+"""The same for such a write on a server, whose commit waits for a disk and for the commits of other processes."""
+
 PASSING_S: Final = 0.005
 """Seconds in which newcomers may go past a turn that was granted: the interval at which CPython switches threads."""
 

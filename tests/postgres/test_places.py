@@ -5,6 +5,7 @@ A store that is opened by another application name stands for another process: i
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 from kvmodels import ClosedError, Database, KvModel, PrimaryKey
 from kvmodels.core.keys import encode_key
 from kvmodels.engines.postgres import places as module
+from kvmodels.engines.postgres.connection import PostgresConnection
 from kvmodels.engines.postgres.places import lock_number
 from kvmodels.engines.postgres.store import PostgresStore
 from tests.postgres.databases import Databases
@@ -93,8 +95,18 @@ def test_a_place_ends_with_its_connection_and_the_writer_goes_its_way_without(wa
     ((pid,),) = admin.execute(WAITING).fetchall()
     admin.execute("SELECT pg_terminate_backend(%s)", (pid,))
     assert written.result(LONGEST_S).number == 1
-    store_of(db).places.want([KEY])  # there is none for a while
+    store_of(db).places.want([KEY])  # there is none for a moment
     assert not store_of(db).turns.queues
+
+
+def test_a_place_is_taken_again_soon_after_its_connection_was_lost(waiting, admin, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_S", 10 * LONGEST_S)
+    db, written = waiting
+    ((pid,),) = admin.execute(WAITING).fetchall()
+    admin.execute("SELECT pg_terminate_backend(%s)", (pid,))
+    assert written.result(LONGEST_S).number == 1
+    store = store_of(db)
+    until(lambda: store.places.want([KEY]) or KEY in store.turns.queues)
 
 
 def test_a_store_that_is_closed_gives_up_the_place_that_it_waits_for(waiting, admin):
@@ -114,6 +126,32 @@ def test_a_process_that_has_stopped_with_the_place_stops_no_other_for_long(datab
         assert db[Tally].mutate(1, raise_by_one).number == 1
 
 
+def test_a_place_that_moves_from_process_to_process_is_waited_for(databases, admin, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    holders, moves = itertools.count(), threading.Event()
+    moves.set()
+    monkeypatch.setattr(module._KeyPlace, "_holder", lambda *_: next(holders) if moves.is_set() else 0)
+    admin.execute("SELECT pg_advisory_lock(%s)", (NUMBER,))
+    with Database(databases.url(), models=[Tally]) as db, ThreadPoolExecutor(1) as pool:
+        store = store_of(db)
+        store.places.want([KEY])
+        until(lambda: KEY in store.turns.queues)
+        written = pool.submit(db[Tally].mutate, 1, raise_by_one)
+        until(lambda: next(holders) > 20)
+        assert not written.done()
+        moves.clear()  # from now on one process keeps it
+        assert written.result(LONGEST_S).number == 1
+
+
+def test_the_process_that_has_a_place_is_found(databases, admin):
+    with Database(databases.url(), models=[Tally]) as db:
+        place = module._KeyPlace(store_of(db).places, store_of(db), KEY)
+        assert place._present_holder() is None
+        admin.execute("SELECT pg_advisory_lock(%s)", (NUMBER,))
+        admin.execute("SELECT pg_advisory_lock(%s)", (NUMBER + 1,))
+        assert place._present_holder() == admin.info.backend_pid
+
+
 def test_processes_with_places_write_one_record_in_turns(databases, admin):
     with ExitStack() as stack:
         stores = [stack.enter_context(Database(f"{databases.url()}-{number}", models=[Tally])) for number in range(3)]
@@ -131,21 +169,33 @@ def test_processes_with_places_write_one_record_in_turns(databases, admin):
         assert all(store_of(db).places.taken for db in stores)
 
 
-def test_no_place_is_taken_behind_a_proxy_that_pools_transactions(databases_on):
-    with Database(databases_on("pgbouncer").url(), models=[Tally], prepare=False) as db:
+def test_behind_a_proxy_that_pools_transactions_no_place_is_taken_and_writes_are_retried(databases_on):
+    url = databases_on("pgbouncer").url()
+    with (
+        Database(url, models=[Tally], prepare=False) as db,
+        Database(f"{url}-other", models=[Tally], prepare=False) as other,
+        ThreadPoolExecutor(4) as pool,
+    ):
         db[Tally].create(id=1)
         places = store_of(db).places
         places.want([KEY])
         until(lambda: not places._places)
         assert places._retry_at > time.monotonic()
-        assert db[Tally].mutate(1, raise_by_one).number == 1
+        written = [pool.submit(one[Tally].mutate, 1, raise_by_one) for one in (db, other) * 8]
+        assert sorted(one.result(LONGEST_S).number for one in written) == [*range(1, 17)]
         assert places.taken == 0
 
 
-def test_a_record_that_one_process_writes_needs_no_place(databases, admin):
+def test_a_record_that_one_process_writes_needs_no_place_and_no_call_more(databases, admin, monkeypatch):
+    calls: list[bytes] = []
+    call = PostgresConnection.call
+    monkeypatch.setattr(PostgresConnection, "call", lambda *given: calls.append(given[1]) or call(*given))
     with Database(databases.url(), models=[Tally]) as db:
+        db[Tally].mutate(1, raise_by_one)
+        calls.clear()
         for _ in range(20):
             db[Tally].mutate(1, raise_by_one)
+        assert len(calls) == 20 * 2
         assert store_of(db).places.taken == 0
         assert "kvmodels-place" not in {thread.name for thread in threading.enumerate()}
 

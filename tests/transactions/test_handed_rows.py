@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -102,9 +103,10 @@ class Line:
         holder: the call.
     """
 
-    def __init__(self, *, lossy: bool = False, expire_in: timedelta | None = None) -> None:
+    def __init__(self, *, lossy: bool = False, remote: bool = False, expire_in: timedelta | None = None) -> None:
         self.test = Interleaving(faults=LOSSY if lossy else FaultRates())
         self.process, self.foreign = self.test.process(Counter), self.test.process(Counter)
+        self.process.context.traits = replace(self.process.context.traits, remote=remote)
         self.test.at_once(self.process[Counter].create(id=1, expire_in=expire_in))
         self.test.at_once(self.process[Counter].create(id=2))
         self.holder = self.call(self.process[Counter].mutate(1, increase))
@@ -139,6 +141,21 @@ def test_a_call_that_was_in_line_gets_the_row_without_a_read(lossy: bool):
     assert [kind for kind in first.kinds + second.kinds if kind != "now"] == ["turn", "commit"] * 2
     assert line.n() == 13
     assert line.process.context.turns.queues == {}
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["file", "server"])
+def test_the_turn_of_a_slow_commit_ends_early_only_where_commits_are_quick(remote: bool):
+    line = Line(remote=remote)
+    waiter = line.waiter()
+    line.holder.until("commit")
+    answer = line.holder.perform()
+    line.test.time.advance(0.3)
+    assert waiter.perform() is not remote
+    line.holder.answer(answer)
+    line.holder.until(None)
+    waiter.until(None)
+    assert waiter.kinds == (["turn", "commit"] if remote else ["turn", "read", "commit"])
+    assert line.n() == 12
 
 
 def test_a_call_that_was_in_line_learns_of_a_removal_without_a_read():

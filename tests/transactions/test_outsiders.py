@@ -8,6 +8,7 @@ import pytest
 
 from kvmodels import Database, KvModel, PrimaryKey, Transaction
 from kvmodels.core.keys import encode_key
+from tools.trace_calls import instructions
 
 KEY = encode_key(("meters", 1))
 
@@ -56,3 +57,20 @@ def reported(defeats: int, *, transactional: bool) -> list[bytes]:
 def test_a_call_reports_the_keys_that_it_has_lost_several_times(transactional):
     assert reported(1, transactional=transactional) == []
     assert reported(3, transactional=transactional)[:1] == [KEY]
+
+
+def test_a_record_that_one_process_writes_costs_no_instruction_more():
+    def raise_by_one(meter: Meter) -> None:
+        meter.number += 1
+
+    with Database("memory://outsiders", models=[Meter]) as db:
+        db[Meter].create(id=1)
+        context: Any = db._core.context
+        counts = set[int]()
+        for report in (None, list[bytes]().extend):
+            context.turns.on_outsiders = report
+            for _ in range(3):
+                db[Meter].mutate(1, raise_by_one)
+            counts.add(instructions(lambda: db[Meter].mutate(1, raise_by_one)))
+        context.turns.on_outsiders = None
+    assert len(counts) == 1

@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import blake2b
 from math import inf
 from typing import Final, Protocol
@@ -34,8 +34,11 @@ from kvmodels.errors import KvModelsError
 MOST_PLACES: Final = 4
 """Keys for which one process may have a place at the same time; each takes a connection."""
 
-HOLD_S: Final = 1.0
-"""Seconds after which a place is for the next process, although writers still wait in this one."""
+HOLD_S: Final = 2.5
+"""Seconds after which a place is for the next process, although writers still wait in this one.
+
+They wait for a whole round of all processes then. So it is longer than the writers of a process take on a busy machine.
+"""
 
 COLD_S: Final = 1.0
 """Seconds without another process at the key after which the place is given up."""
@@ -43,11 +46,23 @@ COLD_S: Final = 1.0
 RETRY_S: Final = 10.0
 """Seconds after which places are tried again where there can be none."""
 
+LOST_S: Final = 1.0
+"""Seconds after which places are tried again after a connection was lost. A process without a place loses to others."""
+
 PATIENCE_S: Final = 5.0
-"""Seconds after which the writers stop waiting for the place, because the process that has it may have stopped."""
+"""Seconds after which the writers stop waiting if one process has kept the place: it may have stopped.
+
+A place that moves from process to process is waited for, however many of them wait in front.
+"""
 
 _LOOK_S: Final = 0.2
 """Seconds after which a waiting thread looks whether the store is closed."""
+
+_HOLDER: Final = (
+    "SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND database = "
+    "(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
+    "AND (classid::pg_catalog.int8 << 32) | objid::pg_catalog.int8 ="
+)
 
 
 class ContendedStore(ReachedServer, Protocol):
@@ -98,10 +113,9 @@ class KeyPlaces:
                 if not place.task.schedule(0):
                     self.end(key)
 
-    def end(self, key: bytes, *, refused: bool = False) -> None:
-        """Forget a place that has ended; with ``refused`` there is none for a while."""
-        if refused:
-            self._retry_at = time.monotonic() + RETRY_S
+    def end(self, key: bytes, *, pause_s: float = 0.0) -> None:
+        """Forget a place that has ended; there is none for so many seconds."""
+        self._retry_at = max(self._retry_at, time.monotonic() + pause_s)
         self._places.pop(key, None)
 
     def stop(self) -> None:
@@ -136,21 +150,21 @@ class _KeyPlace:
 
     def _serve(self) -> None:
         """Order the writers of this process after those of others, until no other process wants the key."""
-        refused = True
+        pause_s = LOST_S
         gate = self._store.turns.ticket(inf)
         gate.arrived = self._changed.set
         self._wake, woken = socket.socketpair()
         try:
             with gate.alive, self._wake, woken:
                 try:
-                    refused = not self._serve_on(woken, gate)
+                    pause_s = 0.0 if self._serve_on(woken, gate) else RETRY_S
                 finally:
                     gate.leave()
         except (psycopg.Error, KvModelsError):
-            refused = True
+            pass  # a place decides nothing, so the writers go their way without it
         finally:
             self._wake = None
-            self._places.end(self._key, refused=refused)
+            self._places.end(self._key, pause_s=pause_s)
 
     def _serve_on(self, woken: socket.socket, gate: Ticket) -> bool:
         """Serve on a connection of its own; return whether that is possible."""
@@ -198,6 +212,7 @@ class _KeyPlace:
         if free:
             return False
         self._places.waited += 1
+        holder = self._holder(connection)
         pgconn, patience = connection.pgconn, time.monotonic() + PATIENCE_S
         pgconn.send_query(f"SELECT pg_catalog.pg_advisory_lock({self._number})".encode())
         with selectors.DefaultSelector() as selector:
@@ -206,12 +221,26 @@ class _KeyPlace:
             while pgconn.is_busy() and not self._stopping:
                 selector.select(max(0.0, patience - time.monotonic()) if gate.keys else None)
                 pgconn.consume_input()
-                if time.monotonic() >= patience:
-                    gate.leave()
+                if gate.keys and time.monotonic() >= patience:
+                    before, holder = holder, self._present_holder()
+                    patience = time.monotonic() + PATIENCE_S
+                    if holder == before:
+                        gate.leave()
         while not self._stopping and (answer := pgconn.get_result()) is not None:
             if answer.status != pq.ExecStatus.TUPLES_OK:
                 raise psycopg.OperationalError("the lock was not taken")
         return True
+
+    def _holder(self, connection: PostgresConnection) -> int | None:
+        """Return the number of the server process that has the lock; None if it is free."""
+        found = connection.execute(f"{_HOLDER} {self._number}".encode()).fetchall()
+        return found[0][0] if found else None
+
+    def _present_holder(self) -> int | None:
+        """Return the same, asked on another connection, because that of the place waits for the lock."""
+        store = self._store
+        with closing(connect(store.conninfo, store.url, prepare=False, backoff=store.answer_s)) as connection:
+            return self._holder(connection)
 
 
 def _is_direct(connection: PostgresConnection) -> bool:

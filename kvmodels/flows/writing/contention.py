@@ -1,8 +1,9 @@
 """The turns of one write of single records: after a conflict it waits for the records that it has lost.
 
 A write that never conflicts pays for nothing of this. After a conflict its attempts read and commit while it has the
-turn for its keys, so the other writers of the process do not defeat it again. A turn lapses after ``SHORT_LAPSE_S``:
-what a write does with it is one read and one commit.
+turn for its keys, so the other writers of the process do not defeat it again. A turn lapses after ``SHORT_LAPSE_S``, on
+a server after ``SERVER_LAPSE_S``: what a write does with it is one read and one commit. A turn that lapses before its
+commit has ended lets the next write defeat it, or be defeated.
 
 A write that has committed in its turn hands the rows that it has stored on to the next one in line, which then need not
 read: on a server that saves one of two round trips. Its commit checks the rows like those of a read. A row with a
@@ -26,7 +27,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple, TypeVar
 
-from kvmodels._support.turns import SHORT_LAPSE_S, Handover, Ticket
+from kvmodels._support.turns import SERVER_LAPSE_S, SHORT_LAPSE_S, Handover, Ticket
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Delete, Guard, Row, Set
@@ -122,7 +123,8 @@ class Contention(HeldTurn):
     """The place of one write in the queues for its keys."""
 
     def __init__(self, context: Context, started: float) -> None:
-        super().__init__(context, context.turns.ticket(SHORT_LAPSE_S), started)
+        lapse_s = SERVER_LAPSE_S if context.traits.remote else SHORT_LAPSE_S
+        super().__init__(context, context.turns.ticket(lapse_s), started)
         self._conflicts = 0
         """Those of this call. A turn may lapse before a slow commit ends, so not all of them count as defeats."""
         self._keys: frozenset[bytes] = frozenset()
