@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -106,7 +106,12 @@ def test_a_place_is_taken_again_soon_after_its_connection_was_lost(waiting, admi
     admin.execute("SELECT pg_terminate_backend(%s)", (pid,))
     assert written.result(LONGEST_S).number == 1
     store = store_of(db)
-    until(lambda: store.places.want([KEY]) or KEY in store.turns.queues)
+
+    def is_wanted_again() -> bool:
+        store.places.want([KEY])
+        return KEY in store.turns.queues
+
+    until(is_wanted_again)
 
 
 def test_a_store_that_is_closed_gives_up_the_place_that_it_waits_for(waiting, admin):
@@ -189,7 +194,12 @@ def test_behind_a_proxy_that_pools_transactions_no_place_is_taken_and_writes_are
 def test_a_record_that_one_process_writes_needs_no_place_and_no_call_more(databases, admin, monkeypatch):
     calls: list[bytes] = []
     call = PostgresConnection.call
-    monkeypatch.setattr(PostgresConnection, "call", lambda *given: calls.append(given[1]) or call(*given))
+
+    def counted(connection: PostgresConnection, statement: bytes, parameters: Sequence[bytes]) -> list[Any]:
+        calls.append(statement)
+        return call(connection, statement, parameters)
+
+    monkeypatch.setattr(PostgresConnection, "call", counted)
     with Database(databases.url(), models=[Tally]) as db:
         db[Tally].mutate(1, raise_by_one)
         calls.clear()
