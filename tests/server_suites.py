@@ -58,6 +58,7 @@ SUITES = frozenset(
         "tests.references.test_cascades_at_random",
         "tests.references.test_existing_records",
         "tests.references.test_on_delete",
+        "tests.references.test_paths",
         "tests.references.test_reading",
         "tests.references.test_remove_cascade",
         "tests.references.test_semi_joins",

@@ -41,6 +41,8 @@ Book(id=1)  # mypy: call-arg / pyright: reportCallIssue
 Book(id=1, author_id=1).author_id.upper()  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType
 db[Author].with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
 db[Book].with_related(Book.id)  # mypy: call-overload / pyright: reportArgumentType
+Book.author_id.to("id")  # mypy: call-overload / pyright: reportCallIssue, reportArgumentType
+Chapter.book_id.to(Book.author_id).in_(db[Book].all())  # mypy: arg-type / pyright: reportArgumentType
 db[Book].values("id").with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
 query = db[Book].all()
 Book.author_id.in_(query)  # mypy: arg-type / pyright: reportArgumentType

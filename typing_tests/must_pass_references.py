@@ -12,6 +12,7 @@ from kvmodels import (
     BulkResult,
     Database,
     Field,
+    FieldRef,
     ForeignKey,
     ForeignKeyRef,
     KvModel,
@@ -19,6 +20,7 @@ from kvmodels import (
     PrimaryKey,
     QuerySet,
     Unique,
+    col,
 )
 
 
@@ -73,6 +75,14 @@ assert_type(books.filter(author_id=1).with_related(Book.sequel_id)[:3].to_list()
 assert_type(books.with_related(Book.author_id).page(size=3), Page[tuple[Book, Author]])
 assert_type(books.with_related(Book.author_id).first(), tuple[Book, Author] | None)
 assert_type(books.filter(Book.author_id.in_(db[Author].filter(id=1))), QuerySet[Book])
+assert_type(Book.author_id.to(col(Author.name)), FieldRef[str])
+assert_type(Book.editor_id.to(col(Author.name)), FieldRef[str | None])
+assert_type(Chapter.book_id.to(Book.author_id), ForeignKeyRef[Chapter, int, Author])
+assert_type(Chapter.book_id.to(Book.editor_id), ForeignKeyRef[Chapter, int | None, Author | None])
+assert_type(Chapter.draft_id.to(Book.author_id), ForeignKeyRef[Chapter, int | None, Author | None])
+assert_type(Chapter.book_id.to(Book.author_id).to(Author.id), FieldRef[int])
+assert_type(db[Chapter].filter(Chapter.draft_id.to(Book.author_id).to(col(Author.name)) == "Ada"), QuerySet[Chapter])
+db[Chapter].filter(Chapter.draft_id.to(Book.author_id).to(col(Author.name)).startswith("A"))
 books.filter(Book.editor_id.in_(db[Author]), Book.author_id.not_in([1, 2]))
 for one, its_author in books.with_related(Book.author_id):
     assert_type(one, Book)

@@ -42,6 +42,7 @@ from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.kind_lookups import OF_KIND, kind_of_operand
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import TEXT_TESTS, AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
+from kvmodels.schema.filters.target_filters import target_filter_of
 
 _SYMBOLS: Final = {"exact": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _IN_ANY_CASE: Final = ("", " in any case")
@@ -79,6 +80,9 @@ def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
         _, name, value, _ = predicate.operand
         return [predicate.field, OF_KIND, name, predicate.negated, lookup.identity(value)]
     head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
+    target = target_filter_of(predicate)
+    if target is not None:
+        return [*head, [digest(target.schema, part) for part in target.where]]
     return [*head, _operand(schema, predicate._replace(negated=False))]
 
 
@@ -99,6 +103,11 @@ def _described(condition: Condition) -> str:
         low, high, bounds = operand
         left, right = "<" if bounds[0] == "(" else "<=", "<" if bounds[1] == ")" else "<="
         return f"{_shown(low)} {left} {name} {right} {_shown(high)}"
+    target = target_filter_of(condition)
+    if target is not None:
+        tests = " and ".join(describe(part) for part in target.where)
+        amount = "a" if lookup == "in" else "no"
+        return f"{name} refers to {amount} record of {target.schema.name} with {tests}"
     if lookup in ("in", "not_in"):
         more = ", …" if len(operand) > _SHOWN_VALUES else ""
         values = ", ".join(_shown(value) for value in operand[:_SHOWN_VALUES])
@@ -288,6 +297,7 @@ class QueryPlan:
         semi_joins: for each query among the operands, how its keys are read.
         ranked: the order by distance of a ranked query.
         choice: the entries that narrow text lookups, for cursors; see ``kvmodels.query.planning.narrowing``.
+        target_tests: the predicates that are tested on the targets of foreign keys, after ``matches``.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -306,6 +316,7 @@ class QueryPlan:
     semi_joins: tuple[str, ...] = field(default=(), compare=False)
     ranked: RankedOrder | None = field(default=None, metadata=INTERNAL)
     choice: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
+    target_tests: tuple[Predicate, ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
 
     @property
     def index(self) -> str | None:
@@ -356,7 +367,8 @@ class QueryPlan:
         # A merge may read rows again that do not count yet, unless they fit into one batch.
         if self.points and (self.combine != "merge" or len(self.ranges) <= _ONE_BATCH):
             known.append(sum(len(scan.ranges) * _cost(scan) for scan in self.scans))
-        every_row_counts = self.combine == "scan" and self.matches is None and not self.scans[0].fans_out
+        tests = self.matches is not None or self.target_tests or (self.scans and self.scans[0].fans_out)
+        every_row_counts = self.combine == "scan" and not tests
         if every_row_counts and self.stop is not None and self.sort is None:
             known.append(self.start + (self.stop - self.start) * _cost(self.scans[0]))
         return min(known, default=None)
@@ -375,6 +387,8 @@ class QueryPlan:
             [digest(self.schema, predicate) for predicate in self.tested],
             self.sort is not None,
         ]
+        if self.target_tests:
+            described.append([digest(self.schema, predicate) for predicate in self.target_tests])
         if self.ranked is not None:
             described.append([self.ranked.method, self.ranked.digest, self.ranked.within])
         return sha256(msgpack.packb(described)).hexdigest()[:16]
@@ -419,6 +433,9 @@ class QueryPlan:
             yield from _scan_details(self.scans[0])
         if self.tested:
             yield "then tests", " and ".join(describe(predicate) for predicate in self.tested)
+        if self.target_tests:
+            tests = " and ".join(describe(predicate) for predicate in self.target_tests)
+            yield "targets", f"read in one more request for each level and batch, to test {tests}"
         if self.sort is not None:
             yield "sorts by", f"{', '.join(self.order)}, with at most {self.sort.limit:,} records in memory"
         else:
@@ -459,7 +476,7 @@ class QueryPlan:
         return f"an entry for each {each}, and no record" if entries_only else f"an entry and a record for each {each}"
 
     def _gives_what_it_reads(self) -> bool:
-        tests = self.tested or any(scan.tested or scan.fans_out for scan in self.scans)
+        tests = self.tested or self.target_tests or any(scan.tested or scan.fans_out for scan in self.scans)
         return not tests and self.sort is None and self.distinct is None and self.combine != "concatenate"
 
 
@@ -533,7 +550,8 @@ def without_operands(plan: QueryPlan) -> QueryPlan:
     """
     scans = [replace(one, served=_hidden(one.served), tested=_hidden(one.tested), values=()) for one in plan.scans]
     ranked = None if plan.ranked is None else plan.ranked._replace(origin=_HIDDEN)
-    return replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=(), ranked=ranked)
+    hidden = replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=(), ranked=ranked)
+    return replace(hidden, target_tests=_hidden(plan.target_tests))
 
 
 def _hidden(predicates: Iterable[Predicate]) -> tuple[Any, ...]:

@@ -122,6 +122,7 @@ class Query:
             the numbers of entries of a text lookup.
         ranked: the order by distance of a ranked query; None for all others.
         choice: the entries that narrow text lookups; see ``kvmodels.query.planning.narrowing``.
+        target_tests: predicates that are tested on the targets of foreign keys, batch by batch; no part of ``where``.
     """
 
     schema: ModelSchema
@@ -139,6 +140,12 @@ class Query:
     pending: bool = False
     ranked: RankedOrder | None = None
     choice: tuple[tuple[int, ...], ...] = ()
+    target_tests: Conjunction = ()
+
+    @property
+    def target_test_fields(self) -> tuple[str, ...]:
+        """Return the fields that ``target_tests`` need of a record, among them the foreign keys."""
+        return tuple(dict.fromkeys(condition.field for part in self.target_tests for condition in conditions_of(part)))
 
     def __post_init__(self) -> None:
         variants = self.schema.variants
@@ -322,7 +329,9 @@ class Query:
     ) -> Query:
         """Return the query with another filter, order and slice; ``replace()`` takes three times as long."""
         others = self.scan_allowed, self.using, self.sort_limit, self.fields, self.distinct, self.related, self.pending
-        return Query(self.schema, where, order, reverse, start, stop, *others, self.ranked, self.choice)
+        return Query(
+            self.schema, where, order, reverse, start, stop, *others, self.ranked, self.choice, self.target_tests
+        )
 
     def refuse_slice(self, method: str) -> None:
         """Raise InvalidArgumentError if a slice has been taken, with the name of the method that must come first."""

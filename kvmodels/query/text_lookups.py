@@ -25,6 +25,7 @@ from kvmodels.schema.definition.fields import CODEC_TYPES
 from kvmodels.schema.filters.kind_lookups import KindKeyword
 from kvmodels.schema.filters.operands import (
     Keyword,
+    PathKeyword,
     container_kinds,
     known_field,
     lookups_of,
@@ -198,6 +199,9 @@ class _ParameterReader:
         if isinstance(keyword, KindKeyword):
             self._require_allowed(parameter, keyword.name)
             raise self._error(_INVALID, parameter, "operands of this lookup cannot be given as text")
+        if isinstance(keyword, PathKeyword):
+            self._require_allowed(parameter, keyword.field)
+            raise self._error(_INVALID, parameter, "fields of other models cannot be given as text")
         return keyword
 
     def _source(self, keyword: Keyword) -> ColumnSource | None:

@@ -18,7 +18,6 @@ from kvmodels import (
     InvalidValueError,
     OperationTooLargeError,
     UnknownFieldError,
-    UnknownLookupError,
 )
 from kvmodels.flows.reading.semi_join import MOST_KEYS
 from tests.references.models import MODELS, Author, Book, Cover
@@ -166,11 +165,7 @@ def test_other_operands_are_refused(db: Database):
         db[Book].filter(author_id__in=other[Author]).to_list()
 
 
-@pytest.mark.parametrize("name", ["author__name", "author_id__name", "author__name__startswith", "editor__name"])
-def test_a_lookup_across_a_reference_is_refused_with_the_semi_join(db: Database, name: str):
-    field = "author_id" if name.startswith("author") else "editor_id"
-    with pytest.raises((UnknownFieldError, UnknownLookupError)) as caught:
-        db[Book].filter(**{name: "A"})
-    assert f"Book.{field}.in_(db[Author].filter(name" in str(caught.value)
+@pytest.mark.parametrize("name", ["author__name", "author_id__name"])
+def test_an_order_along_a_path_is_refused(db: Database, name: str):
     with pytest.raises(UnknownFieldError, match="in_"):
-        db[Book].order_by("author__name")
+        db[Book].order_by(name)

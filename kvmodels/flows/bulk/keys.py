@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import InvalidArgumentError
@@ -29,26 +29,37 @@ from kvmodels.flows.execution.executor import (
     resume,
     sorted_hits,
 )
+from kvmodels.flows.execution.join import MatchedRecord
 from kvmodels.flows.execution.ranges import Candidate, Position
 from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import Document
 
 T = TypeVar("T")
 
 
 class FoundRecord(NamedTuple):
-    """A record of a query, by its packed primary key; without plan and row if the results were sorted in memory."""
+    """A record of a query, by its packed primary key; without plan and row if the results were sorted in memory.
+
+    ``tested`` are the values of the fields that were tested with targets of foreign keys.
+    """
 
     pk: bytes
     plan: QueryPlan | None = None
     row: Candidate | None = None
+    tested: tuple[Any, ...] = ()
 
     def cursor(self) -> str:
         """Return the continuation token after this record; empty if there is none."""
         if self.plan is None or self.row is None:
             return ""
         return cursor_after(self.plan, mark_of(self.plan, self.row, behind=True))
+
+
+def tested_values(query: Query, document: Document) -> tuple[Any, ...]:
+    """Return the stored values of the foreign keys whose targets the filter tests."""
+    return tuple(document.get(field) for field in query.target_test_fields if field in query.schema.references)
 
 
 class Source(Generic[T]):
@@ -166,12 +177,16 @@ class KeySource(Source[FoundRecord]):
             passed = min(self._skip, len(batch.hits))
             self._skip -= passed
             self._found.extend(
-                FoundRecord(hit.pk, plan, row)
+                FoundRecord(hit.pk, plan, row, self._tested(hit))
                 for hit, row in zip(batch.hits[passed:], batch.found[passed:], strict=True)
             )
+
+    def _tested(self, hit: MatchedRecord) -> tuple[Any, ...]:
+        through = self._query.target_tests
+        return tested_values(self._query, hit.document) if through else ()
 
     def _fill_sorted(self, plan: QueryPlan) -> Flow[None]:
         query = self._asked
         hits = yield from sorted_hits(self._context, self._query, plan, SortWindow(query.stop))
-        self._found.extend(FoundRecord(one.hit.pk) for one in hits[query.start :])
+        self._found.extend(FoundRecord(one.hit.pk, tested=self._tested(one.hit)) for one in hits[query.start :])
         self._position = None

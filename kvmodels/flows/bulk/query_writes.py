@@ -31,7 +31,7 @@ from kvmodels.errors import (
     OperationTooLargeError,
 )
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, write_in_transaction
-from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source
+from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, tested_values
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
 from kvmodels.flows.bulk.progress import BulkState, StoredProgress
 from kvmodels.flows.context import Context
@@ -81,7 +81,7 @@ def _writing(
     checked_options(context, options)
     if options.resume_id is not None and has_subquery(query.where):
         raise InvalidArgumentError(
-            "a resumable write cannot have a query among the operands of its filter",
+            "a resumable write cannot have a query or a path of foreign keys in its filter",
             argument="resume_id",
             value=options.resume_id,
             hint="Read the keys first, and filter by them with in_([...]), so that a resumed run selects the same.",
@@ -140,7 +140,7 @@ def _collected(source: KeySource) -> Flow[list[FoundRecord]]:
         if not more:
             return list(found.values())
         source.dealt_with(len(more))
-        found.update((one.pk, FoundRecord(one.pk)) for one in more)
+        found.update((one.pk, FoundRecord(one.pk, tested=one.tested)) for one in more)
         if len(found) > MOST_COLLECTED:
             raise OperationTooLargeError(
                 "more primary keys would be held in memory than a bulk write may hold",
@@ -160,6 +160,7 @@ class _QueryAction(BulkAction[FoundRecord]):
         self._writer = writer
         self._context: Context = writer.context
         self._layout = writer.context.layouts[query.schema.collection]
+        self._query = query
         self._matcher: Matcher | None = matcher(query.schema, query.where)
 
     def _row(self, seen: AttemptState, item: FoundRecord) -> tuple[Row, Document] | None:
@@ -168,6 +169,8 @@ class _QueryAction(BulkAction[FoundRecord]):
         if row is None:
             return None
         held = document_of(self._context, row)
+        if item.tested and tested_values(self._query, held) != item.tested:
+            return None  # it refers to another record now, which was not tested
         return (row, held) if self._matcher is None or self._holds(self._matcher, seen, row, held) else None
 
     def _holds(self, test: Matcher, seen: AttemptState, row: Row, held: Document) -> bool:

@@ -64,6 +64,7 @@ from kvmodels.flows.execution.ranges import (
     Walk,
     bound_at,
 )
+from kvmodels.flows.execution.targets import with_satisfied_targets
 from kvmodels.flows.hydration.loader import owner_of
 from kvmodels.flows.hydration.rows import object_of
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
@@ -93,7 +94,7 @@ def beginning(plan: QueryPlan) -> Position:
 
 def counts_rows(plan: QueryPlan) -> bool:
     """Whether every record that is passed is a result, so that rows can be counted without their records."""
-    if plan.matches is not None or (plan.combine == "concatenate" and len(plan.scans) > 1):
+    if plan.matches is not None or plan.target_tests or (plan.combine == "concatenate" and len(plan.scans) > 1):
         return False
     return not any(scan.fans_out or scan.matches is not None for scan in plan.scans)
 
@@ -188,7 +189,7 @@ def read_batch(
     a merge up to so many rows of each scan; of an intersection a second read, if its smallest scan does not fit into
     the first. Raises IndexChangedError if an index was rebuilt or dropped since the position was made.
     """
-    if query.fields is not None and wanted == "objects":
+    if position.plan.target_tests or (query.fields is not None and wanted == "objects"):
         wanted = "hits"
     while True:  # again only when another process changed the schema in between
         view, live = yield from live_collection(context, query.schema)
@@ -204,6 +205,8 @@ def read_batch(
         extent = ReadLimit(size_at_once, peek, most, REMOTE_WIDTH if context.traits.remote else 1)
         batch = yield from Executor(context, view, live, position, extent).read(wanted)
         if batch is not None:
+            if position.plan.target_tests:
+                return (yield from with_satisfied_targets(context, live, position.plan, batch))
             return batch
         yield from reload_header(context)
 

@@ -6,7 +6,7 @@ on its way to the engine, so the numbers are those of the actual reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +28,8 @@ from kvmodels.query.planning.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query, require_int
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.filters.predicate import Predicate, conditions_of
+from kvmodels.schema.filters.target_filters import target_filter_of
 
 T = TypeVar("T")
 
@@ -168,9 +170,17 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
         return plan
     through_index = all(one.index is not None for one in plan.scans)
     references = [query.schema.references[field] for field in query.related]
-    targets = tuple(context.layouts[declared(context, one).collection].prefix for one in references)
+    collections = [declared(context, one).collection for one in references] + _tested_collections(query.target_tests)
+    targets = tuple(context.layouts[one].prefix for one in collections)
     number, tally = yield from _measured(context, query.schema, run, through_index=through_index, targets=targets)
     return replace(plan, analysis=tally.analysis(number))
+
+
+def _tested_collections(through: Iterable[Predicate]) -> list[str]:
+    """Return the collections whose records are read to test paths of foreign keys."""
+    conditions = [condition for part in through for condition in conditions_of(part)]
+    found = [target for one in conditions if (target := target_filter_of(one)) is not None]
+    return [name for one in found for name in (one.schema.collection, *_tested_collections(one.where))]
 
 
 def explain_aggregate(

@@ -246,6 +246,7 @@ class _Targets:
         """Return the present record with its targets, in a list; an empty list if it matches the query no more."""
         schema = self._query.schema
         own, matches = self._row_key(schema, schema.primary_key_of(instance)), matcher(schema, self._query.where)
+        tested, through = instance, [key for key in self._query.target_test_fields if key in schema.references]
         while True:
             keys = self.keys_of(instance)
             wanted = [key for key in keys if key is not None]
@@ -253,6 +254,8 @@ class _Targets:
             present = yield from self._object(schema, rows)
             if present is None or (matches is not None and not matches.on_object(present)):
                 return []
+            if any(getattr(present, key) != getattr(tested, key) for key in through):
+                return []  # the filter tested other targets
             if self.keys_of(present) == keys:
                 break
             instance = present  # it refers to others now, which were not read

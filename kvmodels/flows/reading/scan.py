@@ -471,7 +471,11 @@ class DistinctScan:
 
     def _beside(self, plan: planning.DistinctPlan) -> Flow[list[Values]]:
         position = self._position or beginning(plan.plan)
-        tested = position.plan.matches is not None or any(scan.matches for scan in position.plan.scans)
+        tested = (
+            position.plan.matches is not None
+            or position.plan.target_tests
+            or any(scan.matches for scan in position.plan.scans)
+        )
         size = max(self._size, FEWEST_TESTED) if tested else self._size
         batch = yield from read_batch(self._context, plan.query, position, size)
         found: list[Values] = []

@@ -1,7 +1,15 @@
-"""Replace queries among the operands of a filter by the primary keys of their records (a semi-join).
+"""Decide how the conditions of a filter on other records are answered, before the query is planned.
 
-The inner query is read first, without its records if an index supplies the keys. Then the outer query is planned with
-the keys as values. Outside a transaction, the two are read one after the other and not in one snapshot.
+A query among the operands is replaced by the primary keys of its records (a semi-join). The inner query is read first,
+without its records if an index supplies the keys. Then the outer query is planned with the keys as values.
+
+Conditions on the target of a foreign key are answered in one of two ways, by a fixed rule:
+
+- If a unique index fixes the target, or no index serves the rest of the filter, the keys of the targets are read first.
+- Otherwise, the records are read by the rest of the filter, and the targets of each batch are read and tested
+  (``flows/execution/targets.py``).
+
+Outside a transaction, the reads follow one another and are not one snapshot.
 
 Rules of this module: the number of keys is limited, because each key is a range of the outer query.
 """
@@ -13,20 +21,31 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from kvmodels._support.naming import short_repr
-from kvmodels.errors import InvalidArgumentError, OperationTooLargeError
+from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError, OperationTooLargeError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.reading.rarest import narrowed
 from kvmodels.flows.reading.scan import fetch
+from kvmodels.query.plans import describe
 from kvmodels.query.query import Query
 from kvmodels.schema.declare.expressions import Subquery
-from kvmodels.schema.filters.predicate import Condition, Predicate, conditions_of, conjunction, with_values
+from kvmodels.schema.filters.operands import PRIMARY_KEY
+from kvmodels.schema.filters.predicate import (
+    Condition,
+    Conjunction,
+    Predicate,
+    conditions_of,
+    conjunction,
+    needs_reading,
+    with_values,
+)
+from kvmodels.schema.filters.target_filters import TargetFilter, has_path, joined_on_targets, target_filter_of
 
 T = TypeVar("T")
 
 MOST_KEYS: Final = 1_000
-"""The maximum number of records of a query that is an operand."""
+"""The maximum number of records of a query that is an operand, and of targets whose keys are read first."""
 
 
 def run_resolved(context: Context, query: Query, run: Callable[[Context, Query], AnyFlow[T]]) -> Flow[T]:
@@ -37,33 +56,75 @@ def run_resolved(context: Context, query: Query, run: Callable[[Context, Query],
 def resolved(context: Context, query: Query, *, cursor: str | None = None) -> Flow[Query]:
     """Return the query with keys in place of the queries among its operands, and with the entries of text lookups.
 
-    ``cursor``: that of the request, which contains the choice of the entries.
+    Conditions on targets that are tested batch by batch are in ``target_tests``. ``cursor``: that of the request, which
+    contains the choice of the entries.
     """
     if not query.pending:
         return query
+    query = replace(query, where=joined_on_targets(query.where))
+    parts = () if query.ranked is not None else _paths(query.where)
+    if parts:
+        others = replace(query, where=tuple(part for part in query.where if part not in parts))
+        rest = yield from _with_keys(context, others)
+        rest = yield from narrowed(context, rest, counts=cursor is None)
+        if (yield from _is_served(context, rest)):
+            return replace(rest, target_tests=parts)
     query = yield from _with_keys(context, query)
     return (yield from narrowed(context, query, counts=cursor is None))
+
+
+def _paths(where: Conjunction) -> Conjunction:
+    """Return the parts with conditions on targets, without those that fix the target."""
+    return tuple(part for part in where if has_path(part) and not _fixes_target(part))
+
+
+def _fixes_target(part: Predicate) -> bool:
+    target = target_filter_of(part)
+    return target is not None and isinstance(part, Condition) and part.lookup == "in" and target.fixes_target
+
+
+def _is_served(context: Context, rest: Query) -> Flow[bool]:
+    """Return whether the filter leaves only records to read that an index finds, or all of them were asked for."""
+    if rest.using == PRIMARY_KEY and rest.scan_allowed:
+        return True
+    if rest.where == Query(rest.schema).where:
+        return False
+    try:
+        yield from plan_of(context, replace(rest, scan_allowed=False))
+    except (NoUsableIndexError, IndexNotReadyError):
+        return False
+    return True
 
 
 def _with_keys(context: Context, query: Query) -> Flow[Query]:
     keys: dict[Subquery, tuple[Any, ...]] = {}
     for condition in _pending(query.where):
         if condition.operand not in keys:
-            inner = yield from _inner(context, condition)
+            inner = yield from _inner(context, query, condition)
             found = yield from steps_of(fetch(context, inner.limited(MOST_KEYS + 1)))
             field = inner.schema.primary_key[0].field
-            keys[condition.operand] = _bounded([values[field] for values in found])
+            keys[condition.operand] = _bounded([values[field] for values in found], query, condition)
     where = conjunction(with_values(part, keys) for part in query.where) if keys else query.where
     return replace(query, where=where, pending=False)
 
 
 def described(context: Context, query: Query) -> Flow[tuple[str, ...]]:
-    """Return a line for each query among the operands, with the plan that reads its keys."""
+    """Return a line for each query among the operands, and each path whose targets are read first, with its plan.
+
+    The lines are in the order of the reads: those of an inner query come before its own.
+    """
     lines: list[str] = []
-    for condition in _pending(query.where):
-        plan = yield from plan_of(context, (yield from _inner(context, condition)))
+    where = joined_on_targets(query.where)
+    if (yield from resolved(context, query)).target_tests:
+        tested = _paths(where)
+        where = tuple(part for part in where if part not in tested)
+    for condition in _pending(where):
+        lines += yield from described(context, _asked(context, query, condition))
+        plan = yield from plan_of(context, (yield from _inner(context, query, condition)))
         lookup = condition.lookup.replace("_", " ")
-        lines.append(f"{condition.field} {lookup} at most {MOST_KEYS:,} keys, read first from {plan.tree().label}")
+        line = f"{condition.field} {lookup} at most {MOST_KEYS:,} keys, read first from {plan.tree().label}"
+        tests = " and ".join(map(describe, plan.target_tests))
+        lines.append(f"{line}, with one more request for each level and batch, to test {tests}" if tests else line)
     return tuple(lines)
 
 
@@ -72,9 +133,12 @@ def _pending(where: Iterable[Predicate]) -> list[Condition]:
     return [condition for condition in found if isinstance(condition.operand, Subquery)]
 
 
-def _inner(context: Context, condition: Condition) -> Flow[Query]:
-    """Return the inner query, for the primary keys of its records."""
+def _asked(context: Context, outer: Query, condition: Condition) -> Query:
+    """Return the inner query as it was given, or that for the targets of a path."""
     operand: Subquery = condition.operand
+    target = target_filter_of(condition)
+    if target is not None:
+        return _query_of(target, outer)
     if operand.schemas is not context.schemas:
         raise InvalidArgumentError(
             "the query among the operands belongs to another database",
@@ -82,19 +146,37 @@ def _inner(context: Context, condition: Condition) -> Flow[Query]:
             value=short_repr(operand),
             hint="Take both queries from one database or transaction.",
         )
-    inner: Query = yield from resolved(context, operand.query)
+    asked: Query = operand.query
+    return asked
+
+
+def _inner(context: Context, outer: Query, condition: Condition) -> Flow[Query]:
+    """Return the inner query, for the primary keys of its records."""
+    inner = yield from resolved(context, _asked(context, outer, condition))
     (key,) = inner.schema.primary_key
     order = inner.order if inner.sliced else ()  # the order of the keys matters only for a slice
     return replace(inner, fields=(key.field,), related=(), distinct=False, order=order)
 
 
-def _bounded(keys: list[Any]) -> tuple[Any, ...]:
-    if len(keys) > MOST_KEYS:
-        raise OperationTooLargeError(
-            "the query among the operands has too many records",
-            limit="keys of a query as operand",
-            size=len(keys),
-            maximum=MOST_KEYS,
-            hint="Filter the inner query more, or read its keys in pages and filter by each page with in_([...]).",
+def _query_of(target: TargetFilter, outer: Query) -> Query:
+    """Return the query for targets; a permission to scan is one for the targets too."""
+    where = conjunction([*Query(target.schema).where, *target.where])
+    return Query(target.schema, where, scan_allowed=outer.scan_allowed, pending=needs_reading(where))
+
+
+def _bounded(keys: list[Any], query: Query, condition: Condition) -> tuple[Any, ...]:
+    if len(keys) <= MOST_KEYS:
+        return tuple(keys)
+    hint = "Filter the inner query more, or read its keys in pages and filter by each page with in_([...])."
+    if target_filter_of(condition) is not None:
+        hint = (
+            f"Filter {query.schema.name} by an index too, so that the targets of what it finds are tested; or test the "
+            'targets of all records: using_index("pk").allow_scan().'
         )
-    return tuple(keys)
+    raise OperationTooLargeError(
+        "the query among the operands has too many records",
+        limit="keys of a query as operand",
+        size=len(keys),
+        maximum=MOST_KEYS,
+        hint=hint,
+    )

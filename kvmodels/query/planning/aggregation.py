@@ -120,6 +120,7 @@ def _fits(
         definition
         for definition in definitions
         if definition.has_counters
+        and not query.target_tests
         and query.using in (None, definition.name)
         and all(kinds_of(definition, measure) is not None for measure in measures)
     ]

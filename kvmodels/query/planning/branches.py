@@ -378,7 +378,7 @@ class QueryShape(NamedTuple):
         using: the name of the only index to consider, or ``pk``.
         sorts: whether a sort in memory is allowed.
         scans: whether a full scan is allowed.
-        fields: the fields of each result; None for whole objects.
+        fields: the fields of each result, and those for tests of targets; None for whole objects.
         within: the only indexes to consider, ``""`` for the primary key; None for all.
     """
 
@@ -420,7 +420,7 @@ def shape_of(
         query.using,
         query.sort_limit is not None,
         query.scan_allowed,
-        query.fields,
+        query.fields if query.fields is None else (*query.fields, *query.target_test_fields),
         within,
     )
 

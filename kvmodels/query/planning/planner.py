@@ -140,7 +140,7 @@ def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] 
     tested.
     """
     schema = query.schema
-    if schema.variants is not None:
+    if schema.variants is not None or query.target_tests:
         return None
     fields: list[str] = []
     operands: list[Any] = []
@@ -277,6 +277,7 @@ class _Planning:
             matches=matcher(query.schema, tested) if tested else None,
             sort=sort,
             choice=query.choice,
+            target_tests=query.target_tests,
         )
 
     def _scans(self) -> tuple[tuple[Scan, ...], Conjunction]:

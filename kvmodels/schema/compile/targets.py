@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from kvmodels._support import suggest as spelling
 from kvmodels.errors import ModelDefinitionError
@@ -18,10 +19,17 @@ from kvmodels.schema.definition.definition import ModelSchema, Reference
 
 def resolved_targets(schemas: Mapping[str, ModelSchema]) -> dict[str, ModelSchema]:
     """Return the schemas of a database with the targets of all foreign keys."""
-    return {name: _resolved(schema, schemas) for name, schema in schemas.items()}
+    found = {name: _found(schema, schemas) for name, schema in schemas.items()}
+    resolved = {name: _resolved(schema, found) for name, schema in schemas.items()}
+    for name, schema in resolved.items():
+        if not schema.targets:
+            opened = {field: resolved.get(one.collection) for field, one in found[name].items()}
+            schema.targets.update((field, one) for field, one in opened.items() if one is not None)
+    return resolved
 
 
-def _resolved(schema: ModelSchema, schemas: Mapping[str, ModelSchema]) -> ModelSchema:
+def _found(schema: ModelSchema, schemas: Mapping[str, ModelSchema]) -> dict[str, ModelSchema]:
+    """Return the targets of a model by foreign key, checked; they are not resolved themselves."""
     keys = schema.references
     for variant in () if schema.variants is None else schema.variants.by_class.values():
         for field in variant.references.keys() - keys.keys():
@@ -29,16 +37,34 @@ def _resolved(schema: ModelSchema, schemas: Mapping[str, ModelSchema]) -> ModelS
                 "a foreign key is declared by some classes of a collection only",
                 f"Declare it in {schema.name}, the first class of the collection.",
             )
-    if not keys:
-        return schema
     found = {field: _target_of(schema, key, schemas) for field, key in keys.items()}
     for field, key in keys.items():
         _check_target(schema, key, found[field])
-    targets = tuple((one.collection, one.model) for one in found.values())
+    return found
+
+
+def _resolved(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]]) -> ModelSchema:
+    if not schema.references:
+        return schema
+    targets = _reached(schema, found)
     known = schema.compiled.resolved.get(targets)
     if known is None:
-        known = schema.compiled.resolved[targets] = _with_targets(schema, found)
+        known = schema.compiled.resolved[targets] = _with_targets(schema, found[schema.collection])
     return known
+
+
+def _reached(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]]) -> tuple[tuple[str, type[Any]], ...]:
+    """Return collection and class of every target that foreign keys lead to, in a fixed order."""
+    reached: list[tuple[str, type[Any]]] = []
+    waiting = [schema.collection]
+    known = {schema.collection}
+    while waiting:
+        for one in found.get(waiting.pop(0), {}).values():
+            reached.append((one.collection, one.model))
+            if one.collection not in known:
+                known.add(one.collection)
+                waiting.append(one.collection)
+    return tuple(reached)
 
 
 def _with_targets(schema: ModelSchema, found: Mapping[str, ModelSchema]) -> ModelSchema:
@@ -47,7 +73,7 @@ def _with_targets(schema: ModelSchema, found: Mapping[str, ModelSchema]) -> Mode
     for field, key in keys.items():
         indexes[key.index_name] = replace(indexes[key.index_name], reference=found[field].collection)
     references = {field: key._replace(target=found[field].model) for field, key in keys.items()}
-    return replace(schema, indexes=indexes, references=references)
+    return replace(schema, indexes=indexes, references=references, targets={})
 
 
 def _target_of(schema: ModelSchema, key: Reference, schemas: Mapping[str, ModelSchema]) -> ModelSchema:

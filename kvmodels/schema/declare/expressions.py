@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, cast, get_args, overload
 
+from pydantic import BaseModel
+
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
@@ -23,6 +25,11 @@ E = TypeVar("E")
 R_co = TypeVar("R_co", covariant=True)
 Owner_co = TypeVar("Owner_co", covariant=True)
 Target_co = TypeVar("Target_co", covariant=True)
+V = TypeVar("V")
+W = TypeVar("W")
+Owner = TypeVar("Owner")
+Found = TypeVar("Found")
+Model = TypeVar("Model", bound=BaseModel)
 
 Bounds = Literal["[]", "[)", "(]", "()"]
 """The ends that belong to a range, in the notation of PostgreSQL and mathematics."""
@@ -432,7 +439,56 @@ class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
     ``Author | None`` where the field may be None.
     """
 
-    __slots__ = ()
+    __slots__ = ("_key",)
+
+    def __init__(
+        self, name: str, model: type[Any] | None = None, key: tuple[type[Any] | None, str] | None = None
+    ) -> None:
+        super().__init__(name, model)
+        self._key = key or (model, name)  # class and field of the last foreign key of a path
+
+    @overload
+    def to(
+        self: ForeignKeyRef[Owner, V | None, Model | None], field: ForeignKeyRef[Model, W, Found]
+    ) -> ForeignKeyRef[Owner, W | None, Found | None]: ...
+    @overload
+    def to(
+        self: ForeignKeyRef[Owner, Any, Model], field: ForeignKeyRef[Model, W, Found]
+    ) -> ForeignKeyRef[Owner, W, Found]: ...
+    @overload
+    def to(self: ForeignKeyRef[Owner, V | None, Any], field: FieldRef[W]) -> FieldRef[W | None]: ...
+    @overload
+    def to(self, field: FieldRef[W]) -> FieldRef[W]: ...
+    @overload
+    def to(self, field: MultiFieldRef[W]) -> MultiFieldRef[W]: ...
+    def to(self, field: Any) -> Any:
+        """Return a field of the target, in a query for records with this foreign key.
+
+        ``Check.project.to(Project.name) == "x"`` is ``project__name="x"``, and
+        ``Check.project.to(Project.owner).to(User.email)`` is a path of two foreign keys.
+
+        Args:
+            field: a field of the target, such as ``Project.name``.
+
+        Raises:
+            InvalidArgumentError: it is not a field of the target.
+        """
+        if not isinstance(field, (FieldRef, MultiFieldRef)):
+            raise _no_field_of_target(self, repr(field))
+        name, model = origin(cast("FieldRef[Any]", field))
+        target = self._target()
+        is_own = model is None or target in (model, model.__name__)
+        if not is_own and not (isinstance(target, type) and issubclass(target, cast("type[Any]", model))):
+            raise _no_field_of_target(self, repr(cast("object", field)))
+        path = f"{self._name}__{name}"
+        if isinstance(field, ForeignKeyRef):
+            return ForeignKeyRef[Any, Any, Any](path, self._model, field._key)
+        return type(cast("FieldRef[Any]", field))(path, self._model)
+
+    def _target(self) -> type[Any] | str | None:
+        model, name = self._key
+        schema = vars(model).get("__kv_schema__") if model is not None else None
+        return None if schema is None else schema.references[name].target
 
     def in_(self, values: Iterable[T] | SubqueryOperand[Target_co]) -> Comparison:
         """Match records whose field equals one of these keys; never true without keys.
@@ -450,6 +506,15 @@ class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
             values: as for ``in_``.
         """
         return self._compared("not_in", _several(values))
+
+
+def _no_field_of_target(key: ForeignKeyRef[Any, Any, Any], field: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "this is not a field of the target of the foreign key",
+        argument="field",
+        value=field,
+        hint=f"Give a field of the class that {key!r} refers to: Check.project.to(Project.name).",
+    )
 
 
 class MultiFieldRef(_NamedField, Generic[E]):

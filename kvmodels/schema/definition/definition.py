@@ -423,7 +423,7 @@ class CompiledDeclaration:
         whole_validators: for each field that is compared as a whole, the validation of operands.
         orders: for each str given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
         kind_keywords: the keywords of the lookups that kinds of indexes add, each with its name, lookup and index.
-        resolved: for the collections and classes of the targets of the foreign keys, the schema with these targets.
+        resolved: for the collections and classes that the foreign keys lead to, the schema with these targets.
         opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
     """
 
@@ -477,6 +477,7 @@ class ModelSchema:
             if the document must be decoded first.
         prepare_many: converts new objects to a ``PreparedBatch``; None if ``prepare`` must be called for each.
         references: the foreign keys by field.
+        targets: the schemas of their targets by field; none before a database is opened.
         compiled: values compiled from the declaration at first use.
     """
 
@@ -508,6 +509,7 @@ class ModelSchema:
     revise: Callable[[Document, Mapping[str, Any]], Any] | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
     references: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
+    targets: dict[str, ModelSchema] = field(default_factory=dict[str, "ModelSchema"], compare=False, repr=False)
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:

@@ -58,6 +58,13 @@ class Keyword(NamedTuple):
     any: bool = False
 
 
+class PathKeyword(NamedTuple):
+    """A keyword about the target of a foreign key: the foreign key, and the keyword of its target."""
+
+    field: str
+    rest: str
+
+
 def known_field(schema: ModelSchema, name: str) -> str:
     """Return the name of a field, path, computed column or ``pk`` in a condition. Raises UnknownFieldError."""
     if name in schema.fields or name == PRIMARY_KEY or name in schema.computed:
@@ -67,6 +74,11 @@ def known_field(schema: ModelSchema, name: str) -> str:
         _refuse_other_side(schema, name.split("__"))
         raise _unknown_field(schema, name)
     return known
+
+
+def is_own(schema: ModelSchema, name: str) -> bool:
+    """Return whether a name is that of a field, path, computed column or ``pk`` of the model itself."""
+    return _named(schema, name.split("__")) is not None
 
 
 def single_key(schema: ModelSchema, name: str) -> str:
@@ -81,7 +93,7 @@ def require_own(schema: ModelSchema, message: str, model: type[Any] | None, fiel
         raise UnknownFieldError(message, model=schema.name, field=f"{model.__name__}.{field}", hint=hint)
 
 
-def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword:
+def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword | PathKeyword:
     """Return the parts of a keyword."""
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
@@ -96,6 +108,9 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword:
     of_kind = kind_keyword(schema, keyword)
     if of_kind is not None:
         return of_kind
+    path = path_keyword(schema, words)
+    if path is not None:
+        return path
     _refuse_other_side(schema, words)
     indexed, given = (field, last) if field else (keyword, "exact")
     if known := kind_lookups_of(schema, indexed):
@@ -135,10 +150,13 @@ def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable
     names = sorted(known)
     near = None if lookup in _ELSEWHERE else spelling.closest(lookup, names)
     hint = f"{_ELSEWHERE.get(lookup, '')}It has: {', '.join(names)}."
-    key = schema.references.get(field)
-    if key is not None and lookup in getattr(key.target, "model_fields", ()):
+    target = schema.targets.get(field)
+    if target is not None:
+        near = near or spelling.closest(lookup, target.fields)
+        hint = f"{hint} The fields of {target.name} are: {', '.join(target.fields)}."
+    elif field in schema.references and lookup in getattr(schema.references[field].target, "model_fields", ()):
         near = None
-        hint = f"No filter follows a foreign key. {_by_query(schema, field, lookup)} {hint}"
+        hint = f"{_NO_TARGET} {_by_query(schema, field, lookup)} {hint}"
     return UnknownLookupError(
         "this lookup does not exist for this field",
         model=schema.name,
@@ -157,7 +175,7 @@ def _named(schema: ModelSchema, words: list[str]) -> str | None:
     return dotted if "." in dotted and schema.source(dotted) is not None else None
 
 
-def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword | KindKeyword:
+def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword | KindKeyword | PathKeyword:
     source = None if name == PRIMARY_KEY else schema.source(name)
     element = bool(words) and words[0] == "any" and source is not None and source.many
     rest = words[1:] if element else words
@@ -167,6 +185,9 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword | 
     of_kind = kind_keyword(schema, "__".join([*name.split("."), *words]))
     if of_kind is not None:
         return of_kind
+    path = path_keyword(schema, [name, *words])
+    if path is not None:
+        return path
     if len(words) > 1:
         _refuse_other_side(schema, [name, *words])
     if source is None and nested_fields(schema.shape, name):
@@ -180,17 +201,40 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword | 
     raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
 
 
+_NO_TARGET: Final = (
+    "Paths need the target among the models of the database, and have no part in the condition of an index."
+)
+
+
 def _refuse_other_side(schema: ModelSchema, words: Sequence[str]) -> None:
     """Refuse names of fields of the target of a foreign key, such as ``author__name``."""
     found = field_of_target(schema, words)
     if found is not None:
         raise UnknownFieldError(
-            "neither filters nor orders follow a foreign key to its target",
+            "a field of the target of a foreign key cannot be used here",
             model=schema.name,
             field="__".join(words),
             suggestion=None,
-            hint=_by_query(schema, *found),
+            hint=f"{_NO_TARGET} {_by_query(schema, *found)}",
         )
+
+
+def path_keyword(schema: ModelSchema, words: Sequence[str]) -> PathKeyword | None:
+    """Return the foreign key that words begin with, and the rest, if that begins with a field of the target."""
+    for size in range(1, len(words)):
+        name, rest = "__".join(words[:size]), words[size:]
+        for field in (name, f"{name}_id"):
+            if field not in schema.targets:
+                continue
+            if _begins_with_field(schema.targets[field], rest) or (field != name and rest[0] not in _LOOKUPS):
+                return PathKeyword(field, "__".join(rest))
+    return None
+
+
+def _begins_with_field(schema: ModelSchema, words: Sequence[str]) -> bool:
+    names = ["__".join(words[:size]).partition(".")[0] for size in range(1, len(words) + 1)]
+    own = (PRIMARY_KEY, *schema.fields, *schema.computed)
+    return any(name in own for name in names) or any(f"{name}_id" in schema.references for name in names[:-1])
 
 
 def field_of_target(schema: ModelSchema, words: Sequence[str]) -> tuple[str, str] | None:

@@ -21,6 +21,7 @@ A field whose type cannot be a column is compared with Python's ``==``, and has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from inspect import unwrap
 from typing import Any, Final
 
@@ -32,14 +33,17 @@ from kvmodels.schema.filters.kind_lookups import OF_KIND, KindKeyword, KindOpera
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
     Keyword,
+    PathKeyword,
     bounds_of,
     checked_subquery,
     comparable,
     flag,
+    is_own,
     key_values,
     known_field,
     listed,
     lookups_of,
+    path_keyword,
     prefix_of,
     refuse_reference,
     refused,
@@ -64,6 +68,7 @@ from kvmodels.schema.filters.predicate import (
     any_of,
     conjunction,
 )
+from kvmodels.schema.filters.target_filters import on_target
 from kvmodels.schema.filters.validation import validated, validated_list, validated_whole
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
@@ -139,11 +144,26 @@ def _of_keywords(schema: ModelSchema, keywords: Mapping[str, Any]) -> list[Predi
     found: list[Predicate] = []
     for name, operand in keywords.items():
         keyword = split_keyword(schema, name)
-        if isinstance(keyword, KindKeyword):
+        if isinstance(keyword, PathKeyword):
+            found.append(_of_path(schema, keyword, operand))
+        elif isinstance(keyword, KindKeyword):
             found.append(_of_kind(schema, keyword, operand))
         else:
             found.append(_predicate(schema, keyword, operand))
     return found
+
+
+def _of_path(schema: ModelSchema, path: PathKeyword, operand: Any) -> Predicate:
+    """Return a condition on the target of a foreign key; one on the key of the target is about the foreign key."""
+    target = schema.targets[path.field]
+    head, _, lookup = path.rest.partition("__")
+    if head in (PRIMARY_KEY, target.primary_key[0].field):
+        return all_of(_of_keywords(schema, {f"{path.field}__{lookup or 'exact'}": operand}))
+    return _on_target(schema, path.field, all_of(_of_keywords(target, {path.rest: operand})))
+
+
+def _on_target(schema: ModelSchema, field: str, predicate: Predicate) -> Predicate:
+    return on_target(schema, field, predicate, negate(schema.targets[field], predicate))
 
 
 def _of_kind(schema: ModelSchema, keyword: KindKeyword, operand: Any) -> Condition:
@@ -186,8 +206,19 @@ def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
 
 def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
     require_own(schema, "the expression is about another model", comparison.model, comparison.field)
+    if comparison.field not in schema.fields:
+        path = None if is_own(schema, comparison.field) else path_keyword(schema, comparison.field.split("__"))
+        if path is not None:
+            return _of_path_comparison(schema, path, comparison)
     name = known_field(schema, comparison.field)
     return _predicate(schema, Keyword(name, comparison.lookup, comparison.any), comparison.operand)
+
+
+def _of_path_comparison(schema: ModelSchema, path: PathKeyword, comparison: Comparison) -> Predicate:
+    target = schema.targets[path.field]
+    if path.rest in (PRIMARY_KEY, target.primary_key[0].field):
+        return _of_comparison(schema, replace(comparison, field=path.field))
+    return _on_target(schema, path.field, _of_comparison(target, replace(comparison, field=path.rest, model=None)))
 
 
 def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate:
