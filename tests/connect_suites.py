@@ -22,6 +22,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.evolution.test_building_kinds": BOTH,
     "tests.geo.test_geo_queries": ("connect", *BOTH),
     "tests.hooks.test_hooks": ("connect", *BOTH),
+    "tests.kinds.test_exclusion_queries": ("connect", *BOTH),
     "tests.kinds.test_exclusions_at_random": ("connect", *BOTH),
     "tests.kinds.test_interval_queries": ("connect", *BOTH),
     "tests.kinds.test_trigram_queries": ("connect", *BOTH),

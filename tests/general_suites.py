@@ -9,6 +9,7 @@ from __future__ import annotations
 SUITES = frozenset(
     {
         "tests.geo.test_geo_queries",
+        "tests.kinds.test_exclusion_queries",
         "tests.kinds.test_exclusions_at_random",
         "tests.kinds.test_interval_queries",
         "tests.kinds.test_trigram_queries",

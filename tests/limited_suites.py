@@ -30,6 +30,7 @@ SUITES: dict[str, Limits] = {
     "tests.expiry.test_models": FEW,
     "tests.geo.test_geo_queries": FEW,
     "tests.hooks.test_hooks": BARE,
+    "tests.kinds.test_exclusion_queries": FEW,
     "tests.kinds.test_exclusions_at_random": FEW,
     "tests.kinds.test_interval_queries": FEW,
     "tests.kinds.test_trigram_queries": FEW,

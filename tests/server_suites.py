@@ -34,6 +34,7 @@ SUITES = frozenset(
         "tests.geo.test_geo_queries",
         "tests.hooks.test_hooks",
         "tests.kinds.test_exclusion_deadlines",
+        "tests.kinds.test_exclusion_queries",
         "tests.kinds.test_exclusions_at_random",
         "tests.kinds.test_interval_queries",
         "tests.kinds.test_trigram_queries",

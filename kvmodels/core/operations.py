@@ -70,6 +70,16 @@ class ReadRange(NamedTuple):
     keys_only: bool = False
 
 
+class ReadLastRow(ReadRange):
+    """Read the last row of a range, with ``limit`` 1 and ``reverse``.
+
+    In a transaction the answer also has all of its own rows in the range, in descending order; a last row of the store
+    that the transaction has removed is not replaced by the row before it.
+    """
+
+    __slots__ = ()
+
+
 class Guard(NamedTuple):
     """A key that must have this versionstamp (None: must be absent) in the snapshot of a read."""
 

@@ -140,7 +140,7 @@ def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) ->
 
 def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
     if len(spans) == 1:
-        start, end, _ = spans[0]
+        start, end, _, _ = spans[0]
         return lambda value: start <= pack_stored(value) < end
     starts, ends = [span.start for span in spans], [b"", *(span.end for span in spans)]
 

@@ -164,6 +164,12 @@ class KeyRange(NamedTuple):
     end: Annotated[bytes | None, BytesAsHex]
 
 
+class LastRowRange(KeyRange):
+    """A range of packed keys of which only the last row is read."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Scan:
     """One scan of index entries, or of the records themselves.
@@ -527,10 +533,15 @@ def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
     """Return what a scan reads and tests, without its generation, which a cursor contains separately."""
     return [
         scan.index,
-        [[start.removeprefix(scan.prefix), end and end.removeprefix(scan.prefix)] for start, end in scan.ranges],
+        [_range_digest(scan, one) for one in scan.ranges],
         scan.reverse,
         [digest(schema, predicate) for predicate in scan.tested],
     ]
+
+
+def _range_digest(scan: Scan, one: KeyRange) -> list[Any]:
+    edges = [one.start.removeprefix(scan.prefix), one.end and one.end.removeprefix(scan.prefix)]
+    return [*edges, "last"] if isinstance(one, LastRowRange) else edges
 
 
 class _Hidden:

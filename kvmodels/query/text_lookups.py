@@ -20,9 +20,11 @@ from kvmodels.errors import InvalidArgumentError, InvalidLookupError, InvalidVal
 from kvmodels.schema.compile.polymorphic import collection_schema, view_of
 from kvmodels.schema.declare.annotations import element_of, literal_values, plain
 from kvmodels.schema.declare.expressions import Q
-from kvmodels.schema.definition.definition import ColumnSource
+from kvmodels.schema.definition.definition import ColumnSource, IndexDefinition
 from kvmodels.schema.definition.fields import CODEC_TYPES
-from kvmodels.schema.filters.kind_lookups import KindKeyword
+from kvmodels.schema.definition.kind_lookup import KindLookup
+from kvmodels.schema.definition.kinds import KINDS
+from kvmodels.schema.filters.kind_lookups import KindKeyword, is_lookup_name
 from kvmodels.schema.filters.operands import (
     Keyword,
     PathKeyword,
@@ -69,14 +71,15 @@ def parse_lookups(
 
     A name is a lookup as in ``filter()``: ``age``, ``age__gte``, ``address__city__startswith``. ``order_by`` has the
     columns of the order, separated by commas. The lookups ``in``, ``not_in``, ``contains_any``, ``contains_all`` and
-    ``range`` take several values: repeat the parameter, separate the values by commas, or write a JSON list.
+    ``range`` take several values: repeat the parameter, separate the values by commas, or write a JSON list. So does
+    ``overlaps`` of an index of intervals, for a start and an end, which may be empty: ``calendar__overlaps=9,12``.
 
     Args:
         model: the model class.
         parameters: texts by name, where a list of texts stands for a repeated parameter; or pairs of name and text,
             such as ``request.query_params.multi_items()``.
-        allow: the names of fields and paths that conditions and the order may use; None for all. Give them for
-            parameters that come from users of a web page.
+        allow: the names of fields and paths, and of indexes with lookups of their own, that conditions and the order
+            may use; None for all. Give them for parameters that come from users of a web page.
 
     Returns:
         The conditions and the order. Cost: none; the query decides which index serves them.
@@ -156,8 +159,13 @@ class _ParameterReader:
 
     def __init__(self, model: type[Any], allow: Iterable[str] | None) -> None:
         collection = collection_schema(model)
-        self._schema = schema = view_of(collection, model) or collection
-        self._allowed = None if allow is None else {single_key(schema, known_field(schema, name)) for name in allow}
+        self._schema = view_of(collection, model) or collection
+        self._allowed = None if allow is None else {self._known(name) for name in allow}
+
+    def _known(self, name: str) -> str:
+        """Return the name of a field or path, or that of an index with lookups of its own."""
+        schema = self._schema
+        return name if is_lookup_name(schema, name) else single_key(schema, known_field(schema, name))
 
     def order(self, text: str) -> list[str]:
         """Return the columns of an order."""
@@ -174,7 +182,10 @@ class _ParameterReader:
         """Return the operand of a lookup."""
         keyword = self._keyword(parameter)
         self._require_allowed(parameter, keyword.name)
-        operand = self._converted(parameter, keyword, texts)
+        if isinstance(keyword, KindKeyword):
+            operand = self._of_kind(parameter, keyword, texts)
+        else:
+            operand = self._converted(parameter, keyword, texts)
         try:
             parse(self._schema, (), {parameter: operand})
         except (QueryError, InvalidValueError) as error:
@@ -184,6 +195,9 @@ class _ParameterReader:
     def values_of(self, parameter: str) -> LookupValues:
         """Return the values of a lookup."""
         keyword = self._keyword(parameter)
+        if isinstance(keyword, KindKeyword):
+            _, lookup = self._lookup(keyword)
+            return LookupValues(_TYPES[self._codec_of_kind(parameter, keyword)], lookup.several, ())
         source = self._source(keyword)
         known = lookups_of(self._schema, keyword.name, source, element=keyword.any)
         if keyword.lookup not in known:
@@ -191,18 +205,41 @@ class _ParameterReader:
         kind = _TYPES[self._kind(parameter, keyword, source)]
         return LookupValues(kind, _takes_several(keyword, source), self._choices(keyword))
 
-    def _keyword(self, parameter: str) -> Keyword:
+    def _keyword(self, parameter: str) -> Keyword | KindKeyword:
         try:
             keyword = split_keyword(self._schema, parameter)
         except QueryError as error:
             raise self._refused(parameter, error) from error
-        if isinstance(keyword, KindKeyword):
-            self._require_allowed(parameter, keyword.name)
-            raise self._error(_INVALID, parameter, "operands of this lookup cannot be given as text")
         if isinstance(keyword, PathKeyword):
             self._require_allowed(parameter, keyword.field)
             raise self._error(_INVALID, parameter, "fields of other models cannot be given as text")
         return keyword
+
+    def _lookup(self, keyword: KindKeyword) -> tuple[IndexDefinition, KindLookup]:
+        definition = self._schema.indexes[keyword.index_name]
+        return definition, KINDS[definition.kind].lookups[keyword.lookup]
+
+    def _codec_of_kind(self, parameter: str, keyword: KindKeyword) -> str:
+        """Return the name of the column codec of the values of a lookup of a kind."""
+        definition, lookup = self._lookup(keyword)
+        column = lookup.column(definition)
+        if column is None:
+            self._require_allowed(parameter, keyword.name)
+            raise self._error(_INVALID, parameter, "operands of this lookup cannot be given as text")
+        return column.codec.name
+
+    def _of_kind(self, parameter: str, keyword: KindKeyword, texts: Sequence[str]) -> Any:
+        """Return the operand of a lookup of a kind: a value, or a list in which an empty text is None."""
+        _, lookup = self._lookup(keyword)
+        codec = self._codec_of_kind(parameter, keyword)
+        items = _listed(texts) if lookup.several else texts
+        if items is None:
+            raise self._error(_INVALID, parameter, "this is not a JSON list")
+        if not lookup.several and len(items) != 1:
+            raise self._error(_INVALID, parameter, "it is given more than once" if items else "it has no value")
+        if not lookup.several:
+            return self._typed(parameter, codec, items[0])
+        return [None if item in ("", None) else self._typed(parameter, codec, item) for item in items]
 
     def _source(self, keyword: Keyword) -> ColumnSource | None:
         return self._schema.source(single_key(self._schema, keyword.name))
@@ -222,17 +259,20 @@ class _ParameterReader:
         return self._value(parameter, keyword, source, texts[0])
 
     def _value(self, parameter: str, keyword: Keyword, source: ColumnSource | None, item: Any) -> Any:
-        adapter = _adapter(self._kind(parameter, keyword, source))
-        try:
-            value = adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
-        except ValidationError as error:
-            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise self._error(_NO_VALUE, parameter, reason) from error
+        value = self._typed(parameter, self._kind(parameter, keyword, source), item)
         choices = self._choices(keyword)
         if choices and value not in choices:
             reason = f"the value is not one of {', '.join(map(repr, choices))}"
             raise self._error(_NO_VALUE, parameter, reason)
         return value
+
+    def _typed(self, parameter: str, codec: str, item: Any) -> Any:
+        adapter = _adapter(codec)
+        try:
+            return adapter.validate_strings(item) if isinstance(item, str) else adapter.validate_python(item)
+        except ValidationError as error:
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise self._error(_NO_VALUE, parameter, reason) from error
 
     def _choices(self, keyword: Keyword) -> tuple[Any, ...]:
         """Return the values of a Literal field that is compared with whole values; else nothing."""

@@ -209,12 +209,19 @@ def test_records_that_overlap_are_listed_and_the_list_only_shrinks():
         assert [(one.key, one.kind, one.reason) for one in report.violations] == [("b", "overlap", "a")]
         (violation,) = db.violations(NewBooking)
         assert str(violation) == "bookings.no_overlap: 'b' overlap (a)"
+        assert (violation.holder, violation.values) == ("a", None)
         bookings.patch("b", note="looked at")
         with pytest.raises(ExclusionViolationError):
             bookings.patch("b", ends=5)
         with pytest.raises(ExclusionViolationError):
             bookings.create(id="d", starts=7, ends=9)
-        assert [one.key for one in db.violations(NewBooking)] == ["b"]
+        assert [(one.key, one.holder) for one in db.violations(NewBooking)] == [("b", "a")]
+        bookings.patch("a", ends=1)
+        assert [(one.key, one.holder) for one in db.violations(NewBooking)] == [("b", None)]
+        bookings.patch("c", starts=5)
+        assert [(one.key, one.holder) for one in db.violations(NewBooking)] == [("b", "c")]
+        bookings.patch("c", starts=6)
+        bookings.patch("a", ends=4)
         assert "it has violations" in str(db.check().unchecked)
         bookings.patch("b", starts=4)
         assert db.violations(NewBooking) == []
@@ -276,7 +283,7 @@ def test_a_floor_is_explained_and_counted_as_a_row_of_the_constraint():
         explained = db.explain_key(("bookings_by_no_overlap", "A", b""))
         assert str(explained) == "row before the first interval of bookings.no_overlap: room='A'"
         entry = db.explain_key(("bookings_by_no_overlap", "A", 0, 1))
-        assert (entry.kind, entry.primary_key, entry.columns) == ("entry", 1, {"room": "A"})
+        assert (entry.kind, entry.primary_key, entry.columns) == ("entry", 1, {"room": "A", "starts": 0})
         dropped = db.drop_index(Booking, "no_overlap")
         assert dropped
         assert rows(db) == []

@@ -185,9 +185,9 @@ def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row
         explained = KeyExplanation(key, "foreign", False, collection.name, index.name, index.generation)
         try:
             columns = dict(zip(layout.definition.fields, layout.columns_in(packed), strict=True))
-            columns |= _parts_in(layout.definition, key)
             if maintenance_for(layout).is_auxiliary(packed):
                 return replace(explained, kind="floor", columns=columns)
+            columns |= _parts_in(layout.definition, key)
             pk = layout.pk_in(packed)
             owner = None if records is None else _owner(context, records, layout, pk, row)
         except (KvModelsError, ValueError, TypeError):
@@ -198,7 +198,7 @@ def _of_entry(context: Context, collection: StoredCollection, packed: bytes, row
 
 def _parts_in(definition: IndexDefinition, key: Key) -> dict[str, Any]:
     """Return the key parts between the columns and the primary key, by the names that the kind of the index has."""
-    parts = ACCESS[definition.kind].parts(definition)
+    parts = (ACCESS[definition.kind].columns(definition, ()) or ())[len(definition.columns) :]
     found = key[1 + len(definition.columns) :]
     return {part.field: part.codec.unpack(value) for part, value in zip(parts, found, strict=False)}
 

@@ -5,7 +5,7 @@ Rules of this module: the lists are those of the last build or migration; ``reso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from kvmodels._support.naming import short_repr, show_public_path
@@ -22,7 +22,8 @@ from kvmodels.flows.evolution.build import BuildReport, build_index, listed_part
 from kvmodels.flows.evolution.migrate import unmigrated
 from kvmodels.flows.hydration.rows import document_of, shown_key
 from kvmodels.flows.references import EXPIRES
-from kvmodels.indexing.entries import slot_owner
+from kvmodels.indexing.entries import StoredRecord, slot_owner
+from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.references import NO_TARGET
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -43,8 +44,8 @@ class RecordViolation:
             or an upgrade fails for it. ``expires``: a record with a deadline in an aggregate index.
         values: for a duplicate, the unique values, or None if they are too long to be listed; for ``no_target``, the
             key of the missing target, or None if the record does not store it; otherwise None.
-        holder: for a duplicate, the primary key of the record that has the values now; None if no record has them any
-            more.
+        holder: for a duplicate, the primary key of the record that has the values now, and for an ``overlap``, that of
+            a record whose interval overlaps; None if there is none any more.
         reason: for ``key_function``, the type name of the exception; for a ``duplicate`` in a migration, or in an index
             whose build must rewrite the record, the complete index in which another record has the value; for
             ``overlap``, the primary key of the other record as text, or in the same cases such an index; for
@@ -110,9 +111,13 @@ def _of_index(
     for row in rows[0]:
         slot, pk = listed_parts(index, row)
         listed.append((slot, live.layout.key(pk), index_violation(context, live.layout, pk, row)))
-    referring = {key for _, key, why in listed if _names_target(why)}
+    maintenance = maintenance_of(index)
+    referring = {key for _, key, why in listed if _names_target(why) or maintenance.claims_by_value}
     stored = yield from _stored(context, view, {slot for slot, _, _ in listed if slot} | referring)
     if stored is None:
+        return None
+    rivals = yield from _rivals(context, view, live, index, stored)
+    if rivals is None:
         return None
     found: list[RecordViolation] = []
     for slot, key, why in listed:
@@ -120,7 +125,7 @@ def _of_index(
             values = _target(context, live, index, stored.get(key))
         else:
             values = index.layout.columns_in(slot) if slot else None
-        holder = _holder(context, live, index, stored.get(slot))
+        holder = rivals.get(key) if key in rivals else _holder(context, live, index, stored.get(slot))
         name = index.stored.name
         found.append(RecordViolation(live.schema.collection, name, why.key, why.kind, values, holder, why.reason))
     return found
@@ -149,6 +154,33 @@ def _stored(context: Context, view: HeaderView, keys: Iterable[bytes]) -> Flow[d
     if found is None:
         return None
     return {key: rows[0] for key, rows in zip(wanted, found, strict=True) if rows}
+
+
+def _rivals(
+    context: Context, view: HeaderView, live: LiveCollection, index: LiveIndex, stored: Mapping[bytes, Row]
+) -> Flow[dict[bytes, Any] | None]:
+    """Return the primary key of the record in whose interval each listed record has a part, by the key of the latter.
+
+    The intervals of entries do not overlap, so of those that begin before the end of a record only the last may.
+    """
+    maintenance = maintenance_of(index)
+    entries: dict[bytes, Row] = {}
+    for key, row in stored.items() if maintenance.claims_by_value else ():
+        try:
+            record = StoredRecord(live.layout.pk_of(key), document_of(context, row), row.value, row.encoding)
+            kept = maintenance.contents(record, context.codec).entries
+        except (DecodeError, InvalidValueError):
+            continue
+        for entry, value in kept.items():
+            entries[key] = Row(entry, *value, row.versionstamp, None)
+    found = yield from read_all(context.limits, [*map(maintenance.rival_range, entries.values())], view.guard)
+    if found is None:
+        return None
+    return {
+        key: shown_key(live.layout.unpack(index.layout.pk_in(rows[0].key)))
+        for (key, entry), rows in zip(entries.items(), found, strict=True)
+        if rows and maintenance.contradiction(rows[0], entry) is not None
+    }
 
 
 def _holder(context: Context, live: LiveCollection, index: LiveIndex, slot: Row | None) -> Any:

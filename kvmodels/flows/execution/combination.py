@@ -142,7 +142,7 @@ class Merge:
     def _window(self, walk: Walk) -> list[Piece]:
         place = self._position.places[walk.number]
         assert place is not None  # only such walks are kept
-        width = self._limit if walk.points else min(place.width, self._limit)
+        width = self._limit if walk.points else min(walk.left(place) if walk.sparse else place.width, self._limit)
         return walk.pieces(place, width, max(1, self._limit // width))
 
     def choose(self, ranges: Sequence[list[Row]]) -> Choice:
@@ -180,11 +180,11 @@ class Merge:
         keyed: list[tuple[bytes, Row, Piece]] = []
         last: ScanPosition | None = place
         for piece, rows in found:
-            for row in rows:
+            for row in walk.directed(rows) if piece.last else rows:
                 key = keys.of(row, owner_of)
                 if key is not None and self._is_next(key, self._position.bound):
                     keyed.append((key, row, piece))
-            if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit:
+            if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit and not piece.last:
                 return _Part(walk, keyed, walk.behind(piece, rows[-1]))
             last = walk.after(piece, width)
         return _Part(walk, keyed, last)

@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import ReadRange, Row
-from kvmodels.query.plans import KeyRange, QueryPlan, Scan
+from kvmodels.core.operations import ReadLastRow, ReadRange, Row
+from kvmodels.query.plans import KeyRange, LastRowRange, QueryPlan, Scan
 
 T = TypeVar("T")
 
@@ -69,11 +69,15 @@ class Position(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a range in one read, with the number of its scan, and of its range in the direction of the scan."""
+    """A part of a range in one read, with the number of its scan, and of its range in the direction of the scan.
+
+    With ``last``, only its last row is wanted, and the range is passed then.
+    """
 
     number: int
     step: int
     wanted: ReadRange
+    last: bool = False
 
 
 class Candidate(NamedTuple):
@@ -144,7 +148,8 @@ class Walk:
         passed, total = place.passed, len(self._ranges)
         found: list[Piece] = []
         for step in range(passed, min(passed + width, total)):
-            start, end = self._ranges[total - 1 - step if self._reverse else step]
+            one = self._ranges[total - 1 - step if self._reverse else step]
+            start, end = one
             if end is None:
                 found.append(Piece(self.number, step, ReadRange(start)))
                 continue
@@ -153,8 +158,15 @@ class Walk:
                     end = min(end, place.bound)
                 else:
                     start = max(start, place.bound)
-            found.append(Piece(self.number, step, ReadRange(start, max(start, end), part, self._reverse)))
+            if one.__class__ is LastRowRange:
+                found.append(Piece(self.number, step, ReadLastRow(start, max(start, end), 1, reverse=True), last=True))
+            else:
+                found.append(Piece(self.number, step, ReadRange(start, max(start, end), part, self._reverse)))
         return found
+
+    def directed(self, rows: list[Row]) -> list[Row]:
+        """Return the rows of a piece with ``last`` in the direction of the scan; in a transaction there are several."""
+        return rows if self._reverse else rows[::-1]
 
     def left(self, place: ScanPosition) -> int:
         """Return how many ranges are not passed."""
@@ -231,13 +243,15 @@ class Concatenation:
         width = min(self._width * 2, MAX_WIDTH)
         for piece, rows in zip(self.pieces, ranges, strict=True):
             number, walk = piece.number, walks[piece.number]
+            if piece.last:
+                rows = walk.directed(rows)
             taken.append((number, rows[:room]))
             if len(rows) > room:
                 if room:
                     places[number] = walk.behind(piece, rows[room - 1])
                 return TakenRows(taken, self._at(places, self._width), more=True)
             room -= len(rows)
-            if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit:
+            if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit and not piece.last:
                 places[number] = walk.behind(piece, rows[-1])
                 return TakenRows(taken, self._at(places), more=False)
             places[number] = walk.after(piece, width)

@@ -31,6 +31,7 @@ from kvmodels.core.operations import (
     Arithmetic,
     Delete,
     Mutation,
+    ReadLastRow,
     ReadRange,
     Row,
     Set,
@@ -360,7 +361,7 @@ class Overlay:
         shared = self.shared(wanted.start)
         if shared is not None:
             wanted, _ = shared.slots(wanted)
-        if wanted.end is None or wanted.limit is None:
+        if wanted.end is None or wanted.limit is None or isinstance(wanted, ReadLastRow):
             return wanted
         hidden = sum(not touched.rows and touched.decides for _, touched in self._between(wanted))
         expiring = sum(sum(map(_is_timed, touched.written)) for _, touched in self._between(wanted))
@@ -383,7 +384,8 @@ class Overlay:
                 rows[key] = row
         if not changed:
             return stored
-        return [rows[key] for key in sorted(rows, reverse=wanted.reverse)[: wanted.limit]]
+        limit = None if isinstance(wanted, ReadLastRow) else wanted.limit
+        return [rows[key] for key in sorted(rows, reverse=wanted.reverse)[:limit]]
 
     def _between(self, wanted: ReadRange) -> Iterator[tuple[bytes, _KeyState]]:
         end = key_successor(wanted.start) if wanted.end is None else wanted.end
@@ -418,7 +420,8 @@ class Overlay:
             return (index.slots(wanted)[0],), (stored,)
         if wanted.end is None and self.decides(wanted.start):
             return (), ()
-        full = wanted.end is not None and wanted.limit is not None and len(rows) == wanted.limit
+        limit = None if wanted.end is None or isinstance(wanted, ReadLastRow) else wanted.limit
+        full = limit is not None and len(rows) == limit
         last = rows[-1].key if full else None
         return (wanted,), (
             [row for row in stored if not self.decides(row.key) and within(row.key, last, wanted.reverse)],

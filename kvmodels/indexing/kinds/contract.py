@@ -208,6 +208,10 @@ class KindMaintenance(ABC):
         del before, after
         return None
 
+    def rival_range(self, entry: Row) -> ReadRange:
+        """Return the range whose row, if any, may contradict an entry that a record does not have."""
+        return ReadRange(entry.key)
+
     def reaches_further(self, row: Row, other: Row) -> bool:
         """Return whether later entries are to be compared with an entry, in place of an earlier one."""
         del row, other

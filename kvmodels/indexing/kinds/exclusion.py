@@ -98,6 +98,11 @@ class ExclusionMaintenance(KindMaintenance):
             return None
         return f"its interval overlaps that of another record, {decode_key(self.layout.pk_in(before.key))}"
 
+    def rival_range(self, entry: Row) -> ReadRange:
+        """Return the range of the last entry that begins before the end of another one; entries do not overlap."""
+        head, _, end = self._of(entry)
+        return ReadRange(head + FLOOR + b"\xff", _before(head, end), 1, reverse=True)
+
     def reaches_further(self, row: Row, other: Row) -> bool:
         """Return whether an entry belongs to a later group than another one, or ends after it."""
         one, known = self._of(row), self._of(other)
@@ -273,7 +278,7 @@ class _Commit:
         own = self._old.get((claim.change.key, head))
         if own is not None and own.contains(wanted.interval):
             return None  # no other record can have a part of its own old interval
-        until = prefix_range(head)[1] if end == FOREVER else head + end
+        until = _before(head, end)
         limit = min(1 + self._released.get(head, 0), ROWS_AT_ONCE)
         while True:
             rows = self._fold.rows_in(ReadRange(head + FLOOR, until, limit, reverse=True))
@@ -363,6 +368,11 @@ class _Seen(NamedTuple):
 
 
 _END: Final = _Seen()
+
+
+def _before(head: bytes, end: bytes) -> bytes:
+    """Return the key below which the entries of a group begin before an end."""
+    return prefix_range(head)[1] if end == FOREVER else head + end
 
 
 def _start(granted: tuple[bytes, ClaimedInterval]) -> bytes:

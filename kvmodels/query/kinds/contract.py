@@ -41,8 +41,8 @@ class KindAccess:
         """Return a column for each key part between group and primary key; none: the kind has no lookups.
 
         The first is bound by a lookup, and stands for a name that no field has, such as ``cell of location``; ``many``
-        if a record may have several entries. A later one may be a column of the model, with its codec, which rows of
-        one span are ordered by.
+        if a record may have several entries. In ``columns`` it may be a column of the model. A later one may be one
+        too, with its codec, which rows of one span are ordered by.
         """
         del definition
         return ()

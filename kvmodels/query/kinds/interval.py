@@ -44,10 +44,7 @@ class IntervalAccess(KindAccess):
     def values(self, definition: IndexDefinition, parts: Sequence[Any], value: bytes) -> tuple[Any, ...]:
         """Return the stored start and end of a row; moments in UTC."""
         _, start = parts
-        (end,) = decode_key(value)
-        return tuple(
-            _stored(column, part) for column, part in zip(options_of(definition).columns, (start, end), strict=True)
-        )
+        return stored_ends(definition, start, value)
 
 
 @lru_cache(maxsize=100)
@@ -64,6 +61,14 @@ def cached_spans(codec_name: str, wanted: Numbers | None, has_unbounded: bool) -
         head = _HEADS[size]
         found.append(between(head + packed[first], head + packed[last]))
     return tuple(found)
+
+
+def stored_ends(definition: IndexDefinition, start: Any, value: bytes) -> tuple[Any, ...]:
+    """Return the stored start and end of a row, given the key part of the start and the value; moments in UTC."""
+    (end,) = decode_key(value)
+    return tuple(
+        _stored(column, part) for column, part in zip(options_of(definition).columns, (start, end), strict=True)
+    )
 
 
 def _stored(column: Column, part: Any) -> Any:

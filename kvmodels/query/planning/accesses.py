@@ -280,8 +280,10 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
     lists: dict[str, int] = {}
     several = complete = 0
     ranges, looks_up = 1, False
-    for column in path.columns:
-        number = terms.get(column.field)
+    first_part = path.first_part
+    looked_up = -1 if first_part is None or path.definition is None else len(path.definition.columns)
+    for at, column in enumerate(path.columns):
+        number = terms.get(column.field if at != looked_up or first_part is None else first_part)
         term = None if number is None else branch.terms[number]
         if number is None or term is None or _is_too_wide(ranges, term):
             break
@@ -305,7 +307,7 @@ def _walked(path: Path, branch: BranchShape, terms: Mapping[str, int]) -> Access
     return Access(
         path,
         tuple(bound),
-        frozenset(at for term in used for at in term.served),
+        frozenset(place for term in used for place in term.served),
         frozenset(equal),
         tuple(lists.items()),
         several,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import unwrap
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
@@ -39,7 +39,7 @@ from kvmodels.query.planning.combining import Decision, ScanChoice, decide
 from kvmodels.query.planning.kind_terms import KindTerm
 from kvmodels.query.planning.narrowing import stated
 from kvmodels.query.planning.refusals import refusal
-from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
+from kvmodels.query.plans import KeyRange, LastRowRange, QueryPlan, Scan, Sort
 from kvmodels.query.query import Query, order_names
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.predicate import AnyOf, Condition, Conjunction, Span, ascending_column
@@ -427,7 +427,11 @@ class _Prefix(NamedTuple):
 
 def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], complete: bool) -> tuple[KeyRange, ...]:
     if last:
-        return tuple(KeyRange(prefix.packed + s.start, prefix.packed + s.end) for prefix in prefixes for s in last)
+        return tuple(
+            (LastRowRange if span.last else KeyRange)(prefix.packed + span.start, prefix.packed + span.end)
+            for prefix in prefixes
+            for span in last
+        )
     # With None in a column, a unique index with distinct nulls has one row per record, like a non-unique index.
     several = path.definition is not None and path.definition.unique and path.definition.repeats_none
     return tuple(
@@ -440,13 +444,32 @@ def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], c
 
 def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
     """Return ascending, disjoint ranges, without those that are contained in others."""
+    given = [*ranges]
+    if any(isinstance(one, LastRowRange) for one in given):
+        return _united_parts(given)
     united: list[KeyRange] = []
-    for start, end in sorted(ranges, key=lambda one: (one.start, one.end or one.start)):
+    for start, end in sorted(given, key=lambda one: (one.start, one.end or one.start)):
         last = united[-1] if united else None
         if last is None or start >= (last.end or key_successor(last.start)):
             united.append(KeyRange(start, end))
         elif last.end is None or (end is not None and end > last.end):
             united[-1] = KeyRange(last.start, end if end is not None else last.end)
+    return tuple(united)
+
+
+def _united_parts(ranges: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
+    """Return the parts between the ends of all ranges, of which some are read for their last row alone.
+
+    The last row of a range is the last one of some of its parts.
+    """
+    ends = [key_successor(one.start) if one.end is None else one.end for one in ranges]
+    edges = sorted({*(one.start for one in ranges), *ends})
+    united: list[KeyRange] = []
+    for start, end in pairwise(edges):
+        over = [one for one, until in zip(ranges, ends, strict=True) if one.start <= start and end <= until]
+        if over:
+            is_last = all(isinstance(one, LastRowRange) for one in over)
+            united.append((LastRowRange if is_last else KeyRange)(start, end))
     return tuple(united)
 
 

@@ -171,6 +171,9 @@ class KindOptions:
     key_parts: ClassVar[int] = 0
     """The number of key parts of an entry between the columns and the primary key."""
 
+    omits_none: ClassVar[bool] = False
+    """Whether a record with None in a column of its group has no entry."""
+
     sorted_columns: ClassVar[int] = 0
     """The number of last columns that sort the entries of a group; a record with None in one of them has no entry."""
 
@@ -307,7 +310,8 @@ class IndexDefinition:
 
     def omits_none(self, column: Column) -> bool:
         """Return whether a record has no entry because this column of it is None."""
-        return column.nullable and (self.skips_none or column in self.columns[len(self.group) :])
+        omits = self.skips_none or (self.options is not None and self.options.omits_none)
+        return column.nullable and (omits or column in self.columns[len(self.group) :])
 
     @property
     def has_counters(self) -> bool:

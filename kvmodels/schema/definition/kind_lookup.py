@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from kvmodels.schema.definition.definition import Document, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, ModelSchema
 
 Test = Callable[[Document], bool]
 
@@ -20,6 +20,14 @@ class KindLookup(ABC):
 
     A lookup that names a field (``KindOptions.looked_up``) must not have the name of an ordinary lookup.
     """
+
+    several: ClassVar[bool] = False
+    """Whether an operand consists of several values of ``column``; an empty text stands for None among them."""
+
+    def column(self, definition: IndexDefinition) -> Column | None:
+        """Return the column whose values are operands, which can be given as text; None for other operands."""
+        del definition
+        return None
 
     @abstractmethod
     def operand(self, schema: ModelSchema, definition: IndexDefinition, value: Any) -> Any:

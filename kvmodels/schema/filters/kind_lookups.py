@@ -63,6 +63,13 @@ def _keywords(indexes: Iterable[IndexDefinition]) -> dict[str, tuple[str, str, s
     return found
 
 
+def is_lookup_name(schema: ModelSchema, name: str) -> bool:
+    """Return whether lookups of a kind go by the name of an index."""
+    return any(
+        index.name == index.lookup_name == name and KINDS[index.kind].lookups for index in schema.indexes.values()
+    )
+
+
 def kind_lookups_of(schema: ModelSchema, name: str) -> list[str]:
     """Return the lookups that indexes add to a name of a field or index."""
     return [
@@ -93,6 +100,21 @@ def kind_of_operand(schema: ModelSchema, operand: KindOperand) -> tuple[IndexDef
     return definition, (kind.implied_lookups if operand.implied else kind.lookups)[operand.lookup]
 
 
+def text_lookups_of_kinds(schema: ModelSchema, readable: Container[str]) -> tuple[list[str], list[str]]:
+    """Return the keywords of lookups of kinds whose operands can be given as text.
+
+    First those that an index in ``readable`` serves without further conditions, then all others.
+    """
+    alone: list[str] = []
+    others: list[str] = []
+    for index in schema.indexes.values():
+        is_alone = index.name in readable and not index.columns and index.where is None
+        for name, lookup in KINDS[index.kind].lookups.items():
+            if lookup.column(index) is not None:
+                (alone if is_alone else others).append(f"{index.lookup_name.replace('.', '__')}__{name}")
+    return alone, others
+
+
 def kind_test(schema: ModelSchema, operand: KindOperand) -> Callable[[Document], bool]:
     """Return the exact test of a stored document."""
     definition, lookup = kind_of_operand(schema, operand)
@@ -109,7 +131,8 @@ def without_index(schema: ModelSchema, name: str, lookup: str) -> UnknownLookupE
     """Return the error for a lookup of a kind that the model has no index of; None if no kind has this lookup."""
     kinds = [KINDS[kind] for kind in KINDS if lookup in KINDS[kind].lookups]
     is_field = name in schema.fields or schema.source(name) is not None
-    lines = [line for kind in kinds if kind.names_field is is_field and (line := kind.line(name))]
+    is_taken = name in schema.indexes and not is_field
+    lines = [line for kind in kinds if kind.names_field is is_field and not is_taken and (line := kind.line(name))]
     named = [one.lookup_name for one in schema.indexes.values() if lookup in KINDS[one.kind].lookups]
     if not lines and not named:
         return None

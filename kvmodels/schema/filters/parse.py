@@ -27,7 +27,8 @@ from typing import Any, Final
 
 from kvmodels.errors import InvalidValueError
 from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q, subquery_of
-from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.definition import ColumnSource, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.kind_lookup import KindLookup
 from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND, KindKeyword, KindOperand
 from kvmodels.schema.filters.operands import (
@@ -170,16 +171,27 @@ def _of_kind(schema: ModelSchema, keyword: KindKeyword, operand: Any) -> Conditi
     """Return the condition of a lookup that a kind of index adds."""
     name, lookup, index = keyword
     refuse_reference(schema, name, operand)
-    if operand is None or subquery_of(operand) is not None:
-        hint = f"Give the operand that {lookup} of an index of kind {schema.indexes[index].kind} takes."
-        raise refused(schema, name, operand, "this lookup takes neither None nor a query", hint)
     definition = schema.indexes[index]
+    kind_lookup = KINDS[definition.kind].lookups[lookup]
+    if operand is None or subquery_of(operand) is not None:
+        hint = _hint_of(kind_lookup, schema, definition)
+        hint = hint or f"Give the operand that {lookup} of an index of kind {definition.kind} takes."
+        raise refused(schema, name, operand, "this lookup takes neither None nor a query", hint)
     try:
-        value = KINDS[definition.kind].lookups[lookup].operand(schema, definition, operand)
+        value = kind_lookup.operand(schema, definition, operand)
     except InvalidValueError as error:
         error.model, error.field = schema.name, name
         raise
     return Condition(name, OF_KIND, KindOperand(index, lookup, value))
+
+
+def _hint_of(lookup: KindLookup, schema: ModelSchema, definition: IndexDefinition) -> str | None:
+    """Return how to write an operand of a lookup, as its error for None says it."""
+    try:
+        lookup.operand(schema, definition, None)
+    except InvalidValueError as error:
+        return error.hint
+    return None
 
 
 def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:

@@ -219,11 +219,15 @@ _END: Final = b"\xff"
 
 
 class Span(NamedTuple):
-    """Packed parts with ``start <= part < end``; with ``point``, all keys of one value."""
+    """Packed parts with ``start <= part < end``; with ``point``, all keys of one value.
+
+    With ``last``, only the last row of the range can match; a part of the range has this row, or no match.
+    """
 
     start: bytes
     end: bytes
     point: bool = False
+    last: bool = False
 
 
 Spans = tuple[Span, ...]
@@ -299,7 +303,7 @@ def intersection(left: Spans, right: Spans) -> Spans:
         one, other = left[i], right[j]
         start, end = max(one.start, other.start), min(one.end, other.end)
         if start < end:
-            found.append(Span(start, end, one.point or other.point))
+            found.append(Span(start, end, one.point or other.point, one.last or other.last))
         if one.end <= other.end:
             i += 1
         else:
@@ -385,7 +389,7 @@ def _ordered(condition: Condition, column: Column) -> Spans:
     else:
         high = (operand, lookup == "lte")
     first, last = (high, low) if column.descending else (low, high)
-    start, end, _ = _values(column)
+    start, end, _, _ = _values(column)
     if first is not None:
         start = pack(first[0]) + (b"" if first[1] else _END)
     if last is not None:

@@ -12,7 +12,6 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.definition.definition import Column
-from kvmodels.schema.definition.kind_lookup import KindLookup
 from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, Draw
 from kvmodels.schema.kinds.interval import LONGEST_DRAWN, DeclaredIntervals, IntervalKind, IntervalOptions
 
@@ -48,6 +47,7 @@ class ExclusionOptions(IntervalOptions):
 
     kind = "exclusion"
     key_parts = 1
+    omits_none = True
 
 
 class ExclusionKind(IntervalKind):
@@ -56,7 +56,11 @@ class ExclusionKind(IntervalKind):
     declaration: ClassVar[type[DeclaredIndex] | None] = ExclusionConstraint
     shown: ClassVar[str] = "exclusion"
     options: ClassVar[type[IntervalOptions]] = ExclusionOptions
-    lookups: ClassVar[Mapping[str, KindLookup]] = {}
+
+    def line(self, name: str) -> str | None:
+        """Return no declaration: an index of intervals has the same lookups, and refuses no record."""
+        del name
+        return None
 
     def compile(
         self, declared: DeclaredIntervals, columns: tuple[Column, ...], text: str, model: DeclaringModel

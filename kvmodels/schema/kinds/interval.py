@@ -158,6 +158,10 @@ class Wanted:
 class _IntervalLookup(KindLookup):
     """A lookup of intervals that share a number with another one."""
 
+    def column(self, definition: IndexDefinition) -> Column | None:
+        """Return the column of the start, whose type the end has too."""
+        return options_of(definition).start
+
     def test(self, definition: IndexDefinition, operand: Wanted) -> Test:
         """Return the test of a document, which has an interval only if it ends after its start."""
         options = options_of(definition)
@@ -182,6 +186,8 @@ class _IntervalLookup(KindLookup):
 class Overlaps(_IntervalLookup):
     """The lookup of intervals that overlap ``(start, end)``; an end that is None is unbounded."""
 
+    several: ClassVar[bool] = True
+
     def operand(self, schema: ModelSchema, definition: IndexDefinition, value: Any) -> Wanted:
         """Return the interval of an operand."""
         del schema
@@ -204,6 +210,12 @@ class Contains(_IntervalLookup):
         """Return the interval of a value alone."""
         del schema
         options = options_of(definition)
+        if value is None:
+            raise InvalidValueError(
+                "contains takes a value, and not None",
+                type="NoneType",
+                hint=f"Write {definition.name}__contains=value, with a value of type {options.start.codec.name}.",
+            )
         moment = _converted(options.start, value)
         return Wanted(moment, numbers_of_value(options.scale, moment))
 

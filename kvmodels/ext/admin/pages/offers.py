@@ -13,7 +13,7 @@ from kvmodels.query.text_lookups import lookup_values
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.polymorphic import collection_schema
 from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription, ModelDescription
-from kvmodels.schema.filters.kind_lookups import served_text_lookups
+from kvmodels.schema.filters.kind_lookups import served_text_lookups, text_lookups_of_kinds
 
 _MOST_SEARCHED = 8
 
@@ -44,8 +44,10 @@ def offers_of(model: type[KvModel], description: ModelDescription, readable: Col
         first[description.primary_key[0].name] = description.primary_key[0]
     served = [name for column in first.values() for name in _lookups(model, column)]
     served += served_text_lookups(collection_schema(model), readable)
+    alone, others = text_lookups_of_kinds(collection_schema(model), readable)
+    served += alone
     names = list(dict.fromkeys([*first, *(field.name for field in description.fields)]))
-    every = [name for field in names for name in _every_lookup(model, field)]
+    every = [name for field in names for name in _every_lookup(model, field)] + others
     orders = [tuple(_signed(column) for column in index.columns) for index in indexes if not _has_many(index)]
     orders.insert(0, tuple(_signed(column) for column in description.primary_key))
     both = [one for order in dict.fromkeys(orders) for one in (order, _reversed(order))]
