@@ -38,7 +38,7 @@ from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
 from tests.transactions import models as transaction_models
-from tests.worlds import ETCD_NAMES, ETCD_OPERATIONS, SERVER_NAMES, in_test_servers
+from tests.worlds import ENGINE_BY_ENGINE, ETCD_NAMES, ETCD_OPERATIONS, SERVER_NAMES, in_test_servers
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -68,6 +68,14 @@ _SHARED = settings(
 settings.register_profile("default", _SHARED, derandomize=True, max_examples=40)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
+
+MEMORY_FOLDER = Path("/dev/shm")
+ENOUGH_MEMORY = 4 << 30
+"""Bytes that a run with all servers may keep in folders of its tests."""
+
+# A disk takes milliseconds for each of the 50,000 commits to files; only a loss of power would show the difference.
+if os.access(MEMORY_FOLDER, os.W_OK) and shutil.disk_usage(MEMORY_FOLDER).free > ENOUGH_MEMORY:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FOLDER))
 
 
 @pytest.fixture(autouse=True)
@@ -158,16 +166,41 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
+@pytest.hookimpl(wrapper=True, specname="pytest_generate_tests")
+def pytest_generate_tests_asked_for(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Make no test that `-m` deselects, or that is further in two ways: of 37,000 tests `make test` has half."""
+    yield
+    _leave_lmdb_to_test_servers(metafunc)
+    kept = [one for one in metafunc._calls if not _is_superfluous(one)]
+    if _asked_for(metafunc.config, [SimpleNamespace(marks=list(metafunc.definition.iter_markers()))]):
+        kept = _asked_for(metafunc.config, kept)
+    else:
+        kept = []
+    # A test without calls would be made once, without parameters.
+    metafunc._calls = kept or metafunc._calls[:1]
+
+
+def _leave_lmdb_to_test_servers(metafunc: pytest.Metafunc) -> None:
+    """Mark the calls on LMDB of a test of models that runs on another engine too."""
+    on_lmdb = [one for one in metafunc._calls if "lmdb" in _engines(one)]
+    if metafunc.module.__name__.split(".")[1] in ENGINE_BY_ENGINE or len(on_lmdb) == len(metafunc._calls):
+        return
+    for call in on_lmdb:
+        call.marks.append(pytest.mark.servers.mark)
+
+
+def _engines(callspec: Any) -> set[str]:
+    return {value.split("-")[0] for value in callspec.params.values() if isinstance(value, str)}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of some modules once more with small limits, without fast kinds, or on servers."""
     module, test = metafunc.module.__name__, metafunc.function.__name__
     if module in general_suites.SUITES and not metafunc.config.getoption("--without-fast-kinds"):
-        _run_twice(metafunc, "_fast_kinds", {"fast": True, "general": False}, module in general_suites.IN_THE_SOAK)
+        _run_twice(metafunc, "_fast_kinds", {"fast": True, "general": False}, general_suites)
     limits = FEW if test in limited_suites.ON_FEW else limited_suites.SUITES.get(module)
     if limits is not None and test not in limited_suites.ONCE:
-        _run_twice(
-            metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK
-        )
+        _run_twice(metafunc, "_store_limits", {"ample": None, limits.name: limits}, limited_suites)
     servers = server_suites.servers_of(module, test)
     over_connect = [] if metafunc.definition.get_closest_marker("soak") else connect_suites.connect_of(module, test)
     others = [*over_connect, *server_suites.etcd_of(module, test)]
@@ -181,15 +214,21 @@ def _asked_for(config: pytest.Config, runs: list[Any]) -> list[Any]:
 
     Otherwise each process of a test run would make 16,000 tests to drop them.
     """
-    marks: str = config.option.markexpr
-    terms = set(marks.split(" and ")) if re.fullmatch(SIMPLE_MARKS, marks) else set[str]()
+    terms = _terms(config)
     return [run for run in runs if not any(f"not {mark.name}" in terms for mark in run.marks)]
 
 
-def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object], in_the_soak: bool) -> None:
-    """Add a fixture to a test, with one value for each run; the second one may be left to the soak."""
+def _terms(config: pytest.Config) -> set[str]:
+    marks: str = config.option.markexpr
+    return set(marks.split(" and ")) if re.fullmatch(SIMPLE_MARKS, marks) else set[str]()
+
+
+def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object], suites: Any) -> None:
+    """Add a fixture to a test, with one value for each run; the second one may be left to another command."""
     (first, value), (second, other) = runs.items()
-    marks = [pytest.mark.soak] if in_the_soak else []
+    module = metafunc.module.__name__
+    marks = [pytest.mark.soak] if module in suites.IN_THE_SOAK else []
+    marks += [pytest.mark.servers] if module in suites.IN_TEST_SERVERS else []
     both = [pytest.param(value, id=first), pytest.param(other, id=second, marks=marks)]
     metafunc.parametrize(fixture, _asked_for(metafunc.config, both), indirect=True)
 

@@ -28,8 +28,9 @@ import pytest
 
 from kvmodels import Database
 from tests.engines.processes import ROOT
+from tests.worlds import in_test_servers, in_the_soak
 
-KILLS = pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
+KILLS = pytest.mark.parametrize("kills", [3, *in_test_servers(8), *in_the_soak(20)])
 """How often a test kills."""
 
 PROGRESS = ("header", "build", "drop", "migration", "bulk")

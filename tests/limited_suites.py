@@ -68,6 +68,18 @@ IN_THE_SOAK = {
 }
 """Whose second run is left to the soak: of each flow whose requests grow with its work, `make test` has one module."""
 
+IN_TEST_SERVERS = {
+    "tests.geo.test_geo_queries",
+    "tests.kinds.test_exclusions_at_random",
+    "tests.kinds.test_interval_queries",
+    "tests.kinds.test_trigram_queries",
+    "tests.ranks.test_drawn_boards",
+    "tests.references.test_cascades_at_random",
+    "tests.search.test_ranked_searches",
+    "tests.search.test_search_lookups",
+}
+"""Whose second run is left to `make test-servers`: `make test` has that of `test_ranked_queries` and `test_unions`."""
+
 ONCE = {
     # Its commit has more checks than the limits allow.
     "test_a_transaction_has_its_own_writes_on_its_boards",

@@ -12,7 +12,23 @@ def in_the_soak(*values: object) -> list[Any]:
     return [pytest.param(value, marks=pytest.mark.soak) for value in values]
 
 
-WORLDS = ["memory-sync", "memory-async", "sqlite-sync", "lmdb-async", *in_the_soak("sqlite-async", "lmdb-sync")]
+def in_test_servers(*values: object) -> list[Any]:
+    """Parameters that only `make test-servers` has."""
+    return [pytest.param(value, marks=pytest.mark.servers) for value in values]
+
+
+ENGINE_BY_ENGINE = frozenset({"contract", "engines", "kit", "kv", "robustness", "regressions", "stateful", "unit"})
+"""Folders whose tests run on LMDB in `make test`.
+
+In the others it is left to `make test-servers`: both file engines have one driver, and the contract is the same.
+"""
+
+WORLDS = [
+    "memory-async",
+    "sqlite-sync",
+    *in_test_servers("memory-sync", "lmdb-async"),
+    *in_the_soak("sqlite-async", "lmdb-sync"),
+]
 """For tests of a facade, one of which is generated from the other; both file engines use the same driver."""
 
 MEMORY = ["memory", *in_the_soak("sqlite", "lmdb")]
@@ -29,10 +45,8 @@ ETCD_NAMES = ("etcd", "etcd34", "etcd34x3")
 """One node of etcd 3.5.1 of a package, one node of etcd 3.4.23 of Debian, and three of them."""
 
 
-def in_test_servers(*values: object) -> list[Any]:
-    """Parameters that only `make test-servers` has."""
-    return [pytest.param(value, marks=pytest.mark.servers) for value in values]
-
+MEMORY_AND_IN_TEST_SERVERS = ["memory", *in_test_servers("sqlite", "lmdb")]
+"""For hundreds of drawn queries, which are planned alike for all engines."""
 
 ONE_FILE = ["sqlite", *in_the_soak("lmdb"), *in_test_servers("postgres")]
 """For tests with processes whose subject is not the engine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvmodels.cli.output import redacted, without_password
+from kvmodels.engines.postgres.engine import PostgresEngine
 
 SECRET = "s3cr3t"
 NAMES = [
@@ -27,7 +28,8 @@ def test_a_password_is_redacted_as_a_whole_in_a_text_and_in_its_repr(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_command_prints_it(run, name):
+def test_no_command_prints_it(run, name, monkeypatch):
+    monkeypatch.setitem(PostgresEngine.__init__.__kwdefaults__, "busy_timeout", 0.01)
     for command in ("keys", "inspect", "info"):
         result = run(command, "-d", name)
         assert result.exit_code != 0

@@ -18,13 +18,18 @@ from kvmodels.engines.lmdb.pages import is_cut_short
 READ = "import sys; from kvmodels import open_kv; print(open_kv('lmdb:///' + sys.argv[1], readonly=True).count(()))"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stored") / "store"
     with open_kv(f"lmdb:///{path}") as kv:
         for n in range(300):
             kv.set(("a", n), "x" * (n * 30))
     return path
+
+
+@pytest.fixture
+def folder(stored: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(stored, tmp_path / "store")
 
 
 def cut(folder: Path, size: int) -> Path:

@@ -16,6 +16,8 @@ from tests.geo.brute_force import Place, distance, in_box
 from tests.geo.queries import degrees, place, point
 from tests.geo.test_geo_queries import check_queries
 
+pytestmark = pytest.mark.servers
+
 CITIES, OTHERS = 34_006, 2_010
 QUERIES = 15
 

@@ -12,10 +12,11 @@ import pytest
 
 from kvmodels import Database
 from tests.geo.queries import Shop, drawn, point, ranked, shops
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 60
 SEED = 20261129
-QUERIES: dict[str | None, int] = {None: 300, "connect": 50, "connect-own": 50}
+QUERIES: dict[str | None, int] = {None: 150, "connect": 50, "connect-own": 50}
 """The number of queries for stores in memory here, and for the servers whose reads take longest."""
 OTHERS = 100
 """For every other engine."""
@@ -90,9 +91,9 @@ def check_ranked(db: Database, records: list[Shop], chance: Random, counts: Coun
     assert all(one < other for one, other in pairwise(seen))
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_drawn_queries_find_what_brute_force_finds(engine: str, quick_folder: Path, request: pytest.FixtureRequest):
-    """With the further runs of this module in ``make check``, these are 2,000 queries over all engines."""
+    """With the further runs of this module in ``make check``, these are 1,500 queries over all engines."""
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/shops"
     server = request.node.callspec.params.get("_server_stores")
     queries = QUERIES.get(server, OTHERS) if engine == "memory" else OTHERS

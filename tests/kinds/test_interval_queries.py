@@ -11,10 +11,11 @@ import pytest
 
 from kvmodels import Database
 from tests.kinds.interval_queries import Stay, drawn, stays
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 50
 SEED = 20261129
-QUERIES: dict[str | None, int] = {None: 300, "connect": 50, "connect-own": 50}
+QUERIES: dict[str | None, int] = {None: 150, "connect": 50, "connect-own": 50}
 """The number of queries for stores in memory here, and for the servers whose reads take longest."""
 OTHERS = 100
 """For every other engine."""
@@ -80,9 +81,9 @@ def check_forms(query: Any, records: list[Stay], wanted: list[int], chance: Rand
     assert sorted(seen) == wanted
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_drawn_queries_find_what_a_comparison_finds(engine: str, quick_folder: Path, request: pytest.FixtureRequest):
-    """With the further runs of this module in ``make check``, these are 2,000 queries over all engines."""
+    """With the further runs of this module in ``make check``, these are 1,500 queries over all engines."""
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/stays"
     server = request.node.callspec.params.get("_server_stores")
     queries = QUERIES.get(server, OTHERS) if engine == "memory" else OTHERS

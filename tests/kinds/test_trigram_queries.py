@@ -11,10 +11,11 @@ import pytest
 
 from kvmodels import Database
 from tests.kinds.text_queries import Paper, drawn, papers, text
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 40
 SEED = 20261130
-QUERIES: dict[str | None, int] = {None: 250, "connect": 30, "connect-own": 30}
+QUERIES: dict[str | None, int] = {None: 120, "connect": 30, "connect-own": 30}
 """The number of queries for stores in memory here, and for the servers whose reads take longest."""
 OTHERS = 80
 """For every other engine."""
@@ -70,9 +71,9 @@ def check_filter(db: Database, records: list[Paper], chance: Random, counts: Cou
     assert sorted(seen) == wanted
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_drawn_lookups_find_what_a_scan_finds(engine: str, quick_folder: Path, request: pytest.FixtureRequest):
-    """With the further runs of this module in ``make check``, these are 1,500 queries over all engines."""
+    """With the further runs of this module in ``make check``, these are 1,200 queries over all engines."""
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/papers"
     server = request.node.callspec.params.get("_server_stores")
     queries = QUERIES.get(server, OTHERS) if engine == "memory" else OTHERS

@@ -11,10 +11,11 @@ import pytest
 
 from kvmodels import Database
 from tests.ranks.players import BOARDS, Group, Player, expected_percentile, expected_rank, groups, player
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 60
 SEED = 20261129
-QUERIES: dict[str | None, int] = {None: 400, "connect": 40, "connect-own": 40}
+QUERIES: dict[str | None, int] = {None: 150, "connect": 40, "connect-own": 40}
 """The number of questions for stores in memory here, and for the servers whose reads take longest."""
 OTHERS = 80
 """For every other engine."""
@@ -107,7 +108,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_drawn_boards_answer_what_sorted_answers(engine: str, quick_folder: Path, request: pytest.FixtureRequest):
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/players"
     server = request.node.callspec.params.get("_server_stores")

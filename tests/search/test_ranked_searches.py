@@ -14,10 +14,11 @@ from kvmodels import (
     SearchHit,
 )
 from tests.search.queries import ORGS, Note, drawn, notes, scores
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 40
 SEED = 20261130
-QUERIES: dict[str | None, int] = {None: 120, "connect": 40, "connect-own": 40}
+QUERIES: dict[str | None, int] = {None: 60, "connect": 40, "connect-own": 40}
 """The number of queries for stores in memory here, and for the servers whose reads take longest."""
 OTHERS = 50
 """For every other engine."""
@@ -78,7 +79,7 @@ def check_queries(url: str, seed: int, queries: int) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_scores_are_those_of_the_formula(engine: str, quick_folder: Path, request: pytest.FixtureRequest):
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/notes"
     server = request.node.callspec.params.get("_server_stores")

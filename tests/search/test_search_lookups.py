@@ -10,10 +10,11 @@ import pytest
 
 from kvmodels import Database, Q
 from tests.search.queries import ORGS, Note, drawn, notes
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 40
 SEED = 20261129
-QUERIES: dict[str | None, int] = {None: 150, "connect": 50, "connect-own": 50}
+QUERIES: dict[str | None, int] = {None: 80, "connect": 50, "connect-own": 50}
 """The number of queries for stores in memory here, and for the servers whose reads take longest."""
 OTHERS = 60
 """For every other engine."""
@@ -55,7 +56,7 @@ def check_queries(url: str, seed: int, queries: int) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_drawn_searches_find_what_the_words_say(engine: str, quick_folder: Path, request: pytest.FixtureRequest):
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/notes"
     server = request.node.callspec.params.get("_server_stores")
