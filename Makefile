@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## load 28,298 airports into one file, or into a server with DATABASE=postgresql://..., and query them
 	$(BIN)/python examples/airports.py
 
-# A third process runs while the others wait for disks and timeouts: 4:54 in place of 5:21 on two cores.
+# A third process runs while the others wait for timeouts and processes.
 test: PARALLEL := -n 3 --dist worksteal
 test: $(STAMP) ## run the tests (under 5 minutes)
 	$(BIN)/python -m pytest $(PARALLEL)

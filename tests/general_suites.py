@@ -35,6 +35,7 @@ IN_THE_SOAK = frozenset({"tests.query.test_brute_force"})
 IN_TEST_SERVERS = frozenset(
     {
         "tests.geo.test_geo_queries",
+        "tests.kinds.test_exclusion_queries",
         "tests.kinds.test_exclusions_at_random",
         "tests.kinds.test_interval_queries",
         "tests.kinds.test_trigram_queries",

@@ -70,6 +70,7 @@ IN_THE_SOAK = {
 
 IN_TEST_SERVERS = {
     "tests.geo.test_geo_queries",
+    "tests.kinds.test_exclusion_queries",
     "tests.kinds.test_exclusions_at_random",
     "tests.kinds.test_interval_queries",
     "tests.kinds.test_trigram_queries",

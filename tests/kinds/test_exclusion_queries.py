@@ -13,6 +13,7 @@ import pytest
 from kvmodels import Database
 from tests.kinds.exclusion_queries import calendar, drawn, ordered_values
 from tests.kinds.exclusions import Booking, copy_of
+from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 RECORDS = 60
 
@@ -109,7 +110,7 @@ def pages(query: Any) -> list[int]:
     return sorted(key for some in seen for key in some)
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", MEMORY_AND_IN_TEST_SERVERS)
 def test_drawn_queries_find_what_a_comparison_finds(engine: str, quick_folder: Path):
     url = "memory://" if engine == "memory" else f"{engine}:///{quick_folder}/bookings"
     counts = check_queries(url, SEED, QUERIES)
