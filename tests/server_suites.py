@@ -63,6 +63,7 @@ SUITES = frozenset(
         "tests.references.test_reading",
         "tests.references.test_remove_cascade",
         "tests.references.test_semi_joins",
+        "tests.references.test_values_of_targets",
         "tests.references.test_verbs",
         "tests.references.test_with_related",
         "tests.search.test_ranked_searches",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kvmodels import CASCADE, SET_NULL, Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey
+from kvmodels import CASCADE, SET_NULL, Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey, col
 
 
 class Author(KvModel, collection="authors"):
@@ -13,6 +13,7 @@ class Author(KvModel, collection="authors"):
 
 class Book(KvModel, collection="books"):
     id: PrimaryKey[int]
+    title: str = ""
     author_id: ForeignKey[int, Author]
 
 
@@ -44,6 +45,7 @@ db[Book].with_related(Book.id)  # mypy: call-overload / pyright: reportArgumentT
 Book.author_id.to("id")  # mypy: call-overload / pyright: reportCallIssue, reportArgumentType
 Chapter.book_id.to(Book.author_id).in_(db[Book].all())  # mypy: arg-type / pyright: reportArgumentType
 db[Book].values("id").with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
+Author.id.in_(db[Book].values_list(col(Book.title), flat=True))  # mypy: arg-type / pyright: reportArgumentType
 query = db[Book].all()
 Book.author_id.in_(query)  # mypy: arg-type / pyright: reportArgumentType
 of_books(Chapter.book_id)  # mypy: arg-type / pyright: reportArgumentType

@@ -81,6 +81,8 @@ assert_type(Chapter.book_id.to(Book.author_id), ForeignKeyRef[Chapter, int, Auth
 assert_type(Chapter.book_id.to(Book.editor_id), ForeignKeyRef[Chapter, int | None, Author | None])
 assert_type(Chapter.draft_id.to(Book.author_id), ForeignKeyRef[Chapter, int | None, Author | None])
 assert_type(Chapter.book_id.to(Book.author_id).to(Author.id), FieldRef[int])
+assert_type(db[Chapter].values_list(Chapter.draft_id.to(Book.author_id), flat=True).to_list(), list[int | None])
+db[Author].filter(Author.id.in_(books.values_list(Book.editor_id, flat=True)))
 assert_type(db[Chapter].filter(Chapter.draft_id.to(Book.author_id).to(col(Author.name)) == "Ada"), QuerySet[Chapter])
 db[Chapter].filter(Chapter.draft_id.to(Book.author_id).to(col(Author.name)).startswith("A"))
 books.filter(Book.editor_id.in_(db[Author]), Book.author_id.not_in([1, 2]))

@@ -452,7 +452,8 @@ class QueryPlan:
             yield "semi-join", line
         yield "reads", self._reads()
         if self.related:
-            yield "with", f"the targets of {', '.join(self.related)}, in one more read for each batch"
+            each = "batch" if not any("__" in name for name in self.related) else "level and batch"
+            yield "with", f"the targets of {', '.join(self.related)}, in one more read for each {each}"
         if self.analysis is not None:
             yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
 

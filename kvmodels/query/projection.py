@@ -23,7 +23,16 @@ from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
-from kvmodels.schema.filters.operands import PRIMARY_KEY, field_of_target, nearest_field, require_own
+from kvmodels.schema.filters.operands import (
+    PRIMARY_KEY,
+    PathKeyword,
+    field_of_target,
+    is_own,
+    nearest_field,
+    path_keyword,
+    require_own,
+)
+from kvmodels.schema.filters.target_filters import MOST_LEVELS
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
@@ -35,10 +44,14 @@ _CONTAINERS: Final = (list, set, frozenset, tuple)
 
 
 class SelectedField(NamedTuple):
-    """One selected field: its name in the call, and the names that are read for it (several for a composite ``pk``)."""
+    """One selected field: its name in the call, and the names that are read for it (several for a composite ``pk``).
+
+    ``key`` is the first foreign key of a path, whose name is in ``names``.
+    """
 
     label: str
     names: tuple[str, ...]
+    key: str | None = None
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """Return its value among the values that were read."""
@@ -63,13 +76,31 @@ def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
             value=query.related,
             hint="Leave out with_related(), or take the values from the objects.",
         )
-    return replace(query, fields=tuple(dict.fromkeys(name for item in selected for name in item.names)))
+    items = tuple(selected)
+    own = [name for item in items for name in (item.names if item.key is None else (item.key,))]
+    paths = tuple(dict.fromkeys(name for item in items if item.key is not None for name in item.names))
+    if paths:
+        if query.distinct:
+            raise _no_distinct_paths(paths)
+        own += [column.field for column in query.schema.primary_key]
+    return replace(query, fields=tuple(dict.fromkeys(own)), target_values=paths)
 
 
 def distinct_query(query: Query) -> Query:
     """Return the query for distinct results; objects are always distinct, by their primary keys."""
     query.refuse_slice("distinct")
+    if query.target_values:
+        raise _no_distinct_paths(query.target_values)
     return replace(query, distinct=True)
+
+
+def _no_distinct_paths(paths: tuple[str, ...]) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "values of fields of targets cannot be made distinct",
+        argument="distinct",
+        value=paths,
+        hint="Select the foreign keys with distinct(), and read their targets with get_many().",
+    )
 
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -92,11 +123,55 @@ def field_of(schema: ModelSchema, given: Any) -> str:
 
 
 def _selected(schema: ModelSchema, given: FieldName) -> SelectedField:
+    path = _path_of(schema, given)
+    if path is not None:
+        return path
     name = field_of(schema, given)
     label = given if isinstance(given, str) else name
     if name == PRIMARY_KEY:
         return SelectedField(label, tuple(column.field for column in schema.primary_key))
     return SelectedField(label, (name,))
+
+
+def _path_of(schema: ModelSchema, given: Any) -> SelectedField | None:
+    """Return a field of a target that a path of foreign keys leads to; None for a field of the model itself."""
+    name, model = (
+        origin(cast("FieldRef[Any]", given)) if isinstance(given, (FieldRef, MultiFieldRef)) else (given, None)
+    )
+    if not isinstance(name, str) or name in schema.fields:
+        return None
+    words = name.replace(".", "__").split("__")
+    found = None if is_own(schema, name) else path_keyword(schema, words)
+    if found is None and len(words) > 1 and words[0] in schema.targets:
+        found = PathKeyword(words[0], "__".join(words[1:]))  # a wrong name, which the target refuses
+    if found is None:
+        return None
+    require_own(schema, "the field is one of another model", model, name)
+    names = _names_on(schema, found)
+    if len(names) > MOST_LEVELS + 1:
+        raise InvalidArgumentError(
+            "a path has more foreign keys than can be followed",
+            argument="fields",
+            value=name,
+            expected=(f"at most {MOST_LEVELS}",),
+            hint="Select the last key that can be reached, and read its targets with get_many().",
+        )
+    if len(names) == 1:
+        return SelectedField(name, (found.field,))
+    return SelectedField(name, ("__".join(names),), found.field)
+
+
+def _names_on(schema: ModelSchema, path: PathKeyword) -> list[str]:
+    """Return the names of a path: those of its foreign keys, and that of the field at its end.
+
+    The primary key of a target is the foreign key to it.
+    """
+    target = schema.targets[path.field]
+    further = None if is_own(target, path.rest) else path_keyword(target, path.rest.split("__"))
+    if further is not None:
+        return [path.field, *_names_on(target, further)]
+    name = field_of(target, path.rest)
+    return [path.field] if name in (PRIMARY_KEY, target.primary_key[0].field) else [path.field, name]
 
 
 def _known(schema: ModelSchema, name: str) -> str:
@@ -107,11 +182,11 @@ def _known(schema: ModelSchema, name: str) -> str:
     target = field_of_target(schema, dotted.split("."))
     if target is not None:
         raise UnknownFieldError(
-            "fields of the target of a foreign key cannot be selected",
+            "fields of the target of a foreign key can be neither grouped nor aggregated",
             model=schema.name,
             field=name,
             suggestion=None,
-            hint=f"Read the targets too: with_related({schema.name}.{target[0]}) returns tuples of both records.",
+            hint=f"Group by {target[0]!r}, and read the targets of the groups with get_many().",
         )
     names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted)]
     raise UnknownFieldError(
@@ -151,7 +226,7 @@ def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
 
 def shape_of_dicts(selected: Sequence[SelectedField]) -> Shape:
     """Return the function that makes dicts of the selected fields, with the names of the call."""
-    if all(item.names == (item.label,) for item in selected):
+    if all(item.names == (item.label,) and item.key is None for item in selected):
         return dict
     return lambda values: {item.label: item.value(values) for item in selected}
 
@@ -175,6 +250,14 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
             )
         return selected[0].value
     return lambda values: tuple([item.value(values) for item in selected])
+
+
+def flat_key(query: Query, shape: Shape) -> str | None:
+    """Return the foreign key whose bare values are the results of a query; None for other results."""
+    selected = getattr(shape, "__self__", None)
+    if not isinstance(selected, SelectedField) or selected.key is not None or len(selected.names) != 1:
+        return None
+    return selected.names[0] if selected.names[0] in query.schema.references else None
 
 
 def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], Shape]:

@@ -122,6 +122,7 @@ class Query:
             the numbers of entries of a text lookup.
         ranked: the order by distance of a ranked query; None for all others.
         choice: the entries that narrow text lookups; see ``kvmodels.query.planning.narrowing``.
+        target_values: paths of foreign keys to fields of targets, whose values are read with ``fields``.
         target_tests: predicates that are tested on the targets of foreign keys, batch by batch; no part of ``where``.
     """
 
@@ -141,6 +142,7 @@ class Query:
     ranked: RankedOrder | None = None
     choice: tuple[tuple[int, ...], ...] = ()
     target_tests: Conjunction = ()
+    target_values: tuple[str, ...] = ()
 
     @property
     def target_test_fields(self) -> tuple[str, ...]:
@@ -329,9 +331,8 @@ class Query:
     ) -> Query:
         """Return the query with another filter, order and slice; ``replace()`` takes three times as long."""
         others = self.scan_allowed, self.using, self.sort_limit, self.fields, self.distinct, self.related, self.pending
-        return Query(
-            self.schema, where, order, reverse, start, stop, *others, self.ranked, self.choice, self.target_tests
-        )
+        targets = self.target_tests, self.target_values
+        return Query(self.schema, where, order, reverse, start, stop, *others, self.ranked, self.choice, *targets)
 
     def refuse_slice(self, method: str) -> None:
         """Raise InvalidArgumentError if a slice has been taken, with the name of the method that must come first."""

@@ -20,6 +20,7 @@ from kvmodels import (
     UnknownFieldError,
 )
 from kvmodels.flows.reading.semi_join import MOST_KEYS
+from tests.query.engines import watched
 from tests.references.models import MODELS, Author, Book, Cover
 from tests.references.test_verbs import fill
 from tests.references.test_with_related import AUTHORS, book_rows, stock
@@ -149,6 +150,58 @@ def test_the_number_of_keys_is_limited():
         assert db[Book].filter(author_id__in=most).to_list() == [book]
 
 
+@settings(max_examples=20, deadline=None)
+@given(rows=book_rows, titles=st.sets(st.sampled_from("abc")))
+def test_parents_of_children_equal_python(rows: list[tuple[int, int | None]], titles: set[str]):
+    with Database("memory://", models=MODELS) as db:
+        books = [book for book, _, _ in stock(db, rows)]
+        for number, book in enumerate(books):
+            book.title = "abc"[number % 3]
+            db[Book].save(book)
+        some = db[Book].filter(title__in=titles)
+        for key in ("author_id", "editor_id"):
+            wanted = {getattr(book, key) for book in books if book.title in titles}
+            inner = some.values_list(key, flat=True)
+            found = db[Author].filter(pk__in=inner)
+            assert found.order_by("pk").to_list() == [one for one in db[Author] if one.id in wanted]
+            assert found.count() == len(wanted - {None})
+            others = db[Author].exclude(pk__in=inner).allow_scan()
+            assert others.order_by("pk").to_list() == [one for one in db[Author] if one.id not in wanted]
+        same = db[Book].filter(author_id__in=some.values_list(Book.editor_id, flat=True)).order_by("pk").to_list()
+        assert same == [one for one in books if one.author_id in wanted]
+
+
+def test_keys_of_children_are_read_when_the_query_runs():
+    db, engine = watched(MODELS)
+    db[Author].bulk_create([Author(id=n) for n in range(30)])
+    db[Book].bulk_create([Book(id=n, author_id=n % 3, title="a") for n in range(600)])
+    db[Book].filter(title="a").count()
+    engine.meter.reset()
+    query = db[Author].filter(pk__in=db[Book].values_list("author_id", flat=True))
+    assert engine.meter.reads == 0
+    assert [one.id for one in query] == [0, 1, 2]
+    assert engine.meter.rows < 40  # it skips from key to key
+    assert query.explain().semi_joins == ("id in at most 1,000 keys, read first from Book: 1 range of index author_id",)
+    db[Author].bulk_create([Author(id=n) for n in range(1000, 1001 + MOST_KEYS)], batch_size=500)
+    db[Book].bulk_create([Book(id=n, author_id=n, title="b") for n in range(1000, 1001 + MOST_KEYS)], batch_size=500)
+    for several in (db[Book].filter(title="b"), db[Book].filter(author_id__gte=1000)):
+        with pytest.raises(OperationTooLargeError) as caught:
+            db[Author].filter(pk__in=several.values_list("author_id", flat=True)).to_list()
+        assert caught.value.maximum == MOST_KEYS
+
+
+def test_async_keys_of_children():
+    async def run() -> None:
+        async with AsyncDatabase("memory://", models=MODELS) as db:
+            await db[Author].bulk_create([Author(id=1), Author(id=2)])
+            await db[Book].create(id=1, author_id=2)
+            keys = db[Book].filter(pk=1).values_list(Book.author_id, flat=True)
+            assert [one.id async for one in db[Author].filter(Author.id.in_(keys))] == [2]
+            assert await db[Author].filter(pk__not_in=keys).allow_scan().count() == 1
+
+    asyncio.run(run())
+
+
 def test_other_operands_are_refused(db: Database):
     fill(db)
     authors: Any = db[Author].filter(pk=1)
@@ -158,6 +211,9 @@ def test_other_operands_are_refused(db: Database):
         lambda: books.filter(author_id__in=db[Book]),
         lambda: books.filter(author_id=authors),
         lambda: books.filter(pk__in=authors),
+        lambda: db[Author].filter(pk__in=books),
+        lambda: books.filter(title__in=books.values_list("author_id", flat=True)),
+        lambda: db[Author].filter(pk__in=db[Cover].values_list("book_id", flat=True)),
     ):
         with pytest.raises(InvalidValueError):
             refused()

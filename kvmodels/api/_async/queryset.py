@@ -116,7 +116,9 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         raise self._query.no_truth()
 
     def __subquery__(self) -> Subquery | None:
-        return None if self._shape is not None else Subquery(self._query, self._runner.context.schemas)
+        if self._shape is not None and projections.flat_key(self._query, self._shape) is None:
+            return None
+        return Subquery(self._query, self._runner.context.schemas)
 
     # # --- building the query -----------------------------------------------------------------------------------
 
@@ -291,15 +293,19 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
 
         Args:
             fields: ``"name"``, ``User.name``, paths such as ``"address.city"``, computed columns, ``"pk"``; all fields
-                by default.
+                by default. ``"project__owner__email"`` is a field of a target, by up to three foreign keys; it is None
+                if a foreign key on the way is None.
 
         Returns:
             A new query set; each value equals the attribute of the object. Cost: as for objects; no records are read if
-            the index entries contain all these fields.
+            the index entries contain all these fields. Fields of targets need one more read for each foreign key and
+            batch.
 
         Raises:
             UnknownFieldError: the model has no such field.
             InvalidValueError: an argument does not name a field.
+            InvalidArgumentError: a path has more than three foreign keys, or the query set is distinct and has one.
+            DanglingReferenceError: while reading, as for ``with_related``.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey

@@ -18,10 +18,11 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import ranked, related, scan
+from kvmodels.flows.reading import ranked, related, scan, target_values
 from kvmodels.flows.reading.related import RelatedScan, declared
 from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
+from kvmodels.flows.reading.target_values import TargetValuesScan, keys_and_collections, with_target_values
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
 from kvmodels.query.planning.distinct import is_distinct, told_apart
@@ -70,6 +71,8 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Ba
         return DistinctScan(context, query)
     if query.related:
         return RelatedScan(context, query, batch_size=batch_size)
+    if query.target_values:
+        return TargetValuesScan(context, query, batch_size=batch_size)
     return ResultScan(context, query, batch_size=batch_size)
 
 
@@ -93,6 +96,8 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
         return run_resolved(context, query, fetch)
     if query.related:
         return related.fetch(context, query)
+    if query.target_values:
+        return target_values.fetch(context, query)
     if query.distinct and is_distinct(query):
         return collected(DistinctScan(context, query))
     return scan.fetch(context, query)
@@ -145,6 +150,8 @@ def page(
         )
     query = yield from resolved(context, query, cursor=after or before)
     found = yield from scan.page(context, query, size, after, before)
+    if query.target_values:
+        return found._replace(objects=(yield from with_target_values(context, query, found.objects)))
     if not query.related:
         return found
     return found._replace(objects=(yield from related.with_targets(context, query, found.objects)))
@@ -157,12 +164,13 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     """Return the plan of a query; with ``analyze``, also run the query to its end and count its reads."""
     require_flag("analyze", analyze)
     run: Flow[int]
+    followed = keys_and_collections(query)
     asked, query = query, (yield from resolved(context, query))
     if is_distinct(query):
         found = yield from distinct_plan_of(context, query)
         plan, run = replace(found.plan, distinct=told_apart(found)), _counted(context, query)
     else:
-        plan = replace((yield from plan_of(context, query)), related=query.related)
+        plan = replace((yield from plan_of(context, query)), related=query.related or tuple(followed))
         run = _scanned(context, asked)
     if asked.pending:
         plan = replace(plan, semi_joins=(yield from described(context, asked)))
@@ -171,6 +179,7 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     through_index = all(one.index is not None for one in plan.scans)
     references = [query.schema.references[field] for field in query.related]
     collections = [declared(context, one).collection for one in references] + _tested_collections(query.target_tests)
+    collections += followed.values()
     targets = tuple(context.layouts[one].prefix for one in collections)
     number, tally = yield from _measured(context, query.schema, run, through_index=through_index, targets=targets)
     return replace(plan, analysis=tally.analysis(number))

@@ -26,8 +26,9 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow, Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.reading.rarest import narrowed
-from kvmodels.flows.reading.scan import fetch
-from kvmodels.query.plans import describe
+from kvmodels.flows.reading.scan import DistinctScan, collected, distinct_plan_of, fetch
+from kvmodels.query.planning.distinct import is_distinct
+from kvmodels.query.plans import QueryPlan, describe
 from kvmodels.query.query import Query
 from kvmodels.schema.declare.expressions import Subquery
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -101,11 +102,30 @@ def _with_keys(context: Context, query: Query) -> Flow[Query]:
     for condition in _pending(query.where):
         if condition.operand not in keys:
             inner = yield from _inner(context, query, condition)
-            found = yield from steps_of(fetch(context, inner.limited(MOST_KEYS + 1)))
-            field = inner.schema.primary_key[0].field
-            keys[condition.operand] = _bounded([values[field] for values in found], query, condition)
+            found = yield from _fetched(context, inner)
+            present = [key for values in found for key in values.values() if key is not None]
+            keys[condition.operand] = _bounded(list(dict.fromkeys(present)), query, condition)
     where = conjunction(with_values(part, keys) for part in query.where) if keys else query.where
     return replace(query, where=where, pending=False)
+
+
+def _fetched(context: Context, inner: Query) -> Flow[list[dict[str, Any]]]:
+    """Return the keys of an inner query, one more than allowed if there are so many."""
+    query = inner.limited(MOST_KEYS + 1)
+    if not is_distinct(inner):
+        return (yield from steps_of(fetch(context, query)))
+    try:
+        return (yield from collected(DistinctScan(context, query)))
+    except OperationTooLargeError as error:
+        if error.limit != "sort_in_memory":
+            raise
+        raise _too_many_keys(error.size, _MORE_FILTERS) from error
+
+
+def _plan_of(context: Context, inner: Query) -> Flow[QueryPlan]:
+    if is_distinct(inner):
+        return (yield from distinct_plan_of(context, inner)).plan
+    return (yield from plan_of(context, inner))
 
 
 def described(context: Context, query: Query) -> Flow[tuple[str, ...]]:
@@ -120,7 +140,7 @@ def described(context: Context, query: Query) -> Flow[tuple[str, ...]]:
         where = tuple(part for part in where if part not in tested)
     for condition in _pending(where):
         lines += yield from described(context, _asked(context, query, condition))
-        plan = yield from plan_of(context, (yield from _inner(context, query, condition)))
+        plan = yield from _plan_of(context, (yield from _inner(context, query, condition)))
         lookup = condition.lookup.replace("_", " ")
         line = f"{condition.field} {lookup} at most {MOST_KEYS:,} keys, read first from {plan.tree().label}"
         tests = " and ".join(map(describe, plan.target_tests))
@@ -151,10 +171,13 @@ def _asked(context: Context, outer: Query, condition: Condition) -> Query:
 
 
 def _inner(context: Context, outer: Query, condition: Condition) -> Flow[Query]:
-    """Return the inner query, for the primary keys of its records."""
+    """Return the inner query, for the primary keys of its records, or for the distinct values of a foreign key."""
     inner = yield from resolved(context, _asked(context, outer, condition))
-    (key,) = inner.schema.primary_key
     order = inner.order if inner.sliced else ()  # the order of the keys matters only for a slice
+    if inner.fields is not None:
+        distinct = inner.distinct or not inner.sliced
+        return replace(inner, distinct=distinct, order=order, sort_limit=inner.sort_limit or MOST_KEYS)
+    (key,) = inner.schema.primary_key
     return replace(inner, fields=(key.field,), related=(), distinct=False, order=order)
 
 
@@ -167,16 +190,23 @@ def _query_of(target: TargetFilter, outer: Query) -> Query:
 def _bounded(keys: list[Any], query: Query, condition: Condition) -> tuple[Any, ...]:
     if len(keys) <= MOST_KEYS:
         return tuple(keys)
-    hint = "Filter the inner query more, or read its keys in pages and filter by each page with in_([...])."
+    hint = _MORE_FILTERS
     if target_filter_of(condition) is not None:
         hint = (
             f"Filter {query.schema.name} by an index too, so that the targets of what it finds are tested; or test the "
             'targets of all records: using_index("pk").allow_scan().'
         )
-    raise OperationTooLargeError(
-        "the query among the operands has too many records",
+    raise _too_many_keys(len(keys), hint)
+
+
+_MORE_FILTERS: Final = "Filter the inner query more, or read its keys in pages and filter by each page with in_([...])."
+
+
+def _too_many_keys(number: int | None, hint: str) -> OperationTooLargeError:
+    return OperationTooLargeError(
+        "the query among the operands has too many keys",
         limit="keys of a query as operand",
-        size=len(keys),
+        size=number,
         maximum=MOST_KEYS,
         hint=hint,
     )

@@ -274,15 +274,17 @@ class Comparable(_NamedField, Generic[T]):
     def __ge__(self, other: T) -> Comparison:
         return self._compared("gte", other)
 
-    def in_(self, values: Iterable[T]) -> Comparison:
+    def in_(self, values: Iterable[T] | SubqueryOperand[T | None]) -> Comparison:
         """Match records whose field equals one of these values; never true without values.
 
         Args:
-            values: a list, set or other iterable, but not a str; None among them matches None.
+            values: a list, set or other iterable, but not a str; None among them matches None. A primary key takes a
+                query for the values of a foreign key too: ``Author.id.in_(books.values_list(Book.author_id,
+                flat=True))``. Its keys, at most 1,000 different ones, are read before the records.
         """
         return self._compared("in", _several(values))
 
-    def not_in(self, values: Iterable[T]) -> Comparison:
+    def not_in(self, values: Iterable[T] | SubqueryOperand[T | None]) -> Comparison:
         """Match records whose field equals none of these values; None matches unless it is one of them.
 
         Args:
@@ -490,7 +492,7 @@ class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
         schema = vars(model).get("__kv_schema__") if model is not None else None
         return None if schema is None else schema.references[name].target
 
-    def in_(self, values: Iterable[T] | SubqueryOperand[Target_co]) -> Comparison:
+    def in_(self, values: Iterable[T] | SubqueryOperand[T | None] | SubqueryOperand[Target_co]) -> Comparison:
         """Match records whose field equals one of these keys; never true without keys.
 
         Args:
@@ -499,7 +501,7 @@ class ForeignKeyRef(FieldRef[T], Generic[Owner_co, T, Target_co]):
         """
         return self._compared("in", _several(values))
 
-    def not_in(self, values: Iterable[T] | SubqueryOperand[Target_co]) -> Comparison:
+    def not_in(self, values: Iterable[T] | SubqueryOperand[T | None] | SubqueryOperand[Target_co]) -> Comparison:
         """Match records whose field equals none of these keys; None matches unless it is one of them.
 
         Args:

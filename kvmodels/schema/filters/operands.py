@@ -396,15 +396,37 @@ def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple
 
 
 def checked_subquery(schema: ModelSchema, field: str, lookup: str, operand: Subquery) -> Subquery:
-    """Return a query as operand. Raises InvalidValueError unless it has the targets of a foreign key."""
+    """Return a query as operand. Raises InvalidValueError unless its results have keys that the field can equal."""
+    if lookup in ("in", "not_in") and _holds_keys_of(schema, field, operand):
+        return operand
     reference, found = schema.references.get(field), operand.query.schema
-    if reference is None or lookup not in ("in", "not_in"):
-        hint = "Give a query only to in_ and not_in of a foreign key: Book.author_id.in_(authors.filter(...))."
+    wanted = None if reference is None else schema.indexes[reference.index_name].reference
+    if [column.field for column in schema.primary_key] == [field]:
+        wanted = wanted or schema.collection
+    if wanted is None or lookup not in ("in", "not_in"):
+        hint = "Give a query only to in_ and not_in of a foreign key, Book.author_id.in_(authors.filter(...)), or of a "
+        hint += 'primary key, authors.filter(pk__in=books.filter(...).values_list("author_id", flat=True)).'
         raise refused(schema, field, operand, "this lookup does not take a query", hint)
-    if found.collection != schema.indexes[reference.index_name].reference:
-        hint = f"Give a query for objects of {reference.target_name}."
-        raise refused(schema, field, operand, "the query has records of another model than the target", hint)
+    fields: tuple[str, ...] | None = operand.query.fields
+    if fields is None and reference is None:
+        hint = "Give a query for the values of a foreign key to this model, with values_list(key, flat=True)."
+        raise refused(schema, field, operand, "a primary key is compared with keys and not with records", hint)
+    collection = found.collection if fields is None else found.indexes[found.references[fields[0]].index_name].reference
+    if collection != wanted:
+        hint = f"Give a query for keys of {schema.name if reference is None else reference.target_name}."
+        raise refused(schema, field, operand, "the query has keys of another model than the target", hint)
     return operand
+
+
+def _holds_keys_of(schema: ModelSchema, field: str, operand: Subquery) -> bool:
+    """Return whether a field that is no key has values of the type of the foreign key that a query returns."""
+    fields: tuple[str, ...] | None = operand.query.fields
+    is_key = field in schema.references or field in [column.field for column in schema.primary_key]
+    source = None if fields is None or is_key else schema.source(field)
+    if fields is None or source is None or source.many or source.normalise is not None:
+        return False
+    found: ModelSchema = operand.query.schema
+    return source.codec.name == found.column_codecs[fields[0]].name
 
 
 def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
