@@ -49,15 +49,15 @@ class SearchHit(_ScoredRecord[M]):
 
         Args:
             field: a field of the index.
-            before: the text before each searched word, which is not escaped.
-            after: the text after it.
+            before: the text before each searched word, which is not escaped; at most 1,000 characters.
+            after: the text after it; the same.
             words: the number of words of the part; None: the whole text.
 
         Returns:
             The text, with ``…`` where it was cut; empty if the field has no text.
 
         Raises:
-            InvalidArgumentError: no field of the index, or a number below 1.
+            InvalidArgumentError: no field of the index, a number below 1, or a mark that is not a short text.
         """
         return self._highlight(self.record, field, before, after, words)
 

@@ -28,6 +28,7 @@ from kvmodels.schema.filters.operands import (
     PathKeyword,
     field_of_target,
     is_own,
+    names_of,
     nearest_field,
     path_keyword,
     require_own,
@@ -188,14 +189,13 @@ def _known(schema: ModelSchema, name: str) -> str:
             suggestion=None,
             hint=f"Group by {target[0]!r}, and read the targets of the groups with get_many().",
         )
-    names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted)]
+    names, hint = names_of(schema)
     raise UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,
         field=name,
-        suggestion=nearest_field(schema, dotted, names),
-        hint=hint_to_query(schema.model, name)
-        or f"Its fields are: {', '.join(dict.fromkeys([*schema.fields, *schema.computed]))}.",
+        suggestion=nearest_field(schema, dotted, [*names, PRIMARY_KEY, *_paths(schema, dotted)]),
+        hint=hint_to_query(schema.model, name) or hint,
     )
 
 

@@ -123,8 +123,11 @@ def test_calls_that_cannot_be_answered_say_why():
             repository.search("by_text", "key").order_by("id")
         with pytest.raises(InvalidArgumentError, match=r"Count from the beginning, or use to_list\(\)\[-1\]"):
             repository.search("by_text", "key")[-1]
-        with pytest.raises(UnknownFieldError):
-            repository.search("by_txt", "key")
+        for ask in (lambda: repository.search("by_txt", "key"), lambda: repository.filter(by_txt="key")):
+            with pytest.raises(UnknownFieldError, match="are: in_org, by_text, large") as typo:
+                ask()
+            assert typo.value.suggestion == "by_text"
+            assert "terms of" not in str(typo.value)
         with pytest.raises(NoUsableIndexError) as field:
             repository.search("body", "key")
         assert "SearchIndex" in str(field.value.hint)
@@ -146,5 +149,10 @@ def test_a_highlight_is_escaped_and_cut():
             hit.highlight("size")
         with pytest.raises(InvalidArgumentError):
             hit.highlight("body", words=0)
+        for marks in ({"before": 5}, {"after": None}, {"before": b"<b>"}, {"after": "x" * 1_001}):
+            with pytest.raises(InvalidArgumentError, match="Give a tag") as refused:
+                hit.highlight("body", **marks)
+            assert {refused.value.argument: refused.value.value} == marks
+        assert hit.highlight("title", before="x" * 1_000, after="") == "x" * 1_000 + "Key"
         record, score = hit
         assert (record.id, score) == (500, hit.score)

@@ -31,6 +31,9 @@ from kvmodels.schema.words.conditions import (
 from kvmodels.schema.words.highlight import highlighted
 from kvmodels.schema.words.stored_terms import texts_of
 
+LONGEST_MARK: Final = 1_000
+"""Characters before or after a searched word."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankedWords:
@@ -107,6 +110,8 @@ class BestWords(KindRanking):
             if words is not None and (type(words) is not int or words < 1):
                 hint = "Give a number of words from 1 on, or None for the whole text."
                 raise InvalidArgumentError("a number of words is below 1", argument="words", value=words, hint=hint)
+            for name, mark in (("before", before), ("after", after)):
+                _check_mark(name, mark)
             number = options.fields.index(field)
             kept = [term for term in terms if term.field in (None, number)]
             value = record
@@ -142,6 +147,22 @@ class SearchAccess(KindAccess):
         """Return whether the words are alternatives, each of which has its list."""
         del lookup
         return terms_decide(operand.node)
+
+
+def _check_mark(name: str, mark: object) -> None:
+    """Refuse a text around searched words that is no text, or a long one.
+
+    Raises:
+        InvalidArgumentError: says which argument.
+    """
+    if type(mark) is not str or len(mark) > LONGEST_MARK:
+        raise InvalidArgumentError(
+            "a mark of searched words is not a short text",
+            argument=name,
+            value=mark,
+            expected=f"a text of at most {LONGEST_MARK:,} characters",
+            hint='Give a tag, such as "<mark>" and "</mark>", or "" for none.',
+        )
 
 
 def _disjoint(spans: Iterable[Span]) -> Iterator[Span]:

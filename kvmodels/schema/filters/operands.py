@@ -276,16 +276,28 @@ def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
             suggestion=None,
             hint="It can if its type can be in an index; otherwise compare the whole field that the model is in.",
         )
-    known = [f"{parent}.{field}" for field in nested] or list(dict.fromkeys([*schema.fields, *schema.computed]))
+    names, hint = names_of(schema)
+    known = [f"{parent}.{field}" for field in nested]
+    if nested:
+        hint = f"Its fields are: {', '.join(known)}."
     return UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,
         field=name,
-        suggestion=nearest_field(
-            schema, f"{parent}.{last}" if nested else name, [*known, *(() if nested else (PRIMARY_KEY,))]
-        ),
-        hint=hint_to_query(schema.model, name) or f"Its fields are: {', '.join(known)}.",
+        suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, known or [*names, PRIMARY_KEY]),
+        hint=hint_to_query(schema.model, name) or hint,
     )
+
+
+def names_of(schema: ModelSchema) -> tuple[list[str], str]:
+    """Return the names that queries can give, of fields and of indexes with lookups, and a hint that lists them."""
+    # The stored terms of a search index have a name of several words, which no query can give.
+    fields = list(dict.fromkeys([*schema.fields, *(one for one in schema.computed if one.isidentifier())]))
+    indexes = [one for one in schema.indexes if one not in fields and kind_lookups_of(schema, one)]
+    hint = f"Its fields are: {', '.join(fields)}."
+    if indexes:
+        hint += f" Its indexes with lookups of their own are: {', '.join(indexes)}."
+    return [*fields, *indexes], hint
 
 
 _CONTAINERS = (list, tuple, set, frozenset)

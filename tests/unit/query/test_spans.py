@@ -148,7 +148,7 @@ def test_a_set_covers_another_if_cutting_it_takes_nothing_away(outer: tuple[Span
 
 def without_seams(spans: tuple[Span, ...]) -> list[tuple[bytes, bytes]]:
     joined: list[tuple[bytes, bytes]] = []
-    for start, end, _ in spans:
+    for start, end, *_ in spans:
         if joined and joined[-1][1] == start:
             start = joined.pop()[0]
         joined.append((start, end))
