@@ -37,6 +37,7 @@ from kvmodels.errors import EngineError as EngineError
 from kvmodels.errors import EngineTimeoutError as EngineTimeoutError
 from kvmodels.errors import ExclusionViolationError as ExclusionViolationError
 from kvmodels.errors import ForeignFileError as ForeignFileError
+from kvmodels.errors import HistoryExpiredError as HistoryExpiredError
 from kvmodels.errors import IndexChangedError as IndexChangedError
 from kvmodels.errors import IndexNotReadyError as IndexNotReadyError
 from kvmodels.errors import IntegrityError as IntegrityError
@@ -96,6 +97,10 @@ from kvmodels.flows.evolution.build import BuildReport as BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport as MigrationReport
 from kvmodels.flows.evolution.throttle import SchemaProgress as SchemaProgress
 from kvmodels.flows.evolution.violations import RecordViolation as RecordViolation
+from kvmodels.flows.history.restoring import LeftOut as LeftOut
+from kvmodels.flows.history.restoring import Restored as Restored
+from kvmodels.flows.history.versions import Revision as Revision
+from kvmodels.flows.history.versions import RevisionEnd as RevisionEnd
 from kvmodels.flows.kv.record_watch import ChangedRecord as ChangedRecord
 from kvmodels.flows.retry_policy import RetryPolicy as RetryPolicy
 from kvmodels.flows.transfer.load import LoadResult as LoadResult
@@ -131,6 +136,7 @@ from kvmodels.schema.declare.expressions import ForeignKeyRef as ForeignKeyRef
 from kvmodels.schema.declare.expressions import MultiFieldRef as MultiFieldRef
 from kvmodels.schema.declare.expressions import Q as Q
 from kvmodels.schema.declare.expressions import col as col
+from kvmodels.schema.declare.history import History as History
 from kvmodels.schema.declare.markers import AUTO as AUTO
 from kvmodels.schema.declare.markers import CASCADE as CASCADE
 from kvmodels.schema.declare.markers import PROTECT as PROTECT
@@ -224,6 +230,8 @@ __all__ = [
     "ForeignKeyRef",
     "GeoIndex",
     "GeoPoint",
+    "History",
+    "HistoryExpiredError",
     "Hit",
     "Index",
     "IndexChangedError",
@@ -248,6 +256,7 @@ __all__ = [
     "KvModel",
     "KvModelsError",
     "KvU64",
+    "LeftOut",
     "LimitExceededError",
     "Limits",
     "LoadConflictError",
@@ -288,9 +297,12 @@ __all__ = [
     "RefusedRecord",
     "Repository",
     "ReservedKeyError",
+    "Restored",
     "ResumeExpiredError",
     "RetriesExhaustedError",
     "RetryPolicy",
+    "Revision",
+    "RevisionEnd",
     "RowStats",
     "SchemaChangeRefusedError",
     "SchemaError",

@@ -40,6 +40,7 @@
     │   ├── SchemaMismatchError
     │   ├── SchemaChangeRefusedError
     │   ├── IndexNotReadyError
+    │   ├── HistoryExpiredError
     │   ├── DecodeError
     │   └── DanglingReferenceError
     └── EngineError
@@ -524,6 +525,22 @@ class IndexNotReadyError(SchemaError):
     model: str
     index: str
     state: str
+
+
+class HistoryExpiredError(SchemaError):
+    """The state of the past at this moment is not known: it lies before the horizon of the history, or rows are gone.
+
+    Attributes:
+        model: the model.
+        key: the primary key; None for a query.
+        horizon: the earliest time about which every answer is exact.
+    """
+
+    code = "KV806"
+    default_hint = "Ask for a moment after the horizon, or keep versions longer: History(keep=...)."
+    model: str
+    key: Any
+    horizon: str | None
 
 
 class DecodeError(SchemaError):

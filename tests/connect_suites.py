@@ -21,6 +21,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.bulk.test_upserts": ("connect", *BOTH),
     "tests.evolution.test_building_kinds": BOTH,
     "tests.geo.test_geo_queries": ("connect", *BOTH),
+    "tests.history.test_oracle": ("connect", *BOTH),
     "tests.hooks.test_hooks": ("connect", *BOTH),
     "tests.kinds.test_exclusion_queries": ("connect", *BOTH),
     "tests.kinds.test_exclusions_at_random": ("connect", *BOTH),

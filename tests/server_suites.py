@@ -32,6 +32,7 @@ SUITES = frozenset(
         "tests.evolution.test_upgrades",
         "tests.expiry.test_models",
         "tests.geo.test_geo_queries",
+        "tests.history.test_oracle",
         "tests.hooks.test_hooks",
         "tests.kinds.test_exclusion_deadlines",
         "tests.kinds.test_exclusion_queries",

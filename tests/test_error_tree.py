@@ -30,6 +30,7 @@ CODES = {
     "LoadConflictError": "KV305",
     "ExclusionViolationError": "KV306",
     "DanglingReferenceError": "KV805",
+    "HistoryExpiredError": "KV806",
     "ConcurrencyError": "KV400",
     "StaleObjectError": "KV401",
     "RetriesExhaustedError": "KV402",

@@ -46,6 +46,8 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "indexing": (
         ("budget", "entries", "entry_columns", "rules"),
+        ("versions",),
+        ("loaded_versions",),
         ("kinds",),
         ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
     ),
@@ -61,6 +63,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("evolution", "execution"),
         ("reading",),
         ("writing",),
+        ("history",),
         ("bulk", "check", "describe", "kv"),
         ("transaction", "transfer"),
     ),

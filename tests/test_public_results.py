@@ -33,12 +33,14 @@ from kvmodels import (
     Count,
     Database,
     FinishedOperation,
+    History,
     Hit,
     Indexed,
     IndexViolation,
     InvalidValueError,
     KvModel,
     KvU64,
+    LeftOut,
     Limits,
     MigrationReport,
     OperationCounters,
@@ -67,6 +69,7 @@ ARGUMENTS = {
     "DatabaseSettings",
     "DegreeBox",
     "F",
+    "History",
     "Hooks",
     "KeyNumber",
     "Max",
@@ -93,6 +96,14 @@ class Person(KvModel):
 class Member(KvModel, collection="members"):
     id: PrimaryKey[int]
     name: str
+
+
+class Dated(KvModel, collection="dated"):
+    id: PrimaryKey[int]
+    name: str
+
+    class Meta:
+        history = History()
 
 
 class NamedMember(KvModel, collection="members"):
@@ -163,6 +174,14 @@ def of_people() -> Iterator[object]:
         yield from (finished[-1], db.metrics())
 
 
+def of_history() -> Iterator[object]:
+    with Database("memory://", models=[Dated]) as db:
+        db[Dated].create(id=1, name="a")
+        db[Dated].remove(1)
+        [revision] = db[Dated].trash()
+        yield from (revision, revision.ended, db[Dated].restore(1, also=True))
+
+
 def of_members() -> Iterator[object]:
     url = "memory://members"
     with Database(url, models=[Member]) as old:
@@ -184,6 +203,7 @@ OF_OTHER_KINDS = (
     BulkProgress(2, 1, 1),
     ChangedRecord(1, None, None),
     DeadLetter("01M853PBRCK0QG1JSN3MF21WTZ", (Entry(("failed", b"\xff"), b"\xff", "0" * 20),)),
+    LeftOut("dated", 1, "exists"),
     Hit(Member(id=1, name="a"), 12.5),
     Limits.DENO,
     LoadResult(2, 1),
@@ -193,7 +213,7 @@ OF_OTHER_KINDS = (
     SearchHit(Member(id=1, name="a"), 1.5),
 )
 
-SAMPLES = {type(one).__name__: one for make in (of_people, of_members) for one in make()}
+SAMPLES = {type(one).__name__: one for make in (of_people, of_members, of_history) for one in make()}
 SAMPLES |= {type(one).__name__: one for one in OF_OTHER_KINDS}
 
 
@@ -329,6 +349,7 @@ THINGS = {
     "IndexViolation",
     "KeyExplanation",
     "KeyRange",
+    "LeftOut",
     "Limits",
     "Metrics",
     "ModelDescription",
@@ -338,7 +359,10 @@ THINGS = {
     "QueuedMessage",
     "RecordViolation",
     "RefusedRecord",
+    "Restored",
     "RetryPolicy",
+    "Revision",
+    "RevisionEnd",
     "SearchHit",
     "StepKind",
 }

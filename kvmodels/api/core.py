@@ -17,7 +17,7 @@ from uuid import uuid4
 from kvmodels._support.naming import short_repr
 from kvmodels._support.turns import Turns
 from kvmodels.api.opening import Opening, store_format
-from kvmodels.catalog import evolution
+from kvmodels.catalog import evolution, plan_rules
 from kvmodels.catalog.collection import record_layout
 from kvmodels.catalog.keyspace import index_prefix
 from kvmodels.codecs.msgpack import ValueCodec
@@ -287,13 +287,13 @@ class DatabaseCore:
     ) -> Flow[plan_apply.SchemaReport]:
         """Bring the store in line with the models."""
         names = items_of("allow", allow, _ALLOW_HINT)
-        unknown = [name for name in names if name not in get_args(evolution.Allowed)]
+        unknown = [name for name in names if name not in get_args(plan_rules.Allowed)]
         if unknown or isinstance(allow, str):
             raise InvalidArgumentError(
                 "allow= names no rule that can be lifted",
                 argument="allow",
                 value=allow if isinstance(allow, str) else unknown[0],
-                expected=get_args(evolution.Allowed),
+                expected=get_args(plan_rules.Allowed),
                 hint=_ALLOW_HINT,
             )
         _require_sample(sample)

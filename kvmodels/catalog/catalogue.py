@@ -33,6 +33,7 @@ from enum import StrEnum
 from typing import Any, Final, cast, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.history import SECTION, StoredHistory, first_history, history_in
 from kvmodels.catalog.keyspace import (
     FORMAT,
     FORMAT_WITH_REFERENCES,
@@ -52,7 +53,7 @@ LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
 
 _SECTIONS: Final = frozenset({"format", "collections", LOADING, "before"})
-_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping")
+_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping", SECTION)
 _COLLECTION_SECTIONS: Final = frozenset(
     ("primary_key", "fields", "columns", "schema_version", "generations", "retired", "indexes", *_OPTIONAL_SECTIONS)
 )
@@ -166,8 +167,8 @@ class StoredCollection:
     generations that were replaced or dropped: a process that declares one of them runs an older release.
     ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
     lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
-    ``dropping`` means that its rows are being removed, so that no process may use it. ``extra`` holds the sections that
-    this release does not know.
+    ``dropping`` means that its rows are being removed, so that no process may use it. ``history`` is None if old
+    versions have no rows. ``extra`` holds the sections that this release does not know.
     """
 
     name: str
@@ -181,6 +182,7 @@ class StoredCollection:
     oldest: int
     upgraded: Mapping[str, int]
     dropping: bool = False
+    history: StoredHistory | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -297,6 +299,9 @@ class Header:
                     collection = collection.without_index(index.name, index.generation)
                     if index.has_entries:
                         dropped.add(index.prefix(collection.name))
+            history = collection.history
+            if history is not None:  # its begin is a versionstamp too
+                collection = replace(collection, history=replace(history, begin=None) if history.readable else None)
             header = header.with_collection(collection)
         return header, frozenset(dropped)
 
@@ -366,6 +371,8 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
         versions["oldest"] = collection.oldest
     if collection.dropping:
         versions["dropping"] = True
+    if collection.history is not None:
+        versions[SECTION] = collection.history.to_value()
     return {
         **versions,
         "primary_key": [list(column) for column in collection.primary_key],
@@ -392,6 +399,8 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
 
 
 def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
+    history = history_in(value.get(SECTION))
+    known = _COLLECTION_SECTIONS if history is not None else _COLLECTION_SECTIONS - {SECTION}
     return StoredCollection(
         name=name,
         primary_key=tuple(tuple(column) for column in value["primary_key"]),
@@ -404,7 +413,8 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         oldest=int(value.get("oldest", value["schema_version"])),
         upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
         dropping=value.get("dropping") is True,
-        extra={section: content for section, content in value.items() if section not in _COLLECTION_SECTIONS},
+        history=history,
+        extra={section: content for section, content in value.items() if section not in known},
     )
 
 
@@ -451,6 +461,7 @@ def stored_collection(
         retired={},
         oldest=1 if state is IndexState.DISABLED else schema.schema_version,
         upgraded=dict(schema.touched),
+        history=None if state is IndexState.DISABLED else first_history(schema.history),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
+from kvmodels.catalog.history import StoredHistory
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, index_layout, violation_prefix
 from kvmodels.catalog.references import (
     IncomingReference,
@@ -134,6 +135,7 @@ class LiveCollection:
             cannot build them.
         references: the foreign keys of the maintained indexes.
         referrers: the foreign keys of all collections of the store that refer to this one.
+        history: the listed history, whose rows every writer keeps; None: old versions have no rows.
         compiled: loaders, lookups, plans and writers for this header; ignored by comparisons.
     """
 
@@ -150,6 +152,7 @@ class LiveCollection:
     replaced: frozenset[str] = frozenset()
     references: tuple[OutgoingReference, ...] = ()
     referrers: tuple[IncomingReference, ...] = ()
+    history: StoredHistory | None = None
     compiled: CompiledCollection = field(default_factory=CompiledCollection, compare=False, repr=False)
 
 
@@ -226,6 +229,7 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
         replaced=replaced,
         references=tuple(_outgoing_references(maintained)),
         referrers=referrers_of(header, schema.collection),
+        history=stored.history if stored.history is None or stored.history.state != "dropping" else None,
     )
 
 

@@ -19,6 +19,9 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "bulk", resume_id, run, "key", *pk)  a record that it has still to deal with
     ("__kvmodels__", "bulk", resume_id, run, "failed", *pk)  a record that it could not write
     ("__kvmodels__", "keys", collection)                  the next primary key to give out
+    ("__kvmodels__", "history", collection, *pk, begin)   a version of a record that has ended
+    ("__kvmodels__", "trash", collection, *pk)            names the last version of a removed record
+    ("__kvmodels__", "also", collection, *pk, begin, n)   the records that a removal has changed or removed with it
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
     ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
@@ -179,6 +182,21 @@ def bulk_key(resume_id: str) -> bytes:
 def bulk_prefix(resume_id: str, run: str, kind: str) -> bytes:
     """Return the common prefix of the rows of one run of a bulk write."""
     return encode_key((RESERVED, "bulk", resume_id, run, kind))
+
+
+def history_prefix(collection: str) -> bytes:
+    """Return the common prefix of the ended versions of a collection; the primary key follows, then the begin."""
+    return encode_key((RESERVED, "history", collection))
+
+
+def trash_prefix(collection: str) -> bytes:
+    """Return the common prefix of the rows of removed records; the primary key follows."""
+    return encode_key((RESERVED, "trash", collection))
+
+
+def also_prefix(collection: str) -> bytes:
+    """Return the common prefix of the lists of what removals have changed; the primary key, begin and number follow."""
+    return encode_key((RESERVED, "also", collection))
 
 
 def key_counter(collection: str) -> bytes:

@@ -12,7 +12,8 @@ The checks it sets are those of ``indexing/rules.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -31,6 +32,7 @@ from kvmodels.indexing.entries import (
     RecordChange,
     StaleRow,
     StoredRecord,
+    VersionNote,
     Violation,
     require_fan_out,
 )
@@ -44,6 +46,7 @@ from kvmodels.indexing.references import (
     RemainingReferrers,
 )
 from kvmodels.indexing.simple import compile_simple
+from kvmodels.indexing.versions import CommitMoment, StagedVersions, staged
 
 NO_ENTRIES: Final[Entries] = {}
 
@@ -74,6 +77,7 @@ def compile_write(
     found: Entries = NO_ENTRIES,
     neighbours: Neighbours = NO_NEIGHBOURS,
     loaded: Mapping[bytes, bytes] | None = None,
+    moment: CommitMoment | None = None,
 ) -> AtomicWrite | NeedRows | StaleRow | Refusal:
     """Compile all record changes of one commit.
 
@@ -90,6 +94,7 @@ def compile_write(
         found: the rows of ``NeedRows.spans``, by the first keys of the ranges.
         neighbours: the rows of ``NeedRows.neighbours``, by the ranges.
         loaded: versionstamps by key of records that the caller has read before, without a deadline.
+        moment: the time of the commit; given if ``rules.has_history``.
 
     Returns:
         AtomicWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
@@ -99,6 +104,10 @@ def compile_write(
         Violation: another record is in the way, such as the owner of a unique slot.
         MissingTarget, RemainingReferrers: a foreign key would refer to no record.
     """
+    if moment is not None:
+        limits = partial(compile_write, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
+        compile_staged = partial(limits, found=found, neighbours=neighbours, loaded=loaded)
+        return _with_versions(rows, staged(changes, codec, moment, is_read=rows is not None), compile_staged)
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
         return compiled
@@ -135,6 +144,18 @@ def _both(full: NeedRows, judged: NeedRows) -> NeedRows:
     """Return everything that two parts of the compiler need; ranges only once all keys are read."""
     keys = full.keys | judged.keys
     return NeedRows(keys) if keys else NeedRows(keys, judged.spans, full.neighbours)
+
+
+def _with_versions(
+    rows: Mapping[bytes, Row | None] | None,
+    versions: StagedVersions | NeedRows,
+    compile_staged: Callable[..., AtomicWrite | NeedRows | StaleRow | Refusal],
+) -> AtomicWrite | NeedRows | StaleRow | Refusal:
+    """Compile changes with the rows of the versions that they end; arguments and result as of ``compile_write``."""
+    if isinstance(versions, NeedRows):
+        return versions
+    compiled = compile_staged(versions.changes, rows)
+    return versions.of(compiled) if isinstance(compiled, AtomicWrite) else compiled
 
 
 def compile_in_full(
@@ -243,8 +264,8 @@ class _Fold:
         return key in self._changed
 
     def evict(self, change: RecordChange) -> None:
-        """Remove an expired record with all that it has, in this commit."""
-        self.evicted.append(change)
+        """Remove an expired record with all that it has, in this commit; it ends no version."""
+        self.evicted.append(change._replace(note=VersionNote(None, None)))
 
     def resolve(self) -> Violation | StaleRow | None:
         """Decide on every contested entry of the commit."""
@@ -259,6 +280,8 @@ class _Fold:
     def add(self, change: RecordChange) -> None:
         """Take in one record: its own key, and the difference of what it has in every maintained index."""
         key = change.key
+        is_staged = change.live.history is None or change.note is not None or change.only is not None
+        assert is_staged, "no record with a history is written without its versions"
         self._changed.add(key)
         self.check(rules.record_check(key, change.old, self.now_ms))
         if change.only is None and change.new_document is not None:

@@ -10,7 +10,7 @@ the sum of an engine is exact for them.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
@@ -41,6 +41,36 @@ class Misfit(NamedTuple):
         return {"kind": self.kind} if self.reason is None else {"kind": self.kind, "reason": self.reason}
 
 
+class VersionNote:
+    """Who writes a version of a record with a history, and after the commit is compiled, what is stored.
+
+    Attributes:
+        by, why: the actor and the reason, as given by ``acting``; None if not given.
+        to_key: the parts of the new key, if the record leaves its key by a rename.
+        from_key: the parts of the old key, if the record comes to its key by a rename.
+        trash: the trash row that a restore checks and removes.
+        forgets: whether the version that a removal ends gets no row.
+        document, value, encoding: the stored document and its bytes, as last compiled; None before.
+    """
+
+    __slots__ = ("by", "document", "encoding", "forgets", "from_key", "to_key", "trash", "value", "why")
+
+    def __init__(self, by: str | None, why: str | None) -> None:
+        self.by = by
+        self.why = why
+        self.to_key: tuple[Any, ...] | None = None
+        self.from_key: tuple[Any, ...] | None = None
+        self.trash: Row | None = None
+        self.forgets = False
+        self.document: Document | None = None
+        self.value: bytes | None = None
+        self.encoding = 0
+
+    def told(self) -> dict[str, str]:
+        """Return actor and reason, as far as they are given."""
+        return {name: text for name, text in (("by", self.by), ("why", self.why)) if text is not None}
+
+
 class RecordChange(NamedTuple):
     """One record of a commit: as it was read, and as it shall be.
 
@@ -56,6 +86,7 @@ class RecordChange(NamedTuple):
         only: leave the record alone and write its entries in this index; for a build, whose record does not change.
         tolerant: record a duplicate in an index under construction instead of refusing it; for a build.
         unmade: why the columns that the document does not store could not be made; for a build.
+        note: who writes the version, in a collection with a history; None: a rewrite, which ends no version.
     """
 
     live: LiveCollection
@@ -70,6 +101,13 @@ class RecordChange(NamedTuple):
     only: LiveIndex | None = None
     tolerant: bool = False
     unmade: Misfit | None = None
+    note: VersionNote | None = None
+
+    @property
+    def stored_value(self) -> tuple[bytes, int]:
+        """The bytes that the commit stores, and their encoding."""
+        note = self.note
+        return (self.value, self.encoding) if note is None or note.value is None else (note.value, note.encoding)
 
     @property
     def key(self) -> bytes:

@@ -64,8 +64,8 @@ def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> Rec
         return None
     if not all(index.readable and index.fence is None and _is_taken(index) for index in live.maintained):
         return None
-    if live.references:
-        return None  # the target must be read
+    if live.references or live.history is not None:
+        return None  # the target must be read; the row of an ended version is compiled in full
     made = live.compiled.writer = RecordWriter(live, header, codec)
     return made
 
@@ -232,7 +232,7 @@ class RecordWriter:
 
     def _add(self, change: RecordChange, checks: list[Check], mutations: list[Mutation], claimed: list[bytes]) -> bool:
         """Add what a change checks, writes and claims; return False where it is not simple."""
-        live, pk, old, before, document, value, encoding, expire_at, rewrite, only, tolerant, _ = change
+        live, pk, old, before, document, value, encoding, expire_at, rewrite, only, tolerant, _, _ = change
         if live is not self.live or expire_at is not None or rewrite or only is not None or tolerant:
             return False
         key = self._prefix + pk

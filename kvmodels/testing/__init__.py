@@ -7,16 +7,16 @@ from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.testing.interleaving import Interleaving, explore_races
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History, VirtualTime
+from kvmodels.testing.schedules import FaultRates, StepHistory, VirtualTime
 
 __all__ = [
     "DatabaseCore",
     "FaultEngine",
     "FaultRates",
-    "History",
     "Interleaving",
     "MemoryEngine",
     "Process",
+    "StepHistory",
     "VirtualTime",
     "explore_races",
 ]

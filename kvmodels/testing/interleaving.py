@@ -35,11 +35,11 @@ from kvmodels.testing.schedules import (
     NO_FAULTS,
     STOPPING,
     FaultRates,
-    History,
     Landing,
     Line,
     Outcome,
     Step,
+    StepHistory,
     VirtualTime,
     kind_of,
     parse_line,
@@ -160,7 +160,7 @@ class Interleaving:
 
     # --- the run ----------------------------------------------------------------------------------------------
 
-    def run(self, *, max_steps: int = 20_000) -> History:
+    def run(self, *, max_steps: int = 20_000) -> StepHistory:
         """Run all clients to their ends, and deliver all pending commits.
 
         An error of the library, or one of ``errors``, ends its client and is recorded in the history. Any other
@@ -187,9 +187,9 @@ class Interleaving:
         return self.history
 
     @property
-    def history(self) -> History:
+    def history(self) -> StepHistory:
         """The steps and results so far."""
-        return History(self._seed, tuple(self._steps), dict(self._outcomes), tuple(self._landings))
+        return StepHistory(self._seed, tuple(self._steps), dict(self._outcomes), tuple(self._landings))
 
     def _follow(self, line: Line, max_steps: int) -> None:
         if line.kind != "end":

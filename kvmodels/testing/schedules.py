@@ -241,7 +241,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class StepHistory:
     """The steps and results of one run; ``str()`` shows one line per step.
 
     Attributes:

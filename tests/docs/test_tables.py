@@ -244,6 +244,9 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.drop_key("collection", "index", 2),
         keyspace.violation_key(keyspace.violation_prefix("collection", "index", 2), encode_key(("slot",)), pk),
         keyspace.key_counter("collection"),
+        keyspace.history_prefix("collection") + pk + encode_key(("begin",)),
+        keyspace.trash_prefix("collection") + pk,
+        keyspace.also_prefix("collection") + pk + encode_key(("begin", 2)),
         keyspace.bulk_key("resume_id"),
         keyspace.bulk_prefix("resume_id", "run", "key") + pk,
         keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
@@ -304,7 +307,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
     names: dict[str, Any] = {name: name for name in ("collection", "index", "token", "resume_id", "run", "position")}
-    names |= {"length_class": 2, "start": 5}
+    names |= {"begin": "begin", "length_class": 2, "start": 5}
     names |= {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}

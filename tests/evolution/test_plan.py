@@ -25,7 +25,8 @@ from kvmodels import (
     Upgrade,
 )
 from kvmodels.catalog.catalogue import IndexState
-from kvmodels.catalog.evolution import RULES, SchemaPlan, StepKind
+from kvmodels.catalog.evolution import SchemaPlan
+from kvmodels.catalog.plan_rules import RULES, StepKind
 from tests.evolution.releases import City, First, user
 from tests.oracle import audit, read_store, spec_of
 from tests.robustness.models import require_readable
@@ -382,6 +383,11 @@ def test_every_rule_has_a_case_and_a_line_in_the_guide():
         "reference_added",  # tests/references/test_existing_records.py
         "reference_changed",
         "on_delete_changed",  # tests/references/test_on_delete.py
+        "history_added",  # tests/history/test_evolution.py
+        "history_unfinished",
+        "history_changed",
+        "history_undeclared",
+        "history_dropping",
     }
     assert seen | {"collection_added"} == RULES.keys()
     guide = GUIDE.read_text("utf-8")

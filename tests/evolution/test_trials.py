@@ -17,7 +17,7 @@ from kvmodels import (
     Unique,
     Upgrade,
 )
-from kvmodels.catalog.evolution import StepKind
+from kvmodels.catalog.plan_rules import StepKind
 from kvmodels.flows.evolution import apply
 from tests.robustness.models import require_readable
 

@@ -31,7 +31,7 @@ from kvmodels.flows.effects import CountRows, Read, Request
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 from tests.interleaving.exchange import exchange
 from tests.interleaving.models import OldPerson, Person
 from tests.interleaving.verdict import (
@@ -366,7 +366,7 @@ class Crowd:
 
     # --- the judgement ----------------------------------------------------------------------------------------
 
-    def run(self) -> History:
+    def run(self) -> StepHistory:
         """Run everybody, judge the store as it is left, let a new process finish what was interrupted, judge again."""
         history = self.test.run()
         self.faults += [f"store: {fault}" for fault in store_faults(self.test.engine, self.spec)]
@@ -392,7 +392,7 @@ class Tally:
         self.verbs: Counter[str] = Counter()
         self.faults: dict[int, list[str]] = {}
 
-    def add(self, crowd: Crowd, history: History) -> None:
+    def add(self, crowd: Crowd, history: StepHistory) -> None:
         """Count one run."""
         self.runs += 1
         self.steps += len(history.steps)

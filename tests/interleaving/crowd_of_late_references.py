@@ -25,7 +25,7 @@ from kvmodels.errors import KvModelsError
 from kvmodels.flows.evolution.violations import list_violations, resolve
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 from tests.interleaving.late_references import (
     NEWER,
     OLDER,
@@ -114,7 +114,7 @@ async def _resolver(process: Process) -> None:
             await process.run(resolve(process.context, process.schema(model), None))
 
 
-def crowd(seed: int, rates: FaultRates) -> tuple[list[str], History]:
+def crowd(seed: int, rates: FaultRates) -> tuple[list[str], StepHistory]:
     """Run a crowd; what is wrong, and the story."""
     chance = random.Random(f"late {seed}")
     test = Interleaving(seed, faults=rates, retry=PATIENT)

@@ -14,12 +14,12 @@ from kvmodels import IndexChangedError, IndexNotReadyError
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.exchange import exchange
 from tests.interleaving.models import Numbered, OldPerson, Person
 from tests.interleaving.verdict import NUMBERED_SPEC, OLD_SPEC, SPEC, records_of, store_faults
 
-Judge = Callable[[History], Iterator[str]]
+Judge = Callable[[StepHistory], Iterator[str]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Scene:
         """Of the function that describes it."""
         return self.play.__name__
 
-    def faults(self) -> tuple[list[str], History]:
+    def faults(self) -> tuple[list[str], StepHistory]:
         """Run it; what is wrong, and the story."""
         test = Interleaving(schedule=self.schedule)
         judge = self.play(test)
@@ -44,7 +44,7 @@ class Scene:
         return [*store_faults(test.engine, self.spec), *judge(history)], history
 
 
-def nothing_more(_: History) -> Iterator[str]:
+def nothing_more(_: StepHistory) -> Iterator[str]:
     """The oracle says it all."""
     return iter(())
 
@@ -107,7 +107,7 @@ def two_patches_of_one_version(test: Interleaving) -> Judge:
     test.add("ada", process[OldPerson].patch("a", city="y", if_version=version))
     test.add("bob", process[OldPerson].patch("a", city="z", if_version=version))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if all(history.outcomes[name].error is None for name in ("ada", "bob")):
             yield "both changed the same version"
 
@@ -120,7 +120,7 @@ def two_processes_reserve_keys(test: Interleaving) -> Judge:
     test.add("ada", ada[Numbered].create())
     test.add("bob", bob[Numbered].create())
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         keys = [getattr(history.outcomes[name].returned, "id", None) for name in ("ada", "bob")]
         if None in keys or len(set(keys)) < 2:
             yield f"two records were given the keys {keys}"
@@ -134,7 +134,7 @@ def two_creates_of_one_record(test: Interleaving) -> Judge:
     test.add("ada", ada[OldPerson].create(id="a", city="x"))
     test.add("bob", bob[OldPerson].create(id="a", city="y"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if all(history.outcomes[name].error is None for name in ("ada", "bob")):
             yield "both were told that they had created the record"
 
@@ -147,7 +147,7 @@ def an_insert_arrives_again_after_the_removal(test: Interleaving) -> Judge:
     test.add("ada", ada[OldPerson].create(id="a"))
     test.add("bob", bob[OldPerson].remove("a"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         assert history.outcomes["bob"].returned is True
         if "a" in records_of(test.engine):
             yield "the removed record is back"
@@ -162,7 +162,7 @@ def an_insert_arrives_after_it_was_reported_refused(test: Interleaving) -> Judge
     test.add("bob", bob[OldPerson].create(id="b", email="e"))
     test.add("carol", bob[OldPerson].remove("b"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         error = history.outcomes["ada"].error
         if error is not None and "a" in records_of(test.engine):
             yield f"the insert was reported as {type(error).__name__} and was applied afterwards"
@@ -180,7 +180,7 @@ def the_answer_to_an_increment_is_lost(test: Interleaving) -> Judge:
 
     test.add("ada", ada[OldPerson].mutate("a", five_more))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         hits = records_of(test.engine)["a"]["hits"]
         if history.outcomes["ada"].error is None and hits != 5:
             yield f"the counter was raised by 5 once and is {hits}"
@@ -196,7 +196,7 @@ def an_index_is_dropped_between_plan_and_read(test: Interleaving) -> Judge:
     test.add("drop", dropper.drop_index(OldPerson, "zone"))
     test.add("eve", eve[OldPerson].filter(zone="n").to_list())
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         returned, error, _ = history.outcomes["eve"]
         if error is None and [person.id for person in returned] != ["a", "b"]:
             yield f"the query found {returned} of two records"
@@ -232,7 +232,7 @@ def two_builds_pass_the_same_records(test: Interleaving) -> Judge:
     test.add("one", build(test.process(Person), "score"))
     test.add("other", build(test.process(Person), "score"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         counts = [history.outcomes[name].returned.scanned for name in ("one", "other")]
         if sum(counts) != 2:
             yield f"two records were counted as {counts}"
@@ -263,7 +263,7 @@ def two_records_exchange_their_addresses(test: Interleaving) -> Judge:
     test.at_once(ada[OldPerson].create(id="b", email="e2"))
     test.add("ada", ada.run(exchange(ada.context, ada.schema(OldPerson), "a", "b", "email")))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         records = records_of(test.engine)
         if [records[name]["email"] for name in "ab"] != ["e2", "e1"]:
             yield f"the exchange ended with {history.outcomes['ada']}"

@@ -10,7 +10,7 @@ from kvmodels import Database, F
 from kvmodels.flows.effects import Flow
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.models import OldPerson
 from tests.interleaving.scenes import Judge, Scene
 from tests.interleaving.verdict import OLD_SPEC, records_of
@@ -50,7 +50,7 @@ def a_process_dies_with_its_batch_on_the_way(test: Interleaving) -> Judge:
     test.add("ada", hit(ada, resume_id="job", batch_size=1))
     test.add("bob", hit(bob, resume_id="job", batch_size=1))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         test.at_once(hit(test.process(OldPerson), resume_id="job"))
         yield from hits_faults(test)
 
@@ -84,7 +84,7 @@ def two_processes_create_one_list(test: Interleaving) -> Judge:
 
 
 def _both_end_with(test: Interleaving, holds: Callable[[Any], bool]) -> Judge:
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         for name in ("ada", "bob"):
             ended = history.outcomes[name]
             if ended.error is not None or not holds(ended.returned):
@@ -99,7 +99,7 @@ def a_process_dies_with_a_batch_of_its_list_on_the_way(test: Interleaving) -> Ju
     ada, bob = prepare(test, "a", "b")
     test.add("ada", ada[OldPerson].bulk_update(loaded(test, ada), resume_id="job", batch_size=1))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         test.at_once(bob[OldPerson].bulk_update(loaded(test, bob), resume_id="job", batch_size=1))
         yield from hits_faults(test)
 
@@ -119,7 +119,7 @@ def one_of_two_is_removed(test: Interleaving) -> Judge:
     ada, _ = prepare(test, "a", "b")
     test.add("ada", ada[OldPerson].filter(city="x")[:1].delete())
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         if sorted(records_of(test.engine)) != ["b"]:
             yield f"{sorted(records_of(test.engine))} are left"
 
@@ -132,7 +132,7 @@ def somebody_moves_away_before_the_removal(test: Interleaving) -> Judge:
     test.add("ada", ada[OldPerson].filter(city="x").delete())
     test.add("bob", bob[OldPerson].patch("b", city="y"))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         if sorted(records_of(test.engine)) != ["b"]:
             yield f"{sorted(records_of(test.engine))} are left"
 
@@ -154,7 +154,7 @@ def a_writer_changes_a_record_that_is_loaded(test: Interleaving) -> Judge:
     test.add("ada", ada.run(load()))
     test.add("bob", bob[OldPerson].patch("a", city="y", team="green"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         loaded = history.outcomes["ada"]
         if loaded.error is not None or loaded.returned.written != 2:
             yield f"ada ended with {loaded}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvmodels import KvModel, PrimaryKey, Version
 from kvmodels.testing.interleaving import Interleaving
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.models import OldPerson
 from tests.interleaving.scenes import Judge, Scene
 from tests.interleaving.verdict import OLD_SPEC, records_of
@@ -88,7 +88,7 @@ def a_hook_tells_of_a_change_whose_answer_is_lost(test: Interleaving) -> Judge:
     ada.core.signals.after_update.connect(tell, OldPerson)
     test.add("ada", ada[OldPerson].patch("a", city="y"))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         yield from heard_once(calls)
         if any(told_early):
             yield "it was told before it was so"
@@ -103,7 +103,7 @@ def two_writers_count_one_record(test: Interleaving) -> Judge:
     test.add("ada", ada[Counted].patch("a", city="y"))
     test.add("bob", bob[Counted].patch("a", city="z"))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         found: Any = records_of(test.engine)["a"]["revision"]
         if found != 3:
             yield f"3 writes are counted as {found}"
@@ -118,7 +118,7 @@ def a_record_is_renamed_to_a_key_that_is_taken_meanwhile(test: Interleaving) -> 
     test.add("ada", ada[OldPerson].rename("a", "b"))
     test.add("bob", bob[OldPerson].create(id="b"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if all(history.outcomes[name].error is None for name in ("ada", "bob")):
             yield "both were told that the key is theirs"
 

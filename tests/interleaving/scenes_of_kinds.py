@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvmodels import Index, IndexChangedError, IndexNotReadyError, OperationTooLargeError, UniqueViolationError
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.exchange import exchange
 from tests.interleaving.members import KEPT, Home, Member, MemberFields, OldMember
 from tests.interleaving.scenes import Judge, Scene, build, nothing_more
@@ -62,7 +62,7 @@ def a_member_is_removed_before_the_build_has_counted_it(test: Interleaving) -> J
     return nothing_more
 
 
-def mended(history: History) -> Iterator[str]:
+def mended(history: StepHistory) -> Iterator[str]:
     """Ada could change her record so that the index can hold it."""
     if history.outcomes["ada"].error is not None:
         yield f"the record could not be mended: {history.outcomes['ada'].error}"
@@ -165,7 +165,7 @@ def an_element_goes(test: Interleaving) -> Judge:
     test.add("ada", ada[OldMember].patch("a", tags=["u"], badges=["b2"]))
     test.add("bob", ada[OldMember].create(id="b", badges=["b1"]))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes["bob"].error is not None:
             yield f"the badge is not free: {history.outcomes['bob'].error}"
 
@@ -179,7 +179,7 @@ def two_members_exchange_their_badges(test: Interleaving) -> Judge:
     test.at_once(ada[OldMember].create(id="b", badges=["b3"]))
     test.add("ada", ada.run(exchange(ada.context, ada.schema(OldMember), "a", "b", "badges")))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         records = records_of(test.engine)
         if [records[name]["badges"] for name in "ab"] != [["b3"], ["b1", "b2"]]:
             yield f"the exchange ended with {history.outcomes['ada']}"
@@ -193,7 +193,7 @@ def two_creates_claim_one_badge(test: Interleaving) -> Judge:
     test.add("ada", ada[OldMember].create(id="a", badges=["b1", "b2"]))
     test.add("bob", bob[OldMember].create(id="b", badges=["b3", "b2"]))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         error = history.outcomes["bob"].error
         if not isinstance(error, UniqueViolationError) or error.values != ("b2",) or error.existing_key != "a":
             yield f"the second create ended with {history.outcomes['bob']}"
@@ -217,7 +217,7 @@ def two_members_move_to_one_floor(test: Interleaving) -> Judge:
     test.add("ada", ada[Member].patch("a", home=Home(street="low", floor=2)))
     test.add("bob", bob[Member].patch("b", zone="n"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         error = history.outcomes["bob"].error
         if not isinstance(error, UniqueViolationError) or error.existing_key != "a":
             yield f"the move of bob ended with {history.outcomes['bob']}"
@@ -283,7 +283,7 @@ def a_create_of_too_many_elements_is_refused_beside_a_build(test: Interleaving) 
     test.add("build", build(test.process(Member), "per_part", Member))
     test.add("ada", ada[Member].create(id="b", note="p q r s"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         error = history.outcomes["ada"].error
         if not isinstance(error, OperationTooLargeError) or error.limit != "max_fan_out":
             yield f"the create ended with {history.outcomes['ada']}"
@@ -299,7 +299,7 @@ def counters_are_dropped_between_plan_and_read(test: Interleaving) -> Judge:
     test.add("drop", dropper.drop_index(OldMember, "per_city"))
     test.add("eve", eve[OldMember].filter(city="x").count())
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         returned, error, _ = history.outcomes["eve"]
         if error is None and returned != 2:
             yield f"{returned} of two records were counted"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kvmodels.flows.evolution.violations import resolve
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.late_references import (
     Echo,
     IndexedVerse,
@@ -27,7 +27,7 @@ from tests.interleaving.scenes import Judge, Scene, build, nothing_more
 class LateReferenceScene(Scene):
     """A schedule over poets, and works that get a foreign key to them."""
 
-    def faults(self) -> tuple[list[str], History]:
+    def faults(self) -> tuple[list[str], StepHistory]:
         """Run it; what is wrong, and the story."""
         test = Interleaving(schedule=self.schedule)
         judge = self.play(test)
@@ -192,7 +192,7 @@ def a_poet_is_removed_with_verses_that_another_index_has(test: Interleaving) -> 
     test.add("build", build(stage.builder, "poet", Verse))
     test.add("bob", stage.bob[Poet].remove("w"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         yield from succeeded("bob")(history)
         left = test.at_once(stage.ada[Verse].all().allow_scan().to_list())
         yield from (f"{verse} is left" for verse in left)
@@ -221,7 +221,7 @@ def a_poet_is_removed_while_a_listed_poem_is_resolved(test: Interleaving) -> Jud
 def refused(client: str) -> Judge:
     """The write of a client is refused, because it refers to no record."""
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes[client].error is None:
             yield f"{client} refers to a record that is not there"
 
@@ -231,7 +231,7 @@ def refused(client: str) -> Judge:
 def succeeded(client: str) -> Judge:
     """A client is not refused."""
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes[client].error is not None:
             yield f"{client} was refused: {history.outcomes[client].error}"
 

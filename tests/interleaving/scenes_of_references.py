@@ -12,7 +12,7 @@ from kvmodels.core.operations import AtomicWrite, Delete
 from kvmodels.flows.references import anchor
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.libraries import House, Lamp, Novel, Room, Writer, reference_faults
 from tests.interleaving.scenes import Judge, Scene, nothing_more
 from tests.interleaving.scenes_of_transactions import transact
@@ -21,7 +21,7 @@ from tests.interleaving.scenes_of_transactions import transact
 class ReferenceScene(Scene):
     """A schedule over writers and novels."""
 
-    def faults(self) -> tuple[list[str], History]:
+    def faults(self) -> tuple[list[str], StepHistory]:
         """Run it; what is wrong, and the story."""
         test = Interleaving(schedule=self.schedule)
         judge = self.play(test)
@@ -209,7 +209,7 @@ def an_anchor_is_set_at_the_beginning_of_a_cascade_in_batches(test: Interleaving
     test.add("ada", cascade(ada))
     test.add("bob", anchored(bob))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         if test.at_once(ada[Writer].get_or_none("w")) is not None:
             yield "the writer was not removed"
 
@@ -219,7 +219,7 @@ def an_anchor_is_set_at_the_beginning_of_a_cascade_in_batches(test: Interleaving
 def stays(test: Interleaving, process: Process, model: type[Any], key: str) -> Judge:
     """Whether a record is there in the end."""
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         if test.at_once(process[model].get_or_none(key)) is None:
             yield f"{model.__name__} {key!r} was removed"
 

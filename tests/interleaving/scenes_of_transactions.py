@@ -11,7 +11,7 @@ from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import ReadResult, point
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.members import Member
 from tests.interleaving.models import OldPerson, Person
 from tests.interleaving.scenes import Judge, Scene, build, nothing_more
@@ -48,7 +48,7 @@ def two_take_from_what_both_have_read(test: Interleaving) -> Judge:
     test.add("ada", transact(ada, giving_up("a", "b")))
     test.add("bob", transact(bob, giving_up("b", "a")))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         if not any(value["hits"] for value in records_of(test.engine).values()):
             yield "nobody has a hit left"
 
@@ -137,7 +137,7 @@ def _two_give_up(test: Interleaving, left: Callable[[AsyncTransaction], Any]) ->
     test.add("ada", transact(ada, giving_up("a")))
     test.add("bob", transact(bob, giving_up("b")))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         if not any(value["hits"] for value in records_of(test.engine).values()):
             yield "nobody has a hit left"
 
@@ -159,7 +159,7 @@ def two_insert_where_both_have_found_nothing(test: Interleaving) -> Judge:
     test.add("ada", transact(ada, settling("a")))
     test.add("bob", transact(bob, settling("b")))
 
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         found = sorted(records_of(test.engine))
         if len(found) != 1:
             yield f"{found} live in a city for one"
@@ -188,7 +188,7 @@ def _join(name: str) -> Body:
 
 
 def _no_member_without_a_leader(test: Interleaving) -> Judge:
-    def judge(_: History) -> Iterator[str]:
+    def judge(_: StepHistory) -> Iterator[str]:
         records = records_of(test.engine)
         members = sorted(name for name in records if name != "lead")
         if members and "lead" not in records:
@@ -224,7 +224,7 @@ def one_asks_for_what_it_has_moved(test: Interleaving) -> Judge:
 
     test.add("ada", transact(ada, body))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes["ada"].returned != []:
             yield f"the transaction found {history.outcomes['ada']} in a team that all have left"
 
@@ -241,7 +241,7 @@ def two_people_exchange_their_addresses(test: Interleaving) -> Judge:
 
     test.add("ada", transact(ada, body))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         records = records_of(test.engine)
         if [records[name]["email"] for name in "ab"] != ["e2", "e1"]:
             yield f"the exchange ended with {history.outcomes['ada']}"
@@ -278,7 +278,7 @@ def money_moves_between_two_reads(test: Interleaving) -> Judge:
     test.add("ada", transact(ada, total))
     test.add("bob", transact(bob, move))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes["ada"].returned != 10:
             yield f"ada has counted {history.outcomes['ada'].returned} of 10"
 
@@ -309,7 +309,7 @@ def the_answer_to_a_transaction_is_lost(test: Interleaving) -> Judge:
 
     test.add("ada", transact(ada, body))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         hits = records_of(test.engine)["a"]["hits"]
         if history.outcomes["ada"].error is not None or hits != 5:
             yield f"the counter was raised by 5 once and is {hits}: {history.outcomes['ada']}"
@@ -327,7 +327,7 @@ def the_answer_to_a_count_under_a_shared_guard_is_lost(test: Interleaving) -> Ju
 
     test.add("ada", transact(ada, body))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         found = test.engine.read([point(encode_key(("joined",)))])
         assert isinstance(found, ReadResult)
         (row,) = found.ranges[0]
@@ -349,7 +349,7 @@ def a_transaction_arrives_after_its_conflict_was_reported(test: Interleaving) ->
     test.add("bob", bob[OldPerson].create(id="a"))
     test.add("carol", bob[OldPerson].remove("a"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         error = history.outcomes["ada"].error
         if error is not None and "a" in records_of(test.engine):
             yield f"the transaction was reported as {type(error).__name__} and was applied afterwards"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 
 QUIET = FaultRates()
 LOSSY = FaultRates(lose_answer=0.05, lose_request=0.05, repeat=0.05, echo=0.05, hold=0.05)
@@ -16,7 +16,7 @@ SOAK_RUNS = 20_000
 SHARD = 2_000
 FIRST_SOAK_SEED = 1_000_000
 
-Crowd = Callable[[int, FaultRates], tuple[list[str], History]]
+Crowd = Callable[[int, FaultRates], tuple[list[str], StepHistory]]
 """Runs a crowd of a seed; what is wrong, and the story."""
 
 

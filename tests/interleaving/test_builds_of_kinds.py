@@ -13,7 +13,7 @@ from kvmodels.runtime.sync import perform
 from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 from tests.interleaving.exchange import exchange
 from tests.interleaving.members import KEPT, LATE, Home, Member
 from tests.interleaving.scenes import build
@@ -95,7 +95,7 @@ def commits_of(play: Callable[[Interleaving], None], client: str) -> list[int]:
 
 def with_faults(
     play: Callable[[Interleaving], None], client: str, position: int, fault: str
-) -> tuple[Interleaving, History]:
+) -> tuple[Interleaving, StepHistory]:
     """A run in which one commit goes wrong, then the other client runs, and then what is under way arrives."""
     test = Interleaving(schedule=[*[client] * position, f"{client} commit {fault}"])
     play(test)

@@ -12,7 +12,7 @@ from kvmodels import AsyncTransaction, DoesNotExist, IntegrityError, RetryPolicy
 from kvmodels.errors import KvModelsError, RetriesExhaustedError
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 from tests.interleaving.libraries import House, Lamp, Novel, Room, Writer, reference_faults
 from tests.interleaving.soaking import LOSSY, QUIET, in_shards, soak
 
@@ -71,7 +71,7 @@ async def _client(process: Process, seed: str) -> None:
         await _deed(process, chance)
 
 
-def crowd(seed: int, faults: FaultRates) -> tuple[list[str], History]:
+def crowd(seed: int, faults: FaultRates) -> tuple[list[str], StepHistory]:
     """Run a crowd; what is wrong, and the story."""
     test = Interleaving(seed, faults=faults, retry=RetryPolicy(attempts=30, deadline_s=600))
     first = test.process(*MODELS)

@@ -33,7 +33,7 @@ from kvmodels.indexing import rules
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 from tests.interleaving.mutants import BY_NAME
 from tests.interleaving.verdict import store_faults
 from tests.oracle import read_engine, spec_of
@@ -77,7 +77,7 @@ class Member(KvModel, collection="members"):
 
 
 SPEC = spec_of(Member)
-Judge = Callable[[History], Iterator[str]]
+Judge = Callable[[StepHistory], Iterator[str]]
 
 
 def migrating(process: Process, size: int = 100) -> Any:
@@ -118,7 +118,7 @@ def an_old_writer_inserts_behind_the_scan(test: Interleaving) -> Judge:
     test.add("ada", old[OldMember].create(id="b", nick="Nick-b"))
     test.add("eve", found(late, Member, "nick-b"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if "b" in records_of(test) and history.outcomes["eve"].returned == "missing":
             yield "a record is not found by its name"
 
@@ -138,7 +138,7 @@ def a_reader_asks_before_the_record_is_rewritten(test: Interleaving) -> Judge:
     new = test.process(Member)
     test.add("eve", found(new, Member, "nick-a"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes["eve"].returned == "missing":
             yield "a record is not found by its name"
 
@@ -151,7 +151,7 @@ def an_old_reader_asks_after_the_record_was_rewritten(test: Interleaving) -> Jud
     test.add("migrate", migrating(test.process(Member)))
     test.add("eve", found(old, OldMember, "Nick-a"))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes["eve"].returned == "missing":
             yield "an older release misses a record without knowing"
 
@@ -166,7 +166,7 @@ def a_writer_comes_between(test: Interleaving) -> Judge:
     test.add("migrate", migrating(new))
     test.add("bob", bob[Member].patch("a", hits=7))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         if history.outcomes["bob"].error is None and records_of(test)["a"]["hits"] != 7:
             yield "the change of a writer is lost"
 
@@ -183,7 +183,7 @@ def two_migrations_pass_the_same_records(test: Interleaving) -> Judge:
     test.add("one", migrating(one, 1))
     test.add("other", migrating(other, 1))
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         counts = [history.outcomes[name].returned.scanned for name in ("one", "other")]
         if sum(counts) != 2:
             yield f"two records were counted as {counts}"
@@ -198,7 +198,7 @@ class Scene(NamedTuple):
     schedule: tuple[str, ...]
     play: Callable[[Interleaving], Judge]
 
-    def faults(self) -> tuple[list[str], History]:
+    def faults(self) -> tuple[list[str], StepHistory]:
         test = Interleaving(schedule=self.schedule)
         judge = self.play(test)
         history = test.run()
@@ -335,7 +335,7 @@ async def asking(process: Process, model: Any, tally: Tally, times: int) -> None
         await process.sleep(0.2)
 
 
-def crowd(seed: int, faults: FaultRates) -> tuple[list[str], History]:
+def crowd(seed: int, faults: FaultRates) -> tuple[list[str], StepHistory]:
     test = Interleaving(seed, faults=faults, retry=PATIENT)
     prepared(test, *NAMES)
     tally = Tally()

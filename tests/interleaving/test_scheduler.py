@@ -10,7 +10,7 @@ from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, De
 from kvmodels.flows.effects import commit, now, read, sleep
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History, parse_line
+from kvmodels.testing.schedules import FaultRates, StepHistory, parse_line
 from tests.interleaving.models import OldPerson
 
 KEY = encode_key(("k",))
@@ -38,7 +38,7 @@ async def send(process: Process, *writes: AtomicWrite) -> list[object]:
     return outcomes
 
 
-def played(test: Interleaving, *writes: AtomicWrite) -> tuple[list[object], History]:
+def played(test: Interleaving, *writes: AtomicWrite) -> tuple[list[object], StepHistory]:
     test.add("ada", send(test.process(), *writes))
     history = test.run()
     return history.outcomes["ada"].returned, history

@@ -15,7 +15,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Committed, Set
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KvModelsError, RetriesExhaustedError, UniqueViolationError
-from kvmodels.testing.schedules import History, Landing
+from kvmodels.testing.schedules import Landing, StepHistory
 from tests.interleaving.models import Numbered, OldPerson, Person
 from tests.oracle import audit, read_engine, spec_of
 
@@ -61,7 +61,7 @@ def records_of(engine: MemoryEngine) -> dict[str, dict[str, Any]]:
     return {entry.key[1]: entry.value for entry in read_engine(engine) if entry.key[0] == "people"}
 
 
-def history_faults(history: History, deeds: list[Deed], *, tokens: bool) -> list[str]:
+def history_faults(history: StepHistory, deeds: list[Deed], *, tokens: bool) -> list[str]:
     """Return the contradictions of the history."""
     applied = _applied(history.landings)
     found = [fault for deed in deeds for fault in _deed_faults(deed, applied if tokens else None)]
@@ -103,7 +103,7 @@ def _deed_faults(deed: Deed, applied: Mapping[str, int] | None) -> Iterator[str]
         yield f"{deed.verb} of {deed.client} was acknowledged and not applied"
 
 
-def outcome_faults(history: History, answers: Mapping[str, bool]) -> Iterator[str]:
+def outcome_faults(history: StepHistory, answers: Mapping[str, bool]) -> Iterator[str]:
     """Compare ``outcome`` for operations of stopped clients with the writes that were applied in the end."""
     applied = _applied(history.landings)
     for token, answer in answers.items():
@@ -134,7 +134,7 @@ def _replaced(landings: tuple[Landing, ...], deeds: list[Deed]) -> Iterator[str]
 
 
 def counter_faults(
-    history: History, deeds: list[Deed], before: Mapping[str, int], after: Mapping[str, int], *, tokens: bool
+    history: StepHistory, deeds: list[Deed], before: Mapping[str, int], after: Mapping[str, int], *, tokens: bool
 ) -> Iterator[str]:
     """Counters that are not the sum of the increments that were applied; open ones count as far as their tokens say."""
     applied = _applied(history.landings)

@@ -9,6 +9,7 @@ __getattr__ = deferred_modules(
     "_compat",
     "board",
     "copies",
+    "history",
     "kv",
     "lock",
     "namespace",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Self, TypeVar, overload
 
@@ -45,6 +46,7 @@ from kvmodels.flows.evolution.throttle import SAMPLE
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.transfer import load as record_load
+from kvmodels.flows.writing import acting
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
@@ -929,6 +931,24 @@ class Database(Repositories):
         """
         loading = self._core.loading(models, on_conflict, format, progress)
         return copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))
+
+    def acting(self, actor: str, *, reason: str | None = None) -> AbstractContextManager[None]:
+        """Name who writes in a ``with`` block, and why, in the history of the models that have one.
+
+        It is a context variable: tasks of the block and ``asyncio.to_thread`` inherit it, threads that a program starts
+        do not. Blocks may be nested; the inner one counts. It holds for every database of the process.
+
+        Args:
+            actor: who writes, at most 200 bytes.
+            reason: why, at most 200 bytes; None: not given.
+
+        Returns:
+            A context manager. Cost: none.
+
+        Raises:
+            InvalidArgumentError: at the beginning of the block: a value is no such text.
+        """
+        return acting.acting(actor, reason)
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import board
+from kvmodels.api._sync import history as histories
 from kvmodels.api._sync import record_watch as record_watches
 from kvmodels.api._sync.queryset import QuerySet, Runner
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
@@ -26,6 +27,8 @@ from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
+from kvmodels.flows.history import restoring, trash
+from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv import record_watch
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading import related as relations
@@ -289,6 +292,144 @@ class Repository(QuerySet[M], Generic[M]):
         context, schema = self._runner.context, self._runner.schema
         watch = record_watch.RecordWatch(context, schema, time.monotonic, since=since, timeout=timeout)
         return record_watches.RecordWatchIterator(self._runner, watch)
+
+    # --- old versions -----------------------------------------------------------------------------------------
+
+    def history(self, key: Any, /) -> histories.RecordHistory[M]:
+        """Return the versions of a record, newest first: iterate over it, or call ``page`` or ``at``.
+
+        Args:
+            key: the primary key, a tuple if it is composite. The record may be removed.
+
+        Returns:
+            The history. Cost: none; nothing is read.
+
+        Examples:
+            >>> from kvmodels import Database, History, KvModel, PrimaryKey
+            >>> class Deal(KvModel, collection="deals"):
+            ...     id: PrimaryKey[int]
+            ...     price: int
+            ...     class Meta:
+            ...         history = History()
+            >>> db = Database("memory://", models=[Deal])
+            >>> _ = db[Deal].create(id=1, price=10)
+            >>> with db.acting("ada", reason="ticket 17"):
+            ...     _ = db[Deal].patch(1, price=12)
+            >>> [(one.actor, one.changes) for one in db[Deal].history(1)]
+            [('ada', {'price': (10, 12)}), (None, {'id': (None, 1), 'price': (None, 10)})]
+        """
+        return histories.RecordHistory(self._runner, key)
+
+    def as_of(self, when: datetime | str, /) -> histories.Past[M]:
+        """Return the records as they were at a moment, read-only.
+
+        Args:
+            when: an aware datetime that is not in the future; a versionstamp if the history keeps versions for ever.
+
+        Returns:
+            The past, with ``get``, ``get_or_none``, ``get_many``, ``exists`` and ``filter``. Cost: none; nothing is
+            read.
+
+        Examples:
+            >>> from datetime import UTC, datetime
+            >>> from kvmodels import Database, History, KvModel, PrimaryKey
+            >>> class Bond(KvModel, collection="bonds"):
+            ...     id: PrimaryKey[int]
+            ...     class Meta:
+            ...         history = History()
+            >>> bonds = Database("memory://", models=[Bond])[Bond]
+            >>> _ = bonds.create(id=1)
+            >>> bonds.as_of(datetime(2020, 1, 1, tzinfo=UTC)).get_or_none(1) is None
+            True
+        """
+        return histories.Past(self._runner, when)
+
+    def revert(self, key: Any, revision: Revision[M] | str, /, *, if_version: str | Collection[str] | None = None) -> M:
+        """Write the values of an old version of a record; fields that the history excludes keep their values.
+
+        Args:
+            key: the primary key, a tuple if it is composite.
+            revision: a revision of this record, or the versionstamp at which it began.
+            if_version: the expected versionstamp of the record, or several; None: any.
+
+        Returns:
+            The stored object. Cost: one read and one commit.
+
+        Raises:
+            DoesNotExist: there is no such record; ``restore`` brings a removed one back.
+            HistoryExpiredError: the version is not kept any more.
+            StaleObjectError: the record has another version than ``if_version``.
+            IntegrityError: a unique value is taken, or a foreign key refers to a missing record.
+        """
+        found: M = self._run_flow("revert", restoring.revert, key, revision, if_version=if_version)
+        return found
+
+    def trash(self) -> histories.Trash[M]:
+        """Return the last revisions of removed records, in the order of their keys: iterate over it, or call ``page``.
+
+        Returns:
+            The removed records. Cost: none; nothing is read.
+        """
+        return histories.Trash(self._runner)
+
+    @overload
+    def restore(self, key: Any, changes: Mapping[str, Any] | None = None, /, *, also: Literal[False] = False) -> M: ...
+    @overload
+    def restore(
+        self, key: Any, changes: Mapping[str, Any] | None = None, /, *, also: Literal[True]
+    ) -> restoring.Restored: ...
+    def restore(self, key: Any, changes: Mapping[str, Any] | None = None, /, *, also: bool = False) -> Any:
+        """Insert the last version of a removed record again.
+
+        Args:
+            key: the primary key, a tuple if it is composite.
+            changes: values of fields that are to differ, such as a unique value that is taken by now.
+            also: restore in the same commit what the same removal took with it: removed records, and foreign keys that
+                it has set to None.
+
+        Returns:
+            The stored object; with ``also`` a ``Restored`` with what was left out. Cost: two reads and one commit.
+
+        Raises:
+            DoesNotExist: no removed record has this key.
+            AlreadyExistsError: a record has the key by now.
+            IntegrityError: a unique value is taken, or a foreign key refers to a missing record.
+            OperationTooLargeError: with ``also``: one commit cannot hold so many records.
+
+        Examples:
+            >>> from kvmodels import Database, History, KvModel, PrimaryKey
+            >>> class Plan(KvModel, collection="plans"):
+            ...     id: PrimaryKey[int]
+            ...     title: str
+            ...     class Meta:
+            ...         history = History()
+            >>> plans = Database("memory://", models=[Plan])[Plan]
+            >>> _ = plans.create(id=7, title="old")
+            >>> _ = plans.remove(7)
+            >>> [one.record for one in plans.trash()]
+            [Plan(id=7, title='old')]
+            >>> plans.restore(7, {"title": "new"})
+            Plan(id=7, title='new')
+        """
+        return self._run_flow("restore", restoring.restore, key, changes, also=also)
+
+    def forget(self, key: Any, /, *, including: bool = False) -> int:
+        """Remove all old versions of a removed record; copies in backups stay.
+
+        Args:
+            key: the primary key, a tuple if it is composite.
+            including: remove the record as well, in the first commit and without an old version of it.
+
+        Returns:
+            The number of removed versions. Cost: one commit, then one for each 100 versions. Repeat it after an
+            interruption.
+
+        Raises:
+            AlreadyExistsError: the record exists, and ``including`` is not given.
+            ProtectedError: with ``including``: other records refer to it.
+            InvalidArgumentError: in a transaction.
+        """
+        return self._run_flow("forget", trash.forget, key, including=including)
 
     def refresh(self, obj: M) -> M:
         """Read a record again and copy its values into the object.

@@ -28,6 +28,8 @@ FindingKind = Literal[
     "dangling_reference",
     "stray_guard",
     "overlap",
+    "undecodable_version",
+    "overlapping_version",
 ]
 
 
@@ -44,6 +46,8 @@ class Finding:
             records. ``dangling_reference``: an entry of a foreign key whose target is missing or has a deadline.
             ``stray_guard``: a row that the library keeps for a record that others refer to, without that record.
             ``overlap``: an entry of an exclusion constraint whose interval overlaps that of another record.
+            ``undecodable_version``: a row of a history that is no ended version, or names none.
+            ``overlapping_version``: an ended version that overlaps the next one of its record.
         key: the key as the key-value API shows it; ``(bytes,)`` for bytes that are not a key.
         primary_key: the primary key of the record, if it is known.
         reason: a short description.

@@ -29,6 +29,7 @@ from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, Row, after_prefix, point
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.check.findings import CheckReport, Finding, shown_key
+from kvmodels.flows.check.histories import check_histories
 from kvmodels.flows.check.records import RecordEntries, Suspect
 from kvmodels.flows.check.scrub import REMOVE_ALL, Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
@@ -50,6 +51,7 @@ def check_store(context: Context, *, repair: Repair, pace: Pace) -> Flow[CheckRe
         report = yield from _check_declared(context, schema, repair, pace)
         reports.append(report)
     reports.append((yield from _check_references(context, None, repair=bool(repair))))
+    reports.append((yield from check_histories(context, None, repair=bool(repair))))
     view = yield from reload_header(context)
     for name, stored in view.header.collections.items():
         if name not in context.schemas:
@@ -61,7 +63,8 @@ def check_collection(context: Context, schema: ModelSchema, *, repair: Repair, p
     """Check one collection and its foreign keys; see ``check_store``. Raises SchemaMismatchError."""
     report = yield from _check_declared(context, schema, repair, pace)
     references = yield from _check_references(context, schema.collection, repair=bool(repair))
-    return _together((report, references))
+    histories = yield from check_histories(context, schema.collection, repair=bool(repair))
+    return _together((report, references, histories))
 
 
 def _together(reports: Sequence[CheckReport]) -> CheckReport:

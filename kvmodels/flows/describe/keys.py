@@ -37,8 +37,9 @@ _OfModels = Literal["record", "entry", "slot", "floor", "counter"]
 _OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unmigrated", "violation"]
 _OfQueuesAndLocks = Literal["message", "dead_letter", "lock", "ticket"]
 _OfWrites = Literal["bulk", "key_counter", "guard", "reference_guard", "reference_anchor", "token"]
+_OfHistories = Literal["old_version", "trash", "removed_with"]
 _OfOthers = Literal["namespace", "reserved", "foreign", "plain"]
-KeyKind = Literal[_OfModels, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
+KeyKind = Literal[_OfModels, _OfHistories, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,9 @@ class KeyExplanation:
         key: the parts of the key; ``(bytes,)`` for bytes that are not a key.
         kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index,
             ``floor`` of a group of an exclusion constraint;
-            ``message`` of a queue, ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
+            ``old_version`` of a record with a history, ``trash``: of a removed record, ``removed_with``: the records
+            that a removal has changed or removed; ``message`` of a queue,
+            ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
             ``namespace``: a key of a namespace;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
             ``key_counter``, ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in
@@ -104,6 +107,9 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "migration": "progress of a migration of {place}",
     "unmigrated": "record {key} of {place} that a migration cannot rewrite",
     "violation": "record {key} that {place} cannot hold",
+    "old_version": "version of record {key} of {place} that began at {name}",
+    "trash": "last version of removed record {key} of {place}",
+    "removed_with": "records that the removal of record {key} of {place} has changed or removed",
     "message": "message {name} of the queue",
     "dead_letter": "note of a key that holds the dead letter {name}",
     "lock": "lock {name}",
@@ -234,6 +240,8 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return KeyExplanation(key, "migration", collection=collection)
         case ("unmigrated", str() as collection, *pk):
             return _of_a_record(header, key, "unmigrated", collection, pk)
+        case ("history" | "trash" | "also", str(), *_):
+            return _of_a_history(header, key)
         case ("keys", str() as collection):
             return KeyExplanation(key, "key_counter", collection=collection)
         case ("ref", str() as collection, "guard" | "anchor" as kind, *pk):
@@ -253,6 +261,18 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             # A namespace has queues, locks and namespaces, but no models.
             inner = _explained(context, Header({}), encode_key(tuple(rest)), row)
             return KeyExplanation(key, "namespace", name=name, inner=replace(inner, exists=row is not None))
+        case _:
+            return KeyExplanation(key, "reserved")
+
+
+def _of_a_history(header: Header, key: Key) -> KeyExplanation:
+    match key[1:]:
+        case ("history", str() as collection, *pk, str() as begin):
+            return replace(_of_a_record(header, key, "old_version", collection, pk), name=begin)
+        case ("also", str() as collection, *pk, str() as begin, int()):
+            return replace(_of_a_record(header, key, "removed_with", collection, pk), name=begin)
+        case ("trash", str() as collection, *pk):
+            return _of_a_record(header, key, "trash", collection, pk)
         case _:
             return KeyExplanation(key, "reserved")
 

@@ -5,5 +5,14 @@ from __future__ import annotations
 from kvmodels._support.lazy_modules import deferred_modules
 
 __getattr__ = deferred_modules(
-    __name__, "apply", "build", "drop_collection", "drop_index", "header", "migrate", "throttle", "violations"
+    __name__,
+    "apply",
+    "build",
+    "drop_collection",
+    "drop_index",
+    "header",
+    "histories",
+    "migrate",
+    "throttle",
+    "violations",
 )

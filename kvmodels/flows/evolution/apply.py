@@ -32,6 +32,7 @@ from kvmodels.flows.evolution.header import (
     outdated_generations,
     raise_schema_version,
 )
+from kvmodels.flows.evolution.histories import drop_history, keep_history
 from kvmodels.flows.evolution.migrate import MigrationReport, migrate, rewritten_form
 from kvmodels.flows.evolution.throttle import SAMPLE, Pace
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, shown_key
@@ -159,10 +160,15 @@ def apply_schema(
     for schema in schemas:
         for step in plan.of(schema.collection, "index_undeclared", "reference_changed"):
             yield from drop_index(context, schema.collection, step.subject or "", pace)
+        if plan.of(schema.collection, "history_undeclared", "history_dropping"):
+            yield from drop_history(context, schema.collection, pace)
         yield from list_fields(context, schema)
         if plan.of(schema.collection, "on_delete_changed"):
             yield from change_effects(context, schema)
         builds.extend((yield from build_indexes(context, (schema,), pace)))
+        if plan.of(schema.collection, "collection_added", "history_added", "history_changed", "history_unfinished"):
+            kept = yield from keep_history(context, schema, pace)
+            builds += [] if kept is None else [kept]
         forget = [step.subject or "" for step in plan.of(schema.collection, "field_removed") if step.allowed]
         if forget or (yield from _waits_for_records(context, schema)):
             migrations.append((yield from migrate(context, schema, forget=forget, pace=pace)))

@@ -32,6 +32,7 @@ from kvmodels.indexing.compiler import NO_NEIGHBOURS, compile_write
 from kvmodels.indexing.entries import DUPLICATE, OVERLAP, Misfit, NeedRows, RecordChange, StaleRow, Violation
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
+from kvmodels.indexing.versions import CommitMoment
 from kvmodels.schema.compile.columns import failed_function
 
 
@@ -152,6 +153,7 @@ class RecordBatch:
                 now_ms=now_ms,
                 max_key_bytes=self._context.limits.max_key_bytes,
                 neighbours=neighbours,
+                moment=CommitMoment(now_ms, self._context.limits) if rules.has_history(changes) else None,
             )
             if isinstance(compiled, AtomicWrite):
                 return compiled

@@ -36,6 +36,7 @@ from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
 from kvmodels.flows.evolution.drop_index import rows_removed_at_once
 from kvmodels.flows.evolution.header import commit_header
+from kvmodels.flows.evolution.histories import history_prefixes
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 
 
@@ -100,6 +101,7 @@ def _prefixes(stored: StoredCollection) -> Iterator[bytes]:
     yield unmigrated_prefix(stored.name)
     yield reference_guards(stored.name)
     yield reference_anchors(stored.name)
+    yield from history_prefixes(stored.name)
     yield encode_key((stored.name,))  # last, so that an interrupted call leaves records to be seen
 
 

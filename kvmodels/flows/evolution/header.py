@@ -51,6 +51,7 @@ from kvmodels.flows.arguments import require_told_deadlines
 from kvmodels.flows.context import Context, HeaderView, header_view, pause_before, reload_header
 from kvmodels.flows.effects import Flow, commit, read, read_all
 from kvmodels.flows.evolution import build as build_flows
+from kvmodels.flows.evolution import histories as history_flows
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
@@ -78,7 +79,8 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         stored = view.header.collections[name]
         unbuilt = build_flows.unbuilt_indexes(stored, schema)
         pending = [index for index in unbuilt if given_up_reference(schema, stored, index) is None]
-        if pending or live.unraised or IndexState.OUTDATED in live.states.values() or _adds_fields(stored, schema):
+        waits = pending or live.unraised or IndexState.OUTDATED in live.states.values()
+        if waits or _adds_fields(stored, schema) or not history_flows.is_kept(schema, stored):
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
             if not result.ranges[0]:
                 yield from _bring_up(context, schema, pending)
@@ -152,6 +154,7 @@ def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> 
     live = (yield from reload_header(context)).live[schema.collection]
     if live.unraised or IndexState.OUTDATED in live.states.values():
         yield from migrate_flows.migrate(context, schema)
+    yield from history_flows.keep_history(context, schema)
     # Otherwise new records would be mistaken for older ones that lack the new fields.
     view = yield from header_view(context)
     if _adds_fields(view.header.collections[schema.collection], schema):

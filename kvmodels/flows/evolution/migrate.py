@@ -29,6 +29,7 @@ from kvmodels.flows.context import Context, HeaderView, reload_header, writable_
 from kvmodels.flows.effects import Flow, read_all, read_row
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation, misfit_of
 from kvmodels.flows.evolution.header import commit_header
+from kvmodels.flows.evolution.old_versions import forget_in_versions
 from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
 from kvmodels.flows.hydration.rows import document_of, object_of
@@ -88,6 +89,8 @@ def migrate(
         if at_end is None:
             continue
         yield from migration.settle()
+        if stored.aim["forget"] and view.header.collections[schema.collection].history is not None:
+            yield from forget_in_versions(context, schema.collection, stored.aim["forget"])
         left = yield from migration.finish(at_end)
         if left is not None:
             return _report(schema, work, left)

@@ -58,6 +58,7 @@ from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.contract import KindMaintenance
 from kvmodels.indexing.kinds.registry import maintenance_for
+from kvmodels.indexing.loaded_versions import history_of, loaded_document, loaded_row
 from kvmodels.limits import Limits
 
 FIRST_BATCH: Final = 4
@@ -145,7 +146,8 @@ class Dumping:
             # A document with shared containers was not written by this library; it is dumped exactly as it is.
             if content and not any(map(is_graph_form, content.values())):
                 return content
-        return {"value": value_to_json(codec.decode(row.value, row.encoding, row.key))}
+        decode = codec.decode if history_of(key) is None else codec.decode_document
+        return {"value": value_to_json(decode(row.value, row.encoding, row.key))}
 
 
 COMMIT_MUTATIONS: Final = 1_000
@@ -180,6 +182,7 @@ class Loading:
         self._before: dict[str, Any] | None = None
         self._header: Header | None = None
         self._skipped: set[str] = set()
+        self._kept: set[Any] = set()
         self._counting: set[tuple[str, str, int]] = set()
         self._copies: dict[str, _Copies] = {}
         self._frame = DumpFrame((DUMP_FORMAT,), DAMAGED)
@@ -342,6 +345,14 @@ class Loading:
         codec = self._form.codec
         encode = codec.encode_document if is_document else codec.encode
         value = document_in(content) if is_document else value_from_json(content["value"])
+        owner = history_of(key)
+        if owner is not None:
+            if owner not in self._kept:
+                return []
+            key, value = loaded_row(key, value)
+            encode = codec.encode_document
+        elif is_document and key[0] in self._kept:
+            value = loaded_document(value)
         packed = self._form.root + encode_key(key)
         if packed == self._header_key:
             self._take_header(value, key)
@@ -362,6 +373,7 @@ class Loading:
         self._require_known(whole)
         header, unfinished = whole.without_unfinished()
         self._header, self._skipped = header, {*unfinished}
+        self._kept = {name for name, one in header.collections.items() if one.history is not None}
         for collection in header.collections.values():
             copying: list[KindMaintenance] = []
             for index in collection.indexes:

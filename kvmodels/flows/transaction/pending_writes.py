@@ -81,6 +81,9 @@ class _Save(NamedTuple):
 class WrittenRecords:
     """The records that a transaction has written, shown in its overlay and ended with its commit."""
 
+    keep_versions = False
+    """Whether one of them is a record of a collection with a history."""
+
     def __init__(self, codec: ValueCodec, overlay: Overlay) -> None:
         self._codec = codec
         self._overlay = overlay
@@ -119,6 +122,8 @@ class WrittenRecords:
         for change in proposal.changes:
             key = change.key
             known = self._records.get(key)
+            if change.note is not None:
+                self.keep_versions = True
             record = _Record(key, known.first if known else change, change, PendingStamp(), refused)
             written.append((record, _layer(self._codec, record)))
         return written

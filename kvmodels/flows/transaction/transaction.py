@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
@@ -66,8 +67,9 @@ from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, cascading_removals
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import NeedRows, StaleRow
+from kvmodels.indexing.entries import NeedRows, RecordChange, StaleRow
 from kvmodels.indexing.references import Entries
+from kvmodels.indexing.versions import CommitMoment
 from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
@@ -106,6 +108,9 @@ class TransactionFlows:
     ``begin`` is run first; ``begin``, ``through``, ``check``, ``guard``, ``prepared`` and ``changed`` are run in the
     snapshot of the transaction if the engine has any.
     """
+
+    _roots: Mapping[bytes, RecordChange] = MappingProxyType({})
+    """For the key of each record that changes with a removal, the removal."""
 
     def __init__(self, shared: Context, form: StoreFormat, attempt: int = 1) -> None:
         self._shared = shared
@@ -297,6 +302,7 @@ class TransactionFlows:
         cascaded = yield from self._cascaded(operation, proposal, AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
             raise wrote_itself()
+        self._roots = {**self._roots, **cascaded.roots}
         return self._records.take(operation, proposal, cascaded.alone())
 
     def _cascaded(self, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState) -> Flow[Cascaded]:
@@ -414,6 +420,9 @@ class TransactionFlows:
         changes = self._records.changes()
         rows: dict[bytes, Row | None] = {}
         found = NOTHING_FOUND
+        moment = None
+        if self._records.keep_versions:
+            moment = CommitMoment((yield from now()), self.context.limits, self._roots)
         while True:
             compiled = compile_write(
                 changes,
@@ -424,6 +433,7 @@ class TransactionFlows:
                 max_key_bytes=self.context.limits.max_key_bytes,
                 found=found.entries,
                 neighbours=found.neighbours,
+                moment=moment,
             )
             if isinstance(compiled, AtomicWrite):
                 return compiled
@@ -441,9 +451,7 @@ class TransactionFlows:
                     (key, None if row and row.expire_at and row.expire_at <= self.now_ms else row)
                     for key, row in rows.items()
                 ]
-                failed = self._reads.differing(alive)
-                if failed:
-                    self._stop(failed)
+                self._stop_if(self._reads.differing(alive))
 
     def _ranges(self, wanted: NeedRows, found: FoundRanges) -> Flow[FoundRanges]:
         """Return the found ranges with those that are wanted."""
@@ -470,9 +478,7 @@ class TransactionFlows:
         for chunk in split_ranges(self.context.limits, map(point, self._reads.keys()), guarded=False):
             found = yield from read(chunk)
             rows = [(one.start, stored[0] if stored else None) for one, stored in zip(chunk, found.ranges, strict=True)]
-            failed = self._reads.differing(rows)
-            if failed:
-                self._stop(failed)
+            self._stop_if(self._reads.differing(rows))
 
     def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
         """Give objects their committed versions; return what is to be run now, in order."""
@@ -496,6 +502,10 @@ class TransactionFlows:
         """Return the error for keys that others have written."""
         self.contended = tuple(keys)
         return read_what_changed(keys, self.attempt, snapshots=self.context.traits.snapshots)
+
+    def _stop_if(self, keys: Sequence[bytes]) -> None:
+        if keys:
+            self._stop(keys)
 
     def _stop(self, keys: Sequence[bytes]) -> NoReturn:
         # Also when the caller goes on after the error: what he does then rests on two states.

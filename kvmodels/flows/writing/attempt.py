@@ -14,7 +14,7 @@ Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -42,9 +42,11 @@ from kvmodels.flows.references import NOTHING_FOUND, FoundRanges, anchor, busy_t
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.contention import DEFEATS, Contention, calling
 from kvmodels.flows.writing.operation import (
+    NO_ROOTS,
     AttemptState,
     LogicalWrite,
     Proposal,
+    compiled_proposal,
     failed_keys,
     may_guess,
     refused_by_store,
@@ -52,9 +54,8 @@ from kvmodels.flows.writing.operation import (
 )
 from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.cascades import TOO_LARGE, RefusedCascade, cascading_removals
-from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import NeedRows, RecordChange, StaleRow
+from kvmodels.indexing.cascades import TOO_LARGE, cascading_removals
+from kvmodels.indexing.entries import NeedRows, StaleRow
 from kvmodels.indexing.simple import RecordWriter, fits, record_writer
 
 R = TypeVar("R")
@@ -63,7 +64,6 @@ _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost o
 
 
 _Keys: TypeAlias = Sequence[bytes]
-NO_ROOTS: Final[Mapping[bytes, RecordChange]] = {}
 
 
 class _Done(NamedTuple, Generic[R]):
@@ -88,8 +88,7 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
     view = context.view or (yield from reload_header(context))
     if passed is None and context.turns.queues:
         return (yield from _in_contention(context, operation, view, started))
-    live = view.live[operation.schema.collection]
-    writer = record_writer(live, view.guard, context.codec)
+    writer = record_writer(live := view.live[operation.schema.collection], view.guard, context.codec)
     if may_guess(context, operation, live, writer):
         guess = operation.compiled(view)
         if guess is None:
@@ -102,7 +101,8 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
                 row = found.ranges[0][0] if found.ranges[0] else None
                 rows = {key: row}
                 del found
-            now_ms = (yield from now()) if operation.timed or (row is not None and row.expire_at is not None) else 0
+            timed = operation.timed or live.history is not None
+            now_ms = (yield from now()) if timed or (row is not None and row.expire_at is not None) else 0
             guess = _guess(context, operation, _new(AttemptState, (view, rows, now_ms)), writer)
             del rows, row  # the garbage collector visits everything that many waiting tasks keep
         if guess is not None:
@@ -151,7 +151,7 @@ def _guess(
         if writer is not None and changes and proposal.extra is None:
             compiled = writer.compiled(changes, None)  # of unique slots nothing is read: each is taken for free
         if compiled is None:
-            compiled = _compiled(context, operation, proposal, seen)
+            compiled = compiled_proposal(context, operation, proposal, seen, time_ms=seen.now_ms)
         if not isinstance(compiled, AtomicWrite):
             return None
         if not fits(compiled, context.limits):
@@ -161,40 +161,6 @@ def _guess(
             raise
         return None
     return proposal, compiled
-
-
-def _compiled(
-    context: Context,
-    operation: LogicalWrite[R],
-    proposal: Proposal[R],
-    seen: AttemptState,
-    *,
-    found: FoundRanges = NOTHING_FOUND,
-    roots: Mapping[bytes, RecordChange] = NO_ROOTS,
-) -> AtomicWrite | NeedRows | StaleRow | None:
-    """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
-    changes, extra = proposal.changes, proposal.extra
-    if not changes and extra is None:
-        return None
-    compiled = compile_write(
-        changes,
-        seen.rows,
-        header=seen.view.guard,
-        codec=context.codec,
-        now_ms=seen.now_ms,
-        max_key_bytes=context.limits.max_key_bytes,
-        found=found.entries,
-        neighbours=found.neighbours,
-        loaded=operation.targets if seen.rows is None else None,
-    )
-    if isinstance(compiled, (NeedRows, StaleRow)):
-        return compiled
-    if not isinstance(compiled, AtomicWrite):
-        root = roots.get(compiled.change.key)
-        raise operation.refused(compiled if root is None else RefusedCascade(root, compiled))
-    if extra is None:
-        return compiled
-    return AtomicWrite((*compiled.checks, *extra.checks), (*compiled.mutations, *extra.mutations))
 
 
 def _carried_out(run: _Run[R], failed: _Keys | None, contended: _Keys = (), passed: Sequence[Ticket] = ()) -> Flow[R]:
@@ -350,11 +316,14 @@ class _Run(Generic[R]):
                 return None
             proposal, seen, roots = cascaded.of(proposal), cascaded.seen, cascaded.roots
             found = FoundRanges(cascaded.found)
+        kept = [change for change in proposal.changes if change.live.history is not None]
+        time_ms = (yield from now()) if kept else 0
 
         def compiled(found: FoundRanges, now_ms: int) -> AtomicWrite | NeedRows | StaleRow | None:
-            return _compiled(context, operation, proposal, seen._replace(now_ms=now_ms), found=found, roots=roots)
+            known = seen._replace(now_ms=now_ms)
+            return compiled_proposal(context, operation, proposal, known, found=found, roots=roots, time_ms=time_ms)
 
-        result = _compiled(context, operation, proposal, seen, found=found, roots=roots)
+        result = compiled(found, seen.now_ms)
         if isinstance(result, NeedRows) and not result.keys:
             result = yield from with_ranges(context, result, compiled, found, now_ms=seen.now_ms, guard=view.guard)
         return None if isinstance(result, StaleRow) else (proposal, result, has_cascade)

@@ -37,6 +37,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.references import refused_reference
+from kvmodels.flows.writing.acting import noted
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.compiler import WriteRefusal
@@ -164,12 +165,17 @@ def record_change(
     if old is not None and before is None:
         before = document_of(context, old)
     live = view.live[schema.collection]
-    return _new(RecordChange, (live, pk, old, before, document, value, encoding, expire_at, False, None, False, None))
+    note = None if live.history is None else noted()
+    return _new(
+        RecordChange, (live, pk, old, before, document, value, encoding, expire_at, False, None, False, None, note)
+    )
 
 
 def stored(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> Any:
     """Give the caller's object its validated values and its state, after the commit; return it."""
     schema, layout, instance, prepared, _, value, encoding, _, pk, fresh = item
+    if change.note is not None:
+        value, encoding = change.stored_value
     schema.accept(instance, prepared)
     if fresh is not None:
         _take_over(instance, fresh)
@@ -193,10 +199,11 @@ def _take_over(instance: Any, fresh: Any) -> None:
 
 def state_after(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> ObjectState:
     """Return the state of an object that was stored."""
+    value, encoding = (item.value, item.encoding) if change.note is None else change.stored_value
     return ObjectState(
         versionstamp=versionstamp,
-        value=item.value,
-        encoding=item.encoding,
+        value=value,
+        encoding=encoding,
         expire_at=change.expire_at,
         key=item.key_values,
         unknown=item.prepared.unknown,
@@ -259,7 +266,8 @@ class ChangeBuilder:
         now_ms: the time that all records of the operation get.
     """
 
-    __slots__ = ("context", "deadline", "is_plain", "now_ms", "schema")  # no named tuple: one is made for every write
+    # No named tuple: one is made for every write.
+    __slots__ = ("context", "deadline", "is_plain", "now_ms", "schema")
 
     def __init__(self, context: Context, schema: ModelSchema, deadline: Deadline) -> None:
         self.context = context
@@ -268,6 +276,11 @@ class ChangeBuilder:
         may_have_hooks = context.signals.connected or schema.hooks is not None or schema.variants is not None
         self.is_plain = not (schema.time_fields or (may_have_hooks and _hooks_of(context, schema)))
         self.now_ms = 0
+
+    @property
+    def base(self) -> Document | None:
+        """The document of the removed record that an insert restores, whose creation time it keeps; else None."""
+        return None
 
     def first(self, instance: Any, old: Document | None = None) -> EncodedObject:
         """Validate and encode an object, once per operation; ``old`` is the stored document that it changes.
@@ -309,7 +322,10 @@ class ChangeBuilder:
         after = () if self.is_plain else self._removal(seen, row, unread=unread)
         live = seen.view.live[self.schema.collection]
         before = document_of(self.context, row)
-        change: RecordChange = _new(RecordChange, (live, pk, row, before, None, b"", 0, None, False, None, False, None))
+        note = None if live.history is None else noted()
+        change: RecordChange = _new(
+            RecordChange, (live, pk, row, before, None, b"", 0, None, False, None, False, None, note)
+        )
         if self.schema.variants is not None:
             self._require_known(change, seen)
         return _new(PlannedChange, (change, None, after))
@@ -352,7 +368,7 @@ class ChangeBuilder:
             for hook in before:
                 _call(hook, fresh, *arguments)
             if self.schema.time_fields:
-                self._set_time(fresh, None if old is None else document_of(self.context, old))
+                self._set_time(fresh, self.base if old is None else document_of(self.context, old))
             changed = pending(self.context, self.schema, fresh)
             if changed.pk != item.pk:
                 hint = "The record is looked for before hooks run: use a default_factory or a validator."

@@ -1,6 +1,6 @@
 """One logical write as data: the keys that it reads, and the changes that it proposes in each attempt.
 
-Rules of this module: data only. ``propose`` is pure and is called again with the rows that a later attempt has read; an
+Rules of this module: pure. ``propose`` and is called again with the rows that a later attempt has read; an
 exception that it raises ends the operation with nothing written.
 """
 
@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import AtomicWrite, Conflict, Removal, Row
 from kvmodels.errors import KvModelsError, ReadOnlyError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.indexing.compiler import WriteRefusal
-from kvmodels.indexing.entries import RecordChange
+from kvmodels.flows.references import NOTHING_FOUND, FoundRanges
+from kvmodels.indexing.cascades import RefusedCascade
+from kvmodels.indexing.compiler import WriteRefusal, compile_write
+from kvmodels.indexing.entries import NeedRows, RecordChange, StaleRow
 from kvmodels.indexing.simple import RecordWriter
+from kvmodels.indexing.versions import CommitMoment
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
 R = TypeVar("R")
+
+NO_ROOTS: Final[Mapping[bytes, RecordChange]] = {}
 
 
 class AttemptState(NamedTuple):
@@ -159,3 +164,39 @@ def run_after(functions: Iterable[Callable[[], object]]) -> None:
                 first.add_note(f"kvmodels: after the commit this was raised too: {error!r}")
     if first is not None:
         raise first
+
+
+def compiled_proposal(
+    context: Context,
+    operation: LogicalWrite[R],
+    proposal: Proposal[R],
+    seen: AttemptState,
+    *,
+    found: FoundRanges = NOTHING_FOUND,
+    roots: Mapping[bytes, RecordChange] = NO_ROOTS,
+    time_ms: int = 0,
+) -> AtomicWrite | NeedRows | StaleRow | None:
+    """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
+    changes, extra = proposal.changes, proposal.extra
+    if not changes and extra is None:
+        return None
+    compiled = compile_write(
+        changes,
+        seen.rows,
+        header=seen.view.guard,
+        codec=context.codec,
+        now_ms=seen.now_ms,
+        max_key_bytes=context.limits.max_key_bytes,
+        found=found.entries,
+        neighbours=found.neighbours,
+        loaded=operation.targets if seen.rows is None else None,
+        moment=CommitMoment(time_ms, context.limits, roots) if time_ms else None,
+    )
+    if isinstance(compiled, (NeedRows, StaleRow)):
+        return compiled
+    if not isinstance(compiled, AtomicWrite):
+        root = roots.get(compiled.change.key)
+        raise operation.refused(compiled if root is None else RefusedCascade(root, compiled))
+    if extra is None:
+        return compiled
+    return AtomicWrite((*compiled.checks, *extra.checks), (*compiled.mutations, *extra.mutations))

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kvmodels.catalog.keyspace import reference_guards
+from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import require_callable, require_flag, require_object, versions_of
@@ -44,7 +45,7 @@ from kvmodels.flows.writing.changes import (
 from kvmodels.flows.writing.given_keys import after_keys, without_key
 from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, Proposal, always
 from kvmodels.flows.writing.record_write import RecordWrite, flow_of, packed_key, require_version, stale_error
-from kvmodels.indexing.entries import RecordChange
+from kvmodels.indexing.entries import RecordChange, VersionNote
 from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -366,6 +367,10 @@ def _moving(writer: ChangeBuilder, step: PlannedChange, replaced: Row | None) ->
     document = None if replaced is None else document_of(writer.context, replaced)
     moved = change._replace(old=replaced, old_document=document)
     left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
+    if change.note is not None:
+        ending = VersionNote(change.note.by, change.note.why)
+        ending.to_key, change.note.from_key = decode_key(change.pk), decode_key(left.pk)
+        left = left._replace(note=ending)
     proposal = storing_one(writer, step._replace(change=moved), is_fresh=True)
     return proposal._replace(changes=(moved, left), states=None)
 

@@ -17,12 +17,13 @@ from kvmodels._support import suggest as spelling
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.declarations import DeclaredIndex
+from kvmodels.schema.declare.history import History
 from kvmodels.schema.definition.upgrades import Upgrade, declared_upgrades, marked_functions
 
 LONGEST_TTL_S = 1e11
 """About 3,000 years, within the range of timedelta."""
 
-_OF_COLLECTIONS = ("collection", "discriminator", "schema_version", "ttl", "upgrades")
+_OF_COLLECTIONS = ("collection", "discriminator", "history", "schema_version", "ttl", "upgrades")
 """Options that belong to the first class of a collection with several."""
 
 META_OPTIONS = sorted((*_OF_COLLECTIONS, "abstract", "indexes", "trust_validators"))
@@ -42,6 +43,7 @@ class ModelOptions:
         ttl_ms: the default lifetime of a new record in milliseconds; None: no deadline.
         upgrades: the upgrades from older schema versions, including those of abstract parents, by version.
         discriminator: the field that distinguishes the classes of one collection; None if there is only one class.
+        history: the declared history; None if old versions are not kept.
     """
 
     abstract: bool
@@ -52,6 +54,7 @@ class ModelOptions:
     ttl_ms: int | None
     upgrades: tuple[Upgrade, ...] = ()
     discriminator: str | None = None
+    history: History | None = None
 
 
 def options_of(cls: Any) -> ModelOptions | None:
@@ -116,6 +119,7 @@ def resolve_options(
         ttl_ms=_lifetime(name, declared, of_meta),
         upgrades=_upgrades(cls, declared, parents, inherited, version),
         discriminator=united[0].discriminator if united else _discriminator(name, declared),
+        history=_history(name, declared, of_meta),
     )
 
 
@@ -276,6 +280,21 @@ def _upgrades(
             hint=f"Write schema_version = {beyond[-1].to} in Meta.",
         )
     return tuple(one for one in found if one.to <= version)  # of a parent with its own version numbers
+
+
+def _history(model: str, declared: Mapping[str, Any], inherited: Iterable[ModelOptions]) -> History | None:
+    """Return the declared history, or that of the nearest parent that declares one."""
+    if "history" not in declared:
+        return next((one.history for one in inherited if one.history is not None), None)
+    history = declared["history"]
+    if history is None or isinstance(history, History):
+        return history
+    raise ModelDefinitionError(
+        "Meta.history is not a History",
+        model=model,
+        option="history",
+        hint="Write history = History(), or History(keep=timedelta(days=365)).",
+    )
 
 
 def _lifetime(model: str, declared: Mapping[str, Any], inherited: Iterable[ModelOptions]) -> int | None:

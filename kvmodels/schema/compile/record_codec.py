@@ -35,7 +35,7 @@ from kvmodels.schema.definition.forms import (
     require_no_fields,
 )
 from kvmodels.schema.definition.upgrades import Upgrades, version_of
-from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, VERSION_NOTE, same_stored, unchanged
 from kvmodels.schema.definition.variants import with_keys
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
 from kvmodels.schema.instances import all_are_new, unknown_of
@@ -399,7 +399,7 @@ class RecordCodec:
                 hint="A newer version of the program wrote it: update this one.",
             )
         # Every write computes the values of computed columns again, with the functions of the writing class.
-        rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED)}
+        rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED, VERSION_NOTE)}
         return {RESERVED_FIELD: rest} if rest else {}
 
     def _unreadable(self, key: tuple[Any, ...], field: str | None, error: Exception) -> DecodeError:

@@ -21,6 +21,7 @@ from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming
 from kvmodels.schema.compile.defaults import refuse_invalid_defaults
 from kvmodels.schema.compile.foreign_keys import foreign_keys
+from kvmodels.schema.compile.histories import check_history
 from kvmodels.schema.compile.indexes import Declarations
 from kvmodels.schema.compile.lasting_types import require_lasting_types
 from kvmodels.schema.compile.options import ModelOptions, options_of
@@ -60,6 +61,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     fields = _Fields(model if shape is None else shape, builder)
     if shape is None:
         refuse_invalid_defaults(model, fields.forms)
+    check_history(model, options, tuple(column.field for column in fields.primary_key))
     computed = fields.folded()
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
@@ -128,6 +130,7 @@ def _without_indexes(
         source=column_sources(model.__name__, fields.plain, computed),
         schema_version=options.schema_version,
         ttl_ms=options.ttl_ms,
+        history=options.history,
         decode=records.decode,
         primary_key_of=records.primary_key_of,
         prepare=records.prepare,

@@ -17,6 +17,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, Nulls, OnDeleteAction, Store
 from kvmodels.schema.declare.expressions import Order
+from kvmodels.schema.declare.history import History
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 
 Document = dict[str, Any]
@@ -469,6 +470,7 @@ class ModelSchema:
         hooks: the methods of the class that run before and after a write; None if it has none.
         time_fields: the fields that the library sets at every write.
         automatic_key: the field of the primary key, if the store gives out its values.
+        history: the declared history (``schema/declare/history.py``); None if old versions are not kept.
         shape: a pydantic model with the fields that queries may name: the class itself, unless it shares a collection.
         variants: the classes that objects may have; None: only ``model``.
         upgrade: converts a document and primary key values to a document of the declared version, the same document if
@@ -504,6 +506,7 @@ class ModelSchema:
     hooks: Hooks | None = None
     time_fields: tuple[TimeField, ...] = ()
     automatic_key: str | None = None
+    history: History | None = None
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
     touched: Mapping[str, int] = field(default_factory=dict[str, int])
     upgrades_to: frozenset[int] = frozenset()

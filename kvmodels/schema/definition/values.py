@@ -38,6 +38,9 @@ computed columns."""
 COMPUTED = "c"
 """The key of the values of computed columns in the library's own data."""
 
+VERSION_NOTE: Final = "h"
+"""The key of the begin of the version, its writer and its time, in a collection with a history."""
+
 _CONTAINERS: Final = (list, set, frozenset)
 
 Reader = Callable[[Document], Any]

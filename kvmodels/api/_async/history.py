@@ -1,0 +1,294 @@
+"""AsyncRecordHistory, AsyncTrash, AsyncPast and AsyncPastQuery: old versions, removed records, and the past.
+
+Rules of this module: a method runs one flow and contains no decisions. Nothing is read before an answer is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.api._async.queryset import AsyncRunner
+from kvmodels.api.refusals import refuse_copies
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.history import past, reading, trash
+from kvmodels.flows.history.versions import Revision
+from kvmodels.query.query import Page
+from kvmodels.schema.declare.expressions import Expression
+from kvmodels.schema.filters.predicate import Conjunction
+
+M = TypeVar("M")
+
+PAGE_SIZE = 50
+"""Revisions that an iteration reads at once."""
+
+
+class _AsyncRevisions(Generic[M]):
+    """A list of revisions that is read in pages."""
+
+    __slots__ = ("_pages", "_runner", "_verb")
+
+    def __init__(
+        self, runner: AsyncRunner, verb: str, pages: Callable[[int, str | None], Flow[reading.RevisionPage]]
+    ) -> None:
+        self._runner = runner
+        self._verb = verb
+        self._pages = pages
+
+    async def page(self, size: int, cursor: str | None = None) -> Page[Revision[M]]:
+        """Return one page of revisions.
+
+        Args:
+            size: the maximum number of revisions, 1 or more.
+            cursor: ``next_cursor`` of the page before; None: the first page.
+
+        Returns:
+            The page; its ``next_cursor`` is None at the end. Cost: one read of ``size`` + 1 rows for a history; three
+            reads, two of them for each row, for removed records.
+
+        Raises:
+            InvalidArgumentError: the size or the cursor is invalid, or the model has no history.
+            IndexNotReadyError: the history is not ready yet.
+        """
+        found: reading.RevisionPage = await self._runner.run(self._verb, self._pages(size, cursor))
+        return Page(found.revisions, found.next_cursor, found.next_cursor is not None)
+
+    async def __aiter__(self) -> AsyncIterator[Revision[M]]:
+        cursor: str | None = None
+        while True:
+            part = await self.page(PAGE_SIZE, cursor)
+            for revision in part.items:
+                yield revision
+            cursor = part.next_cursor
+            if cursor is None:
+                return
+
+
+class AsyncRecordHistory(_AsyncRevisions[M], Generic[M]):
+    """The versions of one record, newest first; created by ``contracts.history(key)``."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, runner: AsyncRunner, key: Any) -> None:
+        context, schema = runner.context, runner.schema
+        super().__init__(
+            runner, "history", lambda size, cursor: reading.history_page(context, schema, key, size, cursor)
+        )
+        self._key = key
+
+    async def at(self, when: datetime | str) -> Revision[M] | None:
+        """Return the version that was current at a moment.
+
+        Args:
+            when: an aware datetime that is not in the future, or a versionstamp.
+
+        Returns:
+            The revision; None if the record was certainly absent. Cost: one or two reads, more if many versions are
+            newer.
+
+        Raises:
+            HistoryExpiredError: it is not known, because the moment is before the horizon.
+            InvalidArgumentError: this is no moment of the past.
+        """
+        runner = self._runner
+        found: Revision[M] | None = await runner.run(
+            "history", reading.revision_at(runner.context, runner.schema, self._key, when)
+        )
+        return found
+
+
+class AsyncTrash(_AsyncRevisions[M], Generic[M]):
+    """The last revisions of removed records, in the order of their keys; created by ``contracts.trash()``."""
+
+    __slots__ = ()
+
+    def __init__(self, runner: AsyncRunner) -> None:
+        context, schema = runner.context, runner.schema
+        super().__init__(runner, "trash", lambda size, cursor: trash.trash_page(context, schema, size, cursor))
+
+
+class AsyncPast(Generic[M]):
+    """The records of a model as they were at a moment, read-only; created by ``contracts.as_of(when)``."""
+
+    __slots__ = ("_runner", "_when")
+
+    def __init__(self, runner: AsyncRunner, when: datetime | str) -> None:
+        self._runner = runner
+        self._when = when
+
+    async def get(self, key: Any, /) -> M:
+        """Return the record with this primary key as it was.
+
+        Args:
+            key: the primary key, a tuple if it is composite.
+
+        Returns:
+            The object, which no store knows. Cost: one read of the record and of its newer versions.
+
+        Raises:
+            DoesNotExist: there was none.
+            HistoryExpiredError: the moment is before the horizon of the history.
+        """
+        runner = self._runner
+        found: M = await runner.run("as_of", past.required_past_record(runner.context, runner.schema, self._when, key))
+        return found
+
+    async def get_or_none(self, key: Any, /) -> M | None:
+        """Return the record like ``get``, or None if there was none.
+
+        Args:
+            key: the primary key, a tuple if it is composite.
+
+        Returns:
+            The object or None. Cost: as for ``get``.
+
+        Raises:
+            HistoryExpiredError: the moment is before the horizon of the history.
+        """
+        runner = self._runner
+        found: M | None = await runner.run("as_of", past.past_record(runner.context, runner.schema, self._when, key))
+        return found
+
+    async def get_many(self, keys: Iterable[Any]) -> list[M | None]:
+        """Return the records with these primary keys as they were.
+
+        Args:
+            keys: primary keys, tuples if composite.
+
+        Returns:
+            Objects in the order of the keys; None for each that there was not. Cost: as for ``get`` of each.
+
+        Raises:
+            HistoryExpiredError: the moment is before the horizon of the history.
+        """
+        runner = self._runner
+        found: list[M | None] = await runner.run(
+            "as_of", past.past_records(runner.context, runner.schema, self._when, keys)
+        )
+        return found
+
+    async def exists(self, key: Any, /) -> bool:
+        """Return whether there was a record with this primary key.
+
+        Args:
+            key: the primary key, a tuple if it is composite.
+
+        Returns:
+            True or False. Cost: as for ``get``.
+
+        Raises:
+            HistoryExpiredError: the moment is before the horizon of the history.
+        """
+        return await self.get_or_none(key) is not None
+
+    def filter(self, *expressions: Expression, **lookups: Any) -> AsyncPastQuery[M]:
+        """Return a query of the records as they were; call ``allow_scan()`` on it.
+
+        Args:
+            expressions: conditions such as ``Contract.amount > 100``.
+            lookups: conditions as keywords, ``amount__gt=100``.
+
+        Returns:
+            The query, whose results are in the order of the primary keys. Cost: none; nothing is read.
+
+        Raises:
+            InvalidArgumentError: a condition names an excluded field, or has a query as its operand.
+            QueryError: a condition is wrong.
+        """
+        schema = self._runner.schema
+        excluded = () if schema.history is None else schema.history.exclude
+        where = past.past_conditions(schema, expressions, lookups, excluded)
+        return AsyncPastQuery(self._runner, self._when, where, allowed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _PastState:
+    """The moment and the conditions of a query of the past."""
+
+    when: datetime | str
+    where: Conjunction
+    allowed: bool
+
+
+class AsyncPastQuery(Generic[M]):
+    """The records that matched a filter at a moment, in the order of their keys; see ``AsyncPast.filter``."""
+
+    __slots__ = ("_runner", "_state")
+
+    def __init__(self, runner: AsyncRunner, when: datetime | str, where: Conjunction, *, allowed: bool) -> None:
+        self._runner = runner
+        self._state = _PastState(when, where, allowed)
+
+    def allow_scan(self) -> AsyncPastQuery[M]:
+        """Allow to read all records and all old versions of the collection.
+
+        Returns:
+            The query. Cost: none; nothing is read.
+        """
+        state = replace(self._state, allowed=True)
+        return AsyncPastQuery(self._runner, state.when, state.where, allowed=True)
+
+    async def __aiter__(self) -> AsyncIterator[M]:
+        state, runner = self._state, self._runner
+        past.require_scan(runner.schema, allowed=state.allowed)
+        after: bytes | None = None
+        while True:
+            found: tuple[list[M], bytes | None] = await runner.run(
+                "as_of", past.past_batch(runner.context, runner.schema, state.when, state.where, after)
+            )
+            for one in found[0]:
+                yield one
+            after = found[1]
+            if after is None:
+                return
+
+    async def to_list(self) -> list[M]:
+        """Return all objects.
+
+        Returns:
+            A list in the order of the primary keys. Cost: all records and all old versions of the collection.
+
+        Raises:
+            NoUsableIndexError: ``allow_scan()`` was not called.
+            HistoryExpiredError: the moment is before the horizon of the history.
+            DecodeError: an old version cannot be read as an object.
+        """
+        found: list[M] = []
+        async for one in self:
+            found += (one,)
+        return found
+
+    async def count(self) -> int:
+        """Return the number of objects.
+
+        Returns:
+            The number. Cost: as for ``to_list``.
+
+        Raises:
+            NoUsableIndexError: ``allow_scan()`` was not called.
+            HistoryExpiredError: the moment is before the horizon of the history.
+        """
+        return len(await self.to_list())
+
+    async def exists(self) -> bool:
+        """Return whether any record matched.
+
+        Returns:
+            True or False. Cost: as for ``to_list``, up to the first result.
+
+        Raises:
+            NoUsableIndexError: ``allow_scan()`` was not called.
+            HistoryExpiredError: the moment is before the horizon of the history.
+        """
+        async for _ in self:
+            return True
+        return False
+
+
+for _one in (AsyncRecordHistory, AsyncTrash, AsyncPast, AsyncPastQuery):
+    show_public_path(_one)
+    refuse_copies(_one)
