@@ -140,7 +140,9 @@ class WrittenRecords:
     def changes(self) -> list[RecordChange]:
         """Return one change for each record, from the row that was read to the document of the last save."""
         return [
-            record.last._replace(
+            record.last
+            if record.last is record.first
+            else record.last._replace(
                 live=record.first.live,
                 old=record.first.old,
                 old_document=record.first.old_document,

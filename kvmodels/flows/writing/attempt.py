@@ -320,7 +320,7 @@ class _Run(Generic[R]):
         time_ms = (yield from now()) if kept else 0
 
         def compiled(found: FoundRanges, now_ms: int) -> AtomicWrite | NeedRows | StaleRow | None:
-            known = seen._replace(now_ms=now_ms)
+            known = seen if now_ms == seen.now_ms else seen._replace(now_ms=now_ms)
             return compiled_proposal(context, operation, proposal, known, found=found, roots=roots, time_ms=time_ms)
 
         result = compiled(found, seen.now_ms)
@@ -406,10 +406,9 @@ class _Run(Generic[R]):
 
     def _note_busy(self, failed: _Keys) -> None:
         view = self._context.view
-        if view is not None:
+        if view is not None and (live := view.live[self._operation.schema.collection]).references:
             own = self._operation.keys(view)
-            others = [key for key in failed if key not in own]
-            self._busy = busy_targets(others, (view.live[self._operation.schema.collection],))
+            self._busy = busy_targets([key for key in failed if key not in own], (live,))
 
     # --- between attempts -------------------------------------------------------------------------------------
 
