@@ -99,7 +99,7 @@ def history_in(section: object) -> StoredHistory | None:
     if not isinstance(section, Mapping):
         return None
     value = cast("Mapping[str, Any]", section)
-    if value.keys() != _ITEMS or value["state"] not in get_args(HistoryState):
+    if _ITEMS.symmetric_difference(value) or value["state"] not in get_args(HistoryState):
         return None
     if value["only"] not in (None, "removed"):
         return None

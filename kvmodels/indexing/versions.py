@@ -15,7 +15,7 @@ never be changed or removed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.history import StoredHistory
@@ -92,9 +92,14 @@ def staged(
 
 def note_of(document: Any) -> Mapping[str, Any]:
     """Return ``$kv.h`` of a document; empty for one from before the history."""
-    reserved = document.get(RESERVED_FIELD) if type(document) is dict else None
-    note = reserved.get(VERSION_NOTE) if type(reserved) is dict else None
-    return note if type(note) is dict else {}
+    reserved = _item(document, RESERVED_FIELD)
+    note = _item(reserved, VERSION_NOTE)
+    return cast("dict[str, Any]", note) if type(note) is dict else {}
+
+
+def _item(value: Any, name: str) -> Any:
+    """Return an item of a map; None for any other value, or if there is no such item."""
+    return cast("dict[str, Any]", value).get(name) if type(value) is dict else None
 
 
 def begin_of(document: Any, versionstamp: bytes) -> str:
@@ -106,8 +111,8 @@ def begin_of(document: Any, versionstamp: bytes) -> str:
 def without_excluded(document: Document, excluded: Iterable[str]) -> Document:
     """Return a document as a row of an ended version holds it."""
     kept = {name: value for name, value in document.items() if name not in excluded}
-    reserved = kept.get(RESERVED_FIELD)
-    if type(reserved) is dict and COMPUTED in reserved:  # which may be made from an excluded field
+    if _item(kept.get(RESERVED_FIELD), COMPUTED) is not None:  # which may be made from an excluded field
+        reserved = cast("dict[str, Any]", kept[RESERVED_FIELD])
         kept[RESERVED_FIELD] = {name: value for name, value in reserved.items() if name != COMPUTED}
     return kept
 
@@ -151,9 +156,9 @@ class _Stage:
         if change.new_document is None:
             return change if note is not None else change._replace(note=VersionNote(None, None))
         _refuse_deadline(change)
-        reserved = change.new_document.get(RESERVED_FIELD)
+        reserved = cast("dict[str, Any] | None", change.new_document.get(RESERVED_FIELD)) or {}
         held = self._held(change)
-        document = {**change.new_document, RESERVED_FIELD: {**(reserved or {}), VERSION_NOTE: held}}
+        document = {**change.new_document, RESERVED_FIELD: {**reserved, VERSION_NOTE: held}}
         value, encoding = self._codec.encode_document(document)
         if note is None:
             note = VersionNote(None, None)

@@ -271,6 +271,7 @@ class Machine:
     def _compare_changes(self, revisions: list[Any], versions: list[tuple[Known | None, str | None]]) -> None:
         before: Known | None = None
         shown = iter(revisions)
+        one: Any = None
         for known_now, actor in versions:
             if known_now is not None:
                 one = next(shown)

@@ -15,7 +15,6 @@ __getattr__ = deferred_modules(
     "namespace",
     "queue",
     "ranked",
-    "record_watch",
     "repository",
     "transaction",
 )

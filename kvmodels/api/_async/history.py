@@ -1,14 +1,19 @@
-"""AsyncRecordHistory, AsyncTrash, AsyncPast and AsyncPastQuery: old versions, removed records, and the past.
+"""Old versions of records, and new ones: AsyncRecordHistory, AsyncTrash, AsyncPast and AsyncRecordWatchIterator.
 
 Rules of this module: a method runs one flow and contains no decisions. Nothing is read before an answer is needed.
+Between two items of a watch nothing is open and nothing is queued.
 """
 
 from __future__ import annotations
 
+# async only
+import asyncio
+
+# end async only
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -17,6 +22,7 @@ from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.history import past, reading, trash
 from kvmodels.flows.history.versions import Revision
+from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
 from kvmodels.query.query import Page
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.filters.predicate import Conjunction
@@ -289,6 +295,42 @@ class AsyncPastQuery(Generic[M]):
         return False
 
 
-for _one in (AsyncRecordHistory, AsyncTrash, AsyncPast, AsyncPastQuery):
+class AsyncRecordWatchIterator(AsyncIterator[list[ChangedRecord[M]]], Generic[M]):
+    """The records of a model as they change; created by ``users.watch()``."""
+
+    __slots__ = ("_runner", "_watch")
+
+    def __init__(self, runner: AsyncRunner, watch: RecordWatch) -> None:
+        self._runner = runner
+        self._watch = watch
+
+    @property
+    def versionstamp(self) -> str | None:
+        """Every change up to this commit was delivered; pass it as ``since`` to resume.
+
+        None before the first item, and while the present records are being delivered.
+        """
+        return self._watch.versionstamp
+
+    def close(self) -> None:
+        """End the iteration; one that waits in another thread or task ends within a second."""
+        self._watch.end()
+
+    async def __anext__(self) -> list[ChangedRecord[M]]:
+        # async only
+        # An engine in memory answers at once while changes come: without this, other tasks would not run.
+        await asyncio.sleep(0)
+        # end async only
+        context = self._runner.context
+        # Not observed: a watch may wait for hours.
+        found: list[ChangedRecord[Any]] | None = await self._runner.run_part(
+            self._watch.following(context.limits, context.traits), None
+        )
+        if found is None:
+            raise StopAsyncIteration
+        return cast("list[ChangedRecord[M]]", found)
+
+
+for _one in (AsyncRecordHistory, AsyncTrash, AsyncPast, AsyncPastQuery, AsyncRecordWatchIterator):
     show_public_path(_one)
     refuse_copies(_one)

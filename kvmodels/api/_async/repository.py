@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import board
 from kvmodels.api._async import history as histories
-from kvmodels.api._async import record_watch as record_watches
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.flows.bulk import create as bulk
@@ -250,9 +249,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         return await self._run_flow("fetch_referrers", relations.fetch_referrers, objs, key, limit)
 
-    def watch(
-        self, *, since: str | None = None, timeout: float | None = None
-    ) -> record_watches.AsyncRecordWatchIterator[M]:
+    def watch(self, *, since: str | None = None, timeout: float | None = None) -> histories.AsyncRecordWatchIterator[M]:
         """Watch the records of the model: the latest version of each record that changes, or its removal.
 
         The database must keep a change log: ``AsyncDatabase(url, change_log=3600)``. Without ``since``, the watch first
@@ -292,7 +289,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         context, schema = self._runner.context, self._runner.schema
         watch = record_watch.RecordWatch(context, schema, time.monotonic, since=since, timeout=timeout)
-        return record_watches.AsyncRecordWatchIterator(self._runner, watch)
+        return histories.AsyncRecordWatchIterator(self._runner, watch)
 
     # --- old versions -----------------------------------------------------------------------------------------
 

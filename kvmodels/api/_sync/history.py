@@ -1,7 +1,8 @@
 # Generated from kvmodels/api/_async/history.py by tools/unasync.py. Do not edit.
-"""RecordHistory, Trash, Past and PastQuery: old versions, removed records, and the past.
+"""Old versions of records, and new ones: RecordHistory, Trash, Past and RecordWatchIterator.
 
 Rules of this module: a method runs one flow and contains no decisions. Nothing is read before an answer is needed.
+Between two items of a watch nothing is open and nothing is queued.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -18,6 +19,7 @@ from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.history import past, reading, trash
 from kvmodels.flows.history.versions import Revision
+from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
 from kvmodels.query.query import Page
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.filters.predicate import Conjunction
@@ -286,6 +288,38 @@ class PastQuery(Generic[M]):
         return False
 
 
-for _one in (RecordHistory, Trash, Past, PastQuery):
+class RecordWatchIterator(Iterator[list[ChangedRecord[M]]], Generic[M]):
+    """The records of a model as they change; created by ``users.watch()``."""
+
+    __slots__ = ("_runner", "_watch")
+
+    def __init__(self, runner: Runner, watch: RecordWatch) -> None:
+        self._runner = runner
+        self._watch = watch
+
+    @property
+    def versionstamp(self) -> str | None:
+        """Every change up to this commit was delivered; pass it as ``since`` to resume.
+
+        None before the first item, and while the present records are being delivered.
+        """
+        return self._watch.versionstamp
+
+    def close(self) -> None:
+        """End the iteration; one that waits in another thread or task ends within a second."""
+        self._watch.end()
+
+    def __next__(self) -> list[ChangedRecord[M]]:
+        context = self._runner.context
+        # Not observed: a watch may wait for hours.
+        found: list[ChangedRecord[Any]] | None = self._runner.run_part(
+            self._watch.following(context.limits, context.traits), None
+        )
+        if found is None:
+            raise StopIteration
+        return cast("list[ChangedRecord[M]]", found)
+
+
+for _one in (RecordHistory, Trash, Past, PastQuery, RecordWatchIterator):
     show_public_path(_one)
     refuse_copies(_one)

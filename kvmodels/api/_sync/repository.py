@@ -18,7 +18,6 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import board
 from kvmodels.api._sync import history as histories
-from kvmodels.api._sync import record_watch as record_watches
 from kvmodels.api._sync.queryset import QuerySet, Runner
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.flows.bulk import create as bulk
@@ -251,7 +250,7 @@ class Repository(QuerySet[M], Generic[M]):
         """
         return self._run_flow("fetch_referrers", relations.fetch_referrers, objs, key, limit)
 
-    def watch(self, *, since: str | None = None, timeout: float | None = None) -> record_watches.RecordWatchIterator[M]:
+    def watch(self, *, since: str | None = None, timeout: float | None = None) -> histories.RecordWatchIterator[M]:
         """Watch the records of the model: the latest version of each record that changes, or its removal.
 
         The database must keep a change log: ``Database(url, change_log=3600)``. Without ``since``, the watch first
@@ -291,7 +290,7 @@ class Repository(QuerySet[M], Generic[M]):
         """
         context, schema = self._runner.context, self._runner.schema
         watch = record_watch.RecordWatch(context, schema, time.monotonic, since=since, timeout=timeout)
-        return record_watches.RecordWatchIterator(self._runner, watch)
+        return histories.RecordWatchIterator(self._runner, watch)
 
     # --- old versions -----------------------------------------------------------------------------------------
 

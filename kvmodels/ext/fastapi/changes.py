@@ -15,9 +15,9 @@ from fastapi import Depends, Header, Query
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict
 
-from kvmodels.api._async.record_watch import AsyncRecordWatchIterator
+from kvmodels.api._async.history import AsyncRecordWatchIterator
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api._sync.record_watch import RecordWatchIterator
+from kvmodels.api._sync.history import RecordWatchIterator
 from kvmodels.api._sync.repository import Repository
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import ResumeExpiredError

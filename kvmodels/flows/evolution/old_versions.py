@@ -10,6 +10,7 @@ Rules of this module: a row is set under the check of its version, so a pass can
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any, cast
 
 from kvmodels.catalog.keyspace import history_prefix
 from kvmodels.core.keys import key_successor
@@ -44,7 +45,7 @@ def _without(context: Context, row: Row, names: Collection[str]) -> tuple[Row, S
     document = value.get("doc")
     if type(document) is not dict or document.keys().isdisjoint(names):
         return None
-    kept = {name: one for name, one in document.items() if name not in names}
+    kept = {name: one for name, one in cast("dict[str, Any]", document).items() if name not in names}
     ended = value.get("s", row.versionstamp.hex())
     made = context.codec.encode_document({**value, "doc": kept, "s": ended})
     return row, Set(row.key, *made, row.expire_at or value.get("x"))

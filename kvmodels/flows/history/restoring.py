@@ -98,7 +98,7 @@ def revert(
 
 def _begin_of(revision: object, key: Any) -> str:
     if isinstance(revision, Revision):
-        of = revision
+        of = cast("Revision[Any]", revision)
         if of.key != key:
             raise refusal("a revision is one of another record", "revision", of.key, "Give a revision of this key.")
         return of.versionstamp

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.catalog.collection import LiveCollection
@@ -226,7 +226,7 @@ def _changes(
 
 
 def _values(record: Any, excluded: tuple[str, ...]) -> dict[str, Any]:
-    values = {**record.__dict__, **(record.__pydantic_extra__ or {})}
+    values: dict[str, Any] = {**record.__dict__, **(record.__pydantic_extra__ or {})}
     return {name: value for name, value in values.items() if name not in excluded}
 
 
@@ -235,7 +235,7 @@ def without_note(document: Document) -> Document:
     reserved = document.get(RESERVED_FIELD)
     if type(reserved) is not dict or VERSION_NOTE not in reserved:
         return document
-    rest = {name: value for name, value in reserved.items() if name != VERSION_NOTE}
+    rest = {name: value for name, value in cast("dict[str, Any]", reserved).items() if name != VERSION_NOTE}
     kept = {name: value for name, value in document.items() if name != RESERVED_FIELD}
     return {**kept, RESERVED_FIELD: rest} if rest else kept
 

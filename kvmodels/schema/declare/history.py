@@ -59,9 +59,12 @@ def _is_lifetime(keep: object) -> bool:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    names: list[Any] = [] if isinstance(given, str) or not isinstance(given, Iterable) else [*cast("Any", given)]
+    is_list = isinstance(given, Iterable) and not isinstance(given, str)
+    names: list[Any] = [*cast("Any", given)] if is_list else []
     if (given and not names) or isinstance(given, str) or not all(isinstance(name, str) for name in names):
-        raise _refusal("exclude", given, 'Give names of fields in a tuple: exclude=("preview",), with the comma.')
+        raise _refusal(
+            "exclude", cast("Any", given), 'Give names of fields in a tuple: exclude=("preview",), with the comma.'
+        )
     return tuple(dict.fromkeys(names))
 
 
