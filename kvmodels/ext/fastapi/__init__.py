@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
         hint="Install it: pip install 'kvmodels[fastapi]'.",
     ) from missing
 
+from kvmodels.ext.fastapi.actors import acting
 from kvmodels.ext.fastapi.changes import RecordChanges as Changes
 from kvmodels.ext.fastapi.changes import RecordEvent
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
@@ -47,6 +48,7 @@ __all__ = [
     "RequestTransaction",
     "RequiredPrecondition",
     "Versioned",
+    "acting",
     "add_error_handlers",
     "database",
     "health",
