@@ -17,6 +17,7 @@ from kvmodels.cli.commands import (
     copying,
     indexes,
     inside,
+    old_versions,
     raw_keys,
     records,
     schema,
@@ -56,6 +57,9 @@ add_command(application, records.count, section="Records")
 add_command(application, records.explain, section="Records")
 add_command(application, records.insert, section="Records")
 add_command(application, records.export, section="Records")
+add_command(application, old_versions.history, section="Records")
+add_command(application, old_versions.trash, section="Records")
+add_command(application, old_versions.undelete, section="Records")
 
 for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve):
     add_command(application, _command, section="Schema and indexes")

@@ -39,6 +39,17 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
         ],
     ),
     ("export",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "gerne=novel"))]),
+    ("history",): (("books", "1"), [(2, "bokos", ("bokos", "1")), (2, "history", ("books", "1"))]),
+    ("trash",): (("books",), [(2, "bokos", ("bokos",)), (2, "history", ("books",))]),
+    ("undelete",): (
+        ("books", "1"),
+        [
+            (2, "bokos", ("bokos", "1")),
+            (2, "one word for each", ("books", "1", "2")),
+            (2, "FIELD=VALUE", ("books", "1", "--set", "title")),
+            (2, "history", ("books", "1")),
+        ],
+    ),
     ("plan",): (("books",), [(2, "bokos", ("bokos",)), (2, "--sample", ("--sample", "-1"))]),
     ("apply",): (("books",), [(2, "bokos", ("bokos",)), (2, "allow", ("--allow", "everything", "--yes"))]),
     ("migrate",): (("books",), [(2, "bokos", ("bokos",)), (2, "title", ("books", "--forget", "title", "--yes"))]),

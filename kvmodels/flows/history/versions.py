@@ -21,7 +21,7 @@ from kvmodels.errors import DecodeError
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing.versions import begin_of, note_of, without_excluded
 from kvmodels.schema.definition.definition import Document
-from kvmodels.schema.definition.values import RESERVED_FIELD, VERSION_NOTE, unchanged
+from kvmodels.schema.definition.values import RESERVED_FIELD, VERSION_NOTE, same_stored, unchanged
 
 M = TypeVar("M")
 
@@ -218,11 +218,27 @@ def _changes(
     except DecodeError:
         return None
     names = dict.fromkeys((*former, *values))
+    stored = _stored_alike(before.document, version.document)
     return {
         name: (former.get(name), values.get(name))
         for name in names
-        if name not in former or name not in values or not unchanged(former[name], values[name])
+        if name not in former or name not in values or not (name in stored or unchanged(former[name], values[name]))
     }
+
+
+def _stored_alike(before: Document, after: Document) -> set[str]:
+    """Return the fields that two documents of one schema version store alike.
+
+    The type of a field may not tell whether two of its values are equal.
+    """
+    if _schema_version(before) != _schema_version(after):
+        return set()
+    return {name for name, value in before.items() if name in after and same_stored(value, after[name])}
+
+
+def _schema_version(document: Document) -> Any:
+    reserved = document.get(RESERVED_FIELD)
+    return cast("dict[str, Any]", reserved).get("v") if type(reserved) is dict else None
 
 
 def _values(record: Any, excluded: tuple[str, ...]) -> dict[str, Any]:
