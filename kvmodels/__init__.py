@@ -67,7 +67,9 @@ _NAMES_OF = {
     "schema.declare.markers": "AUTO CASCADE Field ForeignKey Indexed MultiIndexed PROTECT PrimaryKey SET_NULL Unique",
     "schema.declare.on_write": "AutoNow AutoNowAdd Version",
     "schema.definition.upgrades": "Upgrade upgrade",
-    "schema.describe.describe": "ColumnDescription FieldDescription IndexDescription ModelDescription describe",
+    "schema.describe.describe": (
+        "ColumnDescription FieldDescription HistoryDescription IndexDescription ModelDescription describe"
+    ),
     "schema.filters.changes": "F",
     "schema.geometry.box": "Box",
     "schema.geometry.circle": "Circle",

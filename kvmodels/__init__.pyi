@@ -154,6 +154,7 @@ from kvmodels.schema.definition.upgrades import Upgrade as Upgrade
 from kvmodels.schema.definition.upgrades import upgrade as upgrade
 from kvmodels.schema.describe.describe import ColumnDescription as ColumnDescription
 from kvmodels.schema.describe.describe import FieldDescription as FieldDescription
+from kvmodels.schema.describe.describe import HistoryDescription as HistoryDescription
 from kvmodels.schema.describe.describe import IndexDescription as IndexDescription
 from kvmodels.schema.describe.describe import ModelDescription as ModelDescription
 from kvmodels.schema.describe.describe import describe as describe
@@ -231,6 +232,7 @@ __all__ = [
     "GeoIndex",
     "GeoPoint",
     "History",
+    "HistoryDescription",
     "HistoryExpiredError",
     "Hit",
     "Index",

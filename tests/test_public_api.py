@@ -72,6 +72,7 @@ PUBLIC = [
     "GeoIndex",
     "GeoPoint",
     "History",
+    "HistoryDescription",
     "HistoryExpiredError",
     "Hit",
     "Index",

@@ -179,7 +179,7 @@ def of_history() -> Iterator[object]:
         db[Dated].create(id=1, name="a")
         db[Dated].remove(1)
         [revision] = db[Dated].trash()
-        yield from (revision, revision.ended, db[Dated].restore(1, also=True))
+        yield from (revision, revision.ended, db[Dated].restore(1, also=True), describe(Dated).history)
 
 
 def of_members() -> Iterator[object]:
@@ -344,6 +344,7 @@ THINGS = {
     "Finding",
     "FinishedOperation",
     "GroupPlan",
+    "HistoryDescription",
     "Hit",
     "IndexDescription",
     "IndexViolation",

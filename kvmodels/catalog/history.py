@@ -101,7 +101,7 @@ def history_in(section: object) -> StoredHistory | None:
     value = cast("Mapping[str, Any]", section)
     if _ITEMS.symmetric_difference(value) or value["state"] not in get_args(HistoryState):
         return None
-    if value["only"] not in (None, "removed"):
+    if value["only"] not in (None, "removed") or not _is_well_formed(value):
         return None
     return StoredHistory(
         value["state"],
@@ -112,6 +112,23 @@ def history_in(section: object) -> StoredHistory | None:
         value["begin"],
         tuple((keep, since) for keep, since in value["keeps"]),
         value["held"],
+    )
+
+
+def _is_well_formed(value: Mapping[str, Any]) -> bool:
+    """Return whether the items of a section have their types, whoever has written it."""
+    lists = isinstance(value["exclude"], list) and isinstance(value["keeps"], list)
+    keeps: list[Any] = [
+        (value["keep"], value["since"]),
+        (value["keep"], value["held"]),
+        *(value["keeps"] if lists else ()),
+    ]
+    return (
+        lists
+        and all(isinstance(name, str) for name in value["exclude"])
+        and isinstance(value["begin"], str | None)
+        and all(isinstance(one, list | tuple) and len(cast("list[Any]", one)) == len(keeps[0]) for one in keeps)
+        and all(isinstance(keep, int | None) and isinstance(since, int) for keep, since in keeps)
     )
 
 

@@ -22,7 +22,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.declarations import declaration_text
 from kvmodels.schema.declare.on_write import VERB_KEYWORDS
 from kvmodels.schema.describe.conditions import is_source_name
-from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription
+from kvmodels.schema.describe.describe import ColumnDescription, HistoryDescription, IndexDescription
 
 _TITLE: Final = '"""Models of a store, printed by kvmodels inspect."""'
 _IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (
@@ -43,6 +43,7 @@ _IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (
             "AsyncDatabase",
             "ForeignKey",
             "GeoPoint",
+            "History",
             "Index",
             "Indexed",
             "KeyNumber",
@@ -259,16 +260,32 @@ def _meta(
     for index in declared:
         if index not in expressible:
             yield _not_declared(index)
-    if not expressible and one.schema_version == 1:
+    kept = None if one.history is None or one.history.state == "dropping" else one.history
+    history = None if kept is None else _history(kept)
+    if kept is not None and history is None:
+        yield f"    # not declared here: the history, without {visible(', '.join(kept.exclude), kept='')}"
+    if not expressible and one.schema_version == 1 and history is None:
         return
     yield ""
     yield "    class Meta:"
     if one.schema_version != 1:
         yield f"        schema_version = {one.schema_version}"
+    if history is not None:
+        yield f"        history = {history}"
     if expressible:
         yield "        indexes = ("
         yield from (f"            {_declaration(index)}," for index in expressible)
         yield "        )"
+
+
+def _history(history: HistoryDescription) -> str | None:
+    """Return the declaration of a history; None if it excludes fields, which need the defaults of the program."""
+    keep = history.keep_seconds
+    if history.exclude:
+        return None
+    options: dict[str, object] = {} if keep is None else {"keep": _Code(f"datetime.timedelta(seconds={keep!r})")}
+    options |= {"only": history.only} if history.only is not None else {}
+    return declaration_text("History", (), options)
 
 
 def _not_declared(index: IndexDescription) -> str:

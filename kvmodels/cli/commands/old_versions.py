@@ -6,7 +6,7 @@ Rules of this module: a primary key is given as one word for each of its fields.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -134,7 +134,7 @@ def _key(model: type[KvModel], words: Sequence[str]) -> Any:
 
 def _value(model: type[KvModel], name: str, word: str) -> Any:
     try:
-        return TypeAdapter(model.model_fields[name].annotation).validate_strings(word)
+        return TypeAdapter(cast("Any", model.model_fields[name].annotation)).validate_strings(word)
     except ValidationError as error:
         reason = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise CommandError(

@@ -20,7 +20,14 @@ from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, count_rows, read_all, split_ranges
 from kvmodels.schema.definition.definition import IndexDefinition
-from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription, describe_columns, describe_index
+from kvmodels.schema.describe.describe import (
+    ColumnDescription,
+    HistoryDescription,
+    IndexDescription,
+    describe_columns,
+    describe_history,
+    describe_index,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class CollectionDescription:
         fields: the type of each field by name, such as ``"int | None"``.
         primary_key: the columns of the primary key in order.
         unknown: the sections of its catalogue that this release does not know, so that this process only reads.
+        history: the history of its records; None if old versions are not kept.
     """
 
     name: str
@@ -44,6 +52,7 @@ class CollectionDescription:
     fields: Mapping[str, str]
     primary_key: tuple[ColumnDescription, ...]
     unknown: tuple[str, ...] = ()
+    history: HistoryDescription | None = None
 
 
 @without_truth("status.state")
@@ -99,6 +108,7 @@ def _described(context: Context, stored: StoredCollection) -> CollectionDescript
         dict(stored.fields),
         primary_key,
         stored.unknown,
+        None if (kept := stored.history) is None else describe_history(kept.keep, kept.exclude, kept.only, kept.state),
     )
 
 

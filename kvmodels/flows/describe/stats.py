@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, StoredIndex, stored_entry_layouts
-from kvmodels.catalog.keyspace import RESERVED, IndexLayout, counter_prefix
+from kvmodels.catalog.keyspace import RESERVED, IndexLayout, also_prefix, counter_prefix, history_prefix, trash_prefix
 from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor
 from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.core.truth import without_truth
@@ -95,20 +95,27 @@ class IndexStats:
 @without_truth("stats.records.rows")
 @dataclass(frozen=True, slots=True)
 class CollectionStats:
-    """The records and index entries of a collection.
+    """The records, index entries and old versions of a collection.
 
-    ``unknown`` names the sections of its catalogue that this release does not know.
+    Attributes:
+        name: its name.
+        records: the numbers of its records.
+        indexes: those of each of its indexes.
+        unknown: the sections of its catalogue that this release does not know.
+        history: the numbers of the rows of old versions and removed records; None if it keeps none.
     """
 
     name: str
     records: RowStats
     indexes: tuple[IndexStats, ...]
     unknown: tuple[str, ...] = ()
+    history: RowStats | None = None
 
     @property
     def total(self) -> RowStats:
-        """The records and all entries together."""
-        return sum((index.entries for index in self.indexes), self.records)
+        """The records, all entries and all old versions together."""
+        parts = [index.entries for index in self.indexes]
+        return sum(parts, self.records if self.history is None else self.records + self.history)
 
 
 @without_truth("the number that you need, such as stats.queue_ready")
@@ -153,6 +160,7 @@ class StoreStats:
             unknown = f"{_UNKNOWN}: {', '.join(collection.unknown)}" if collection.unknown else ""
             lines.append(f"{collection.name}: {collection.records}{unknown}")
             lines += [f"  {one}" for one in collection.indexes]
+            lines += [f"  old versions: {collection.history}"] if collection.history is not None else []
         lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead")
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
         named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
@@ -246,7 +254,9 @@ def _collections(
             part = _entries(name, index)
             rows = found.get(part, RowStats())
             indexes.append(IndexStats(index.name, index.generation, rows, not index.unknown, largest.get(part)))
-        yield CollectionStats(name, found.get(_RangePart("records", name), RowStats()), tuple(indexes), stored.unknown)
+        records = found.get(_RangePart("records", name), RowStats())
+        history = None if stored.history is None else found.get(_RangePart("history", name), RowStats())
+        yield CollectionStats(name, records, tuple(indexes), stored.unknown, history)
 
 
 def _entries(collection: str, index: StoredIndex) -> _RangePart:
@@ -274,6 +284,9 @@ def _of_models(header: Header) -> Iterator[_Range]:
     for name, collection in header.collections.items():
         prefix = encode_key((name,))
         yield prefix, after_prefix(prefix), _RangePart("records", name)
+        if collection.history is not None:
+            for rows in (history_prefix(name), trash_prefix(name), also_prefix(name)):
+                yield rows, after_prefix(rows), _RangePart("history", name)
         for index in collection.indexes:
             # An unknown one may have both.
             if index.has_counters or index.unknown:

@@ -6,7 +6,7 @@ that they can be compared and stored as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, cast
 
@@ -125,6 +125,24 @@ class IndexDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryDescription:
+    """The declaration of a history, from a model or from the catalogue of a store.
+
+    Attributes:
+        keep_seconds: how long a version is kept after it ended; None: for ever.
+        exclude: the fields that old versions do not hold.
+        only: ``"removed"`` if only removals keep a version; None: all.
+        state: in a store, ``"readable"``, ``"write_only"`` until every record was looked at, or ``"dropping"``; None
+            for the declaration of a class.
+    """
+
+    keep_seconds: float | None = None
+    exclude: tuple[str, ...] = ()
+    only: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelDescription:
     """The declaration of a model class.
 
@@ -139,6 +157,7 @@ class ModelDescription:
         ttl_seconds: ``Meta.ttl``, the lifetime of a new record in seconds; None if records do not expire.
         discriminator: for a class that shares its collection, the field that distinguishes the classes.
         classes: for a class that shares its collection, the names of the classes that its records may have.
+        history: the declared history; None if old versions are not kept.
     """
 
     name: str
@@ -151,6 +170,7 @@ class ModelDescription:
     ttl_seconds: float | None = None
     discriminator: str | None = None
     classes: tuple[str, ...] = ()
+    history: HistoryDescription | None = None
 
     @property
     def time_fields(self) -> tuple[str, ...]:
@@ -201,7 +221,15 @@ def describe(model: type[Any]) -> ModelDescription:
         ttl_seconds=None if schema.ttl_ms is None else schema.ttl_ms / 1000,
         discriminator=None if variants is None else variants.discriminator,
         classes=() if variants is None else tuple(cls.__name__ for cls in variants.by_class),
+        history=None if (kept := schema.history) is None else describe_history(kept.keep_ms, kept.exclude, kept.only),
     )
+
+
+def describe_history(
+    keep_ms: int | None, exclude: Sequence[str], only: str | None, state: str | None = None
+) -> HistoryDescription:
+    """Return the description of a declared or stored history."""
+    return HistoryDescription(None if keep_ms is None else keep_ms / 1000, tuple(exclude), only, state)
 
 
 def describe_index(index: IndexDefinition, target: str | None) -> IndexDescription:
@@ -262,4 +290,4 @@ def _target_of(schema: ModelSchema, index: IndexDefinition) -> str | None:
     return reference.target if isinstance(reference.target, str) else schema_of(reference.target).collection
 
 
-show_public_path(describe, ColumnDescription, FieldDescription, IndexDescription, ModelDescription)
+show_public_path(describe, ColumnDescription, FieldDescription, HistoryDescription, IndexDescription, ModelDescription)
