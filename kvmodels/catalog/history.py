@@ -118,6 +118,7 @@ def history_in(section: object) -> StoredHistory | None:
 def _is_well_formed(value: Mapping[str, Any]) -> bool:
     """Return whether the items of a section have their types, whoever has written it."""
     lists = isinstance(value["exclude"], list) and isinstance(value["keeps"], list)
+    excluded = cast("list[Any]", value["exclude"] if lists else [])
     keeps: list[Any] = [
         (value["keep"], value["since"]),
         (value["keep"], value["held"]),
@@ -125,7 +126,7 @@ def _is_well_formed(value: Mapping[str, Any]) -> bool:
     ]
     return (
         lists
-        and all(isinstance(name, str) for name in value["exclude"])
+        and all(isinstance(name, str) for name in excluded)
         and isinstance(value["begin"], str | None)
         and all(isinstance(one, list | tuple) and len(cast("list[Any]", one)) == len(keeps[0]) for one in keeps)
         and all(isinstance(keep, int | None) and isinstance(since, int) for keep, since in keeps)

@@ -93,7 +93,7 @@ def _version(one: Revision[Any]) -> dict[str, Any]:
     if one.ended is not None and one.ended.removed:
         ended = {name: value for name, value in one.ended._asdict().items() if value is not None}
     shown = {"version": one.versionstamp, "at": one.at, "actor": one.actor, "reason": one.reason}
-    return _plain({**shown, "changes": one.changes, "ended": ended, "error": _text(one.error)})
+    return _plain_row({**shown, "changes": one.changes, "ended": ended, "error": _text(one.error)})
 
 
 def _removed(one: Revision[Any], names: Sequence[str]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _removed(one: Revision[Any], names: Sequence[str]) -> dict[str, Any]:
     ended = one.ended
     end = {} if ended is None else {"removed_at": ended.at, "actor": ended.actor, "reason": ended.reason}
     record = None if one.record is None else _record(one.record)
-    return _plain({**keys, **end, "record": record, "error": _text(one.error)})
+    return _plain_row({**keys, **end, "record": record, "error": _text(one.error)})
 
 
 def _text(error: Exception | None) -> str | None:
@@ -110,6 +110,10 @@ def _text(error: Exception | None) -> str | None:
 
 def _record(record: Any) -> Any:
     return _plain(record.model_dump())
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -96,12 +96,12 @@ def revert(
     )
 
 
-def _begin_of(revision: object, key: Any) -> str:
+def _begin_of(revision: Any, key: Any) -> str:
     if isinstance(revision, Revision):
-        of = cast("Revision[Any]", revision)
-        if of.key != key:
-            raise refusal("a revision is one of another record", "revision", of.key, "Give a revision of this key.")
-        return of.versionstamp
+        if revision.key != key:
+            hint = "Give a revision of this key."
+            raise refusal("a revision is one of another record", "revision", revision.key, hint)
+        return revision.versionstamp
     if isinstance(revision, str):
         return revision
     hint = "Give a revision of history(key), or the versionstamp at which it began."
