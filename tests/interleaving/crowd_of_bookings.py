@@ -26,7 +26,7 @@ from kvmodels import (
 from kvmodels.flows.evolution.violations import list_violations
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import FaultRates, History
+from kvmodels.testing.schedules import FaultRates, StepHistory
 from tests.interleaving.bookings import Booking, OldBooking, booking_faults
 from tests.interleaving.soaking import faults
 
@@ -122,7 +122,7 @@ async def _dropper(process: Process) -> None:
         await process.apply(Booking)
 
 
-def crowd(seed: int, rates: FaultRates) -> tuple[list[str], History]:
+def crowd(seed: int, rates: FaultRates) -> tuple[list[str], StepHistory]:
     """Run a crowd; what is wrong, and the story."""
     chance = random.Random(f"bookings {seed}")
     test = Interleaving(seed, faults=rates, retry=PATIENT)

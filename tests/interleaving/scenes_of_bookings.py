@@ -8,7 +8,7 @@ from typing import Any
 from kvmodels import AsyncTransaction
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
-from kvmodels.testing.schedules import History
+from kvmodels.testing.schedules import StepHistory
 from tests.interleaving.bookings import SPEC, Booking, OldBooking
 from tests.interleaving.scenes import Judge, Scene, build, nothing_more
 
@@ -24,7 +24,7 @@ def booked(test: Interleaving, **rooms: tuple[int, int | None]) -> Process:
 def without_error(*names: str) -> Judge:
     """These clients end without an error."""
 
-    def judge(history: History) -> Iterator[str]:
+    def judge(history: StepHistory) -> Iterator[str]:
         for name in names:
             if history.outcomes[name].error is not None:
                 yield f"{name} ended with {history.outcomes[name].error}"
