@@ -15,8 +15,7 @@ from kvmodels.errors import KvModelsError
 from kvmodels.flows.effects import Flow, Read, steps_of
 from kvmodels.flows.evolution import build
 from kvmodels.flows.transaction import transaction
-from kvmodels.flows.writing import attempt as retry
-from kvmodels.flows.writing import given_keys, records, tokens
+from kvmodels.flows.writing import given_keys, operation, records, tokens
 from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import NeedRows, RecordChange, Violation
@@ -151,7 +150,7 @@ def _concatenated(real: Any) -> Any:
 
 
 def _one_by_one(patch: Patch) -> None:
-    patch.setattr(retry, "compile_write", _concatenated(compile_write))
+    patch.setattr(operation, "compile_write", _concatenated(compile_write))
 
 
 def _all_are_counted(patch: Patch) -> None:

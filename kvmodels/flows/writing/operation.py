@@ -1,6 +1,6 @@
 """One logical write as data: the keys that it reads, and the changes that it proposes in each attempt.
 
-Rules of this module: pure. ``propose`` and is called again with the rows that a later attempt has read; an
+Rules of this module: pure. ``propose`` is called again with the rows that a later attempt has read; an
 exception that it raises ends the operation with nothing written.
 """
 
