@@ -15,10 +15,8 @@ _OF_QUERIES: Final[Mapping[str, str]] = {
     "datetimes": "declare a computed column of the part of the date, and call distinct() on it",
     "defer": "write only(Class) with a class that has the fields to read",
     "difference": "combine conditions: filter(first & ~second)",
-    "earliest": 'write order_by("joined").first()',
     "extra": "there is no SQL; conditions are those of filter()",
     "intersection": "combine conditions: filter(first & second)",
-    "latest": 'write order_by("joined").last()',
     "none": "write filter(id__in=[])",
     "prefetch_related": "write fetch_referrers(...) for the records that refer to one, with_related(...) for targets",
     "raw": "there is no SQL; conditions are those of filter()",
@@ -45,8 +43,8 @@ def missing_of_query(thing: object, name: str) -> AttributeError:
     """Return the error for an attribute that a repository, query or transaction does not have.
 
     Examples:
-        >>> print(missing_of_query([], "latest"))
-        'list' object has no attribute 'latest'. Django's name; here, write order_by("joined").last().
+        >>> print(missing_of_query([], "none"))
+        'list' object has no attribute 'none'. Django's name; here, write filter(id__in=[]).
     """
     return _missing(f"{type(thing).__name__!r} object", thing, name, _OF_QUERIES)
 

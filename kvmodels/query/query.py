@@ -6,7 +6,7 @@ wrong call and not at the line that runs the query. Nothing is planned and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -285,6 +285,17 @@ class Query:
                 hint="Use reverse().first(), or to_list()[-1] on a bounded slice.",
             )
         return (self.reversed() if last else self).limited(1)
+
+    def extreme(self, method: str, columns: Sequence[OrderColumn], *, last: bool) -> Query:
+        """Take the first or the last of these results in an order. Raises InvalidArgumentError without a column."""
+        if not columns:
+            raise InvalidArgumentError(
+                "the first or last result needs an order",
+                argument="columns",
+                hint=f'Name a field: {method}("created"), or call first() or last() of an ordered query.',
+            )
+        self.refuse_slice(method)
+        return self.ordered(columns).end(last=last)
 
     def summary(self, name: str) -> str:
         """Return a one-line description without operands; ``name`` is the class of the query set."""

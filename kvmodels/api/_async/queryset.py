@@ -693,6 +693,56 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         found = await self._runner.run("last", queries.fetch(self._runner.context, query), query)
         return projections.shaped(self._shape, found)[0] if found else None
 
+    async def earliest(self, *columns: OrderColumn) -> R:
+        """Return the first result in an order.
+
+        Args:
+            columns: one or more, as for ``order_by``: ``"created"``, ``"-created"``, ``User.created``.
+
+        Returns:
+            The result with the least value; None is below every value. Cost: as for ``first``.
+
+        Raises:
+            DoesNotExist: there is no result.
+            InvalidArgumentError: no column is given, or the query set is a slice.
+            UnknownFieldError, UnknownLookupError, InvalidValueError: as for ``order_by``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
+            >>> class Visit(KvModel, collection="visits"):
+            ...     id: PrimaryKey[int]
+            ...     day: Indexed[int]
+            >>> visits = (await AsyncDatabase("memory://", models=[Visit]).open())[Visit]
+            >>> _ = await visits.bulk_create([Visit(id=1, day=20), Visit(id=2, day=4)])
+            >>> (await visits.earliest("day")).id, (await visits.latest("day")).id
+            (2, 1)
+        """
+        return await self._end("earliest", columns, last=False)
+
+    async def latest(self, *columns: OrderColumn) -> R:
+        """Return the last result in an order.
+
+        Args:
+            columns: as for ``earliest``.
+
+        Returns:
+            The result with the greatest value. Cost: as for ``first``.
+
+        Raises:
+            DoesNotExist: there is no result.
+            InvalidArgumentError: no column is given, or the query set is a slice.
+            UnknownFieldError, UnknownLookupError, InvalidValueError: as for ``order_by``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+        """
+        return await self._end("latest", columns, last=True)
+
+    async def _end(self, verb: str, columns: tuple[OrderColumn, ...], *, last: bool) -> R:
+        query = self._query.extreme(verb, columns, last=last)
+        found = await self._runner.run(verb, queries.only_result(self._runner.context, query), query)
+        result: R = projections.shaped(self._shape, [found])[0]
+        return result
+
     async def count(self) -> int:
         """Return the number of results.
 

@@ -680,6 +680,56 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         found = self._runner.run("last", queries.fetch(self._runner.context, query), query)
         return projections.shaped(self._shape, found)[0] if found else None
 
+    def earliest(self, *columns: OrderColumn) -> R:
+        """Return the first result in an order.
+
+        Args:
+            columns: one or more, as for ``order_by``: ``"created"``, ``"-created"``, ``User.created``.
+
+        Returns:
+            The result with the least value; None is below every value. Cost: as for ``first``.
+
+        Raises:
+            DoesNotExist: there is no result.
+            InvalidArgumentError: no column is given, or the query set is a slice.
+            UnknownFieldError, UnknownLookupError, InvalidValueError: as for ``order_by``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+
+        Examples:
+            >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
+            >>> class Visit(KvModel, collection="visits"):
+            ...     id: PrimaryKey[int]
+            ...     day: Indexed[int]
+            >>> visits = Database("memory://", models=[Visit])[Visit]
+            >>> _ = visits.bulk_create([Visit(id=1, day=20), Visit(id=2, day=4)])
+            >>> visits.earliest("day").id, visits.latest("day").id
+            (2, 1)
+        """
+        return self._end("earliest", columns, last=False)
+
+    def latest(self, *columns: OrderColumn) -> R:
+        """Return the last result in an order.
+
+        Args:
+            columns: as for ``earliest``.
+
+        Returns:
+            The result with the greatest value. Cost: as for ``first``.
+
+        Raises:
+            DoesNotExist: there is no result.
+            InvalidArgumentError: no column is given, or the query set is a slice.
+            UnknownFieldError, UnknownLookupError, InvalidValueError: as for ``order_by``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+        """
+        return self._end("latest", columns, last=True)
+
+    def _end(self, verb: str, columns: tuple[OrderColumn, ...], *, last: bool) -> R:
+        query = self._query.extreme(verb, columns, last=last)
+        found = self._runner.run(verb, queries.only_result(self._runner.context, query), query)
+        result: R = projections.shaped(self._shape, [found])[0]
+        return result
+
     def count(self) -> int:
         """Return the number of results.
 

@@ -117,6 +117,19 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
     return found[0]
 
 
+def only_result(context: Context, query: Query) -> Flow[Any]:
+    """Return the result of a query of at most one. Raises DoesNotExist."""
+    found = yield from steps_of(fetch(context, query))
+    if not found:
+        raise query.schema.model.DoesNotExist(
+            "the query has no result",
+            model=query.schema.name,
+            lookup=query.filter_fields,
+            hint="Call order_by() and first() or last(), which return None then.",
+        )
+    return found[0]
+
+
 def count(context: Context, query: Query) -> AnyFlow[int]:
     """Return the flow that counts the results: from counters, if an aggregate index keeps them."""
     if query.pending:
