@@ -34,7 +34,17 @@ async function under(change: (value: typeof header) => void, retry: RetryPolicy,
 }
 
 const models = await openModels(kv);
-for (const name of ["computed", "lowered", "counted", "covered", "opened", "books"]) {
+for (const name of [
+  "computed",
+  "lowered",
+  "counted",
+  "covered",
+  "opened",
+  "ranked",
+  "parted",
+  "searched",
+  "books",
+]) {
   const collection = models.collection(name);
   const before = JSON.stringify(await collection.list().toArray());
   await tried(`${name} insert`, () => collection.insert({ id: 9, name: "x", size: 1, author: 1 }));

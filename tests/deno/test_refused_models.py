@@ -18,6 +18,9 @@ from kvmodels import (
     KvModel,
     MultiIndexed,
     PrimaryKey,
+    RankIndex,
+    SearchIndex,
+    TrigramIndex,
     Unique,
     UniqueConstraint,
 )
@@ -75,6 +78,32 @@ class Opened(KvModel, collection="opened"):
         indexes = (WeekdayIndex("size", name="days"),)
 
 
+class Ranked(KvModel, collection="ranked"):
+    id: PrimaryKey[int]
+    size: int
+
+    class Meta:
+        indexes = (RankIndex("-size", low=0, high=9, levels=1, name="board"),)
+
+
+class Parted(KvModel, collection="parted"):
+    id: PrimaryKey[int]
+    name: str
+    size: int = 0
+
+    class Meta:
+        indexes = (TrigramIndex("name", name="parts"),)
+
+
+class Searched(KvModel, collection="searched"):
+    id: PrimaryKey[int]
+    name: str
+    size: int = 0
+
+    class Meta:
+        indexes = (SearchIndex("name", name="words"),)
+
+
 class Author(KvModel, collection="authors"):
     id: PrimaryKey[int]
     name: str
@@ -95,8 +124,10 @@ class Plain(KvModel, collection="plain"):
     note: Any = None
 
 
-MODELS: list[type[KvModel]] = [Computed, Lowered, Counted, Covered, Opened, Author, Book, Plain]
-UNKEPT = ("computed", "lowered", "counted", "covered", "opened")
+MODELS: list[type[KvModel]] = [
+    Computed, Lowered, Counted, Covered, Opened, Ranked, Parted, Searched, Author, Book, Plain,
+]  # fmt: skip
+UNKEPT = ("computed", "lowered", "counted", "covered", "opened", "ranked", "parted", "searched")
 
 UNSUPPORTED = {f"{name} {call}": "unsupported_index" for name in UNKEPT for call in ("insert", "patch", "remove")}
 INVALID = (
@@ -180,6 +211,9 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
         db[Counted].create(id=1, size=4)
         db[Covered].create(id=1, name="a")
         db[Opened].create(id=1, size=4)
+        db[Ranked].create(id=1, size=4)
+        db[Parted].create(id=1, name="Ada Lovelace")
+        db[Searched].create(id=1, name="Ada Lovelace")
         db[Author].create(id=1, name="Ada")
         db[Book].create(id=1, author=1)
         to_deno(db, file)
@@ -188,4 +222,6 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
     assert found["details"]["same name"] == {"collection": "plain", "index": "name", "key": [2], "existingKey": [1]}
     assert found["details"]["text for a number"] == {"collection": "plain", "field": "size", "key": [3]}
     assert found["details"]["opened patch"] == {"collection": "opened", "index": "days"}
+    assert found["details"]["ranked patch"] == {"collection": "ranked", "index": "board"}
+    assert found["details"]["parted patch"] == {"collection": "parted", "index": "parts"}
     assert found["details"]["computed patch"] == {"collection": "computed", "index": "half"}

@@ -462,13 +462,28 @@ def tests_records(plan: QueryPlan) -> bool:
 
 
 def _postings(index: LiveIndex, head: bytes, rows: Iterable[Row]) -> Iterator[Posting]:
-    """Yield entries without their groups."""
+    """Yield entries without their groups.
+
+    The entries of one part are next to each other, so their keys are split only once: after a whole part comes the
+    primary key, unless it begins with ff, which continues a part of text or bytes.
+    """
+    before, part = b"", b""
     for row in rows:
+        key = row.key
+        at = len(before)
+        if at and at < len(key) and key.startswith(before) and key[at] != _CONTINUED:
+            yield Posting(part, key[at:], row.value)
+            continue
         try:
-            pk = index.layout.pk_in(row.key)
+            pk = index.layout.pk_in(key)
         except InvalidKeyError:
             continue  # a foreign row
-        yield Posting(row.key[len(head) : len(row.key) - len(pk)], pk, row.value)
+        before = key[: len(key) - len(pk)]
+        part = before[len(head) :]
+        yield Posting(part, pk, row.value)
+
+
+_CONTINUED: Final = 0xFF
 
 
 def _rest(ranges: Iterable[_GroupRange], found: Iterable[list[Row]], part: int) -> list[_GroupRange]:

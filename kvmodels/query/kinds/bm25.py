@@ -15,7 +15,7 @@ alone, so a reader can compute it again from the record, and pages agree.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from math import log
 from typing import Any, Final, NamedTuple
 
@@ -95,16 +95,36 @@ class Scoring:
         records = max(numbers.records, *numbers.found, 1)
         self._mean = max(numbers.length / max(numbers.records, 1), 1.0)
         self._idf = [log(1 + (records - found + 0.5) / (found + 0.5)) for found in numbers.found]
+        self._known: list[dict[Hashable, float]] = [{} for _ in terms]
 
     def score(self, norm: int, counts: Iterable[Iterable[bytes]]) -> float:
         """Return the score for the frequencies of each term, or of each word that begins with it."""
-        scale = K1 * (1 - B + B * length_of(norm) / self._mean)
         total = 0.0
-        for idf, term, found in zip(self._idf, self._terms, counts, strict=True):
-            frequency = sum(self._weighted(term, one) for one in found)
-            if frequency:
-                total += idf * frequency * (K1 + 1) / (frequency + scale)
+        for at, (_, found) in enumerate(zip(self._terms, counts, strict=True)):
+            total += self._part(at, norm, found)
         return total
+
+    def score_of_entries(self, values: Sequence[Sequence[bytes]]) -> float:
+        """Return the score for the values of the entries of each term; many records have equal ones."""
+        norm = next(value[0] for found in values for value in found)
+        total = 0.0
+        for at, found in enumerate(values):
+            if not found:
+                continue
+            entry = found[0] if len(found) == 1 and found[0][0] == norm else (norm, *found)
+            known = self._known[at]
+            part = known.get(entry)
+            if part is None:
+                part = known[entry] = self._part(at, norm, [value[1:] for value in found])
+            total += part
+        return total
+
+    def _part(self, at: int, norm: int, found: Iterable[bytes]) -> float:
+        """Return the share of one term."""
+        frequency = sum(self._weighted(self._terms[at], one) for one in found)
+        if not frequency:
+            return 0.0
+        return self._idf[at] * frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length_of(norm) / self._mean))
 
     def _weighted(self, term: WordTerm, counts: bytes) -> float:
         if term.field is not None:
@@ -125,7 +145,7 @@ class WordRanking:
         self._terms = scored_terms(searched.node)
         self._frozen = statistics_in(frozen, len(self._terms))
         self._rows = 0
-        self._lists: dict[WordTerm, dict[bytes, list[bytes]]] = {}
+        self._lists: dict[WordTerm, dict[bytes, Sequence[bytes]]] = {}
         self._whole: set[WordTerm] = set()
         self._sizes: dict[WordTerm, int] = {}
 
@@ -145,17 +165,13 @@ class WordRanking:
             entries = [self._sizes[term] if term in self._sizes else self._entries(term) for term in self._terms]
             numbers = WordStatistics(max(records, 0), max(length, 0), tuple(entries))
         scoring = Scoring(self._terms, self._weights, numbers)
-        distances = {pk: -self._score(scoring, pk) for pk in found}
+        lists = [self._lists[term] for term in self._terms]
+        distances = {pk: -scoring.score_of_entries([held.get(pk, ()) for held in lists]) for pk in found}
         distance = _distance_of(self._definition, self._searched, self._terms, scoring)
         yield RankRecords(distances, distance, numbers.plain())
 
     def _entries(self, term: WordTerm) -> int:
         return sum(map(len, self._lists[term].values()))
-
-    def _score(self, scoring: Scoring, pk: bytes) -> float:
-        values = [self._lists[term].get(pk, ()) for term in self._terms]
-        norm = next(value[0] for found in values for value in found)
-        return scoring.score(norm, [[value[1:] for value in found] for found in values])
 
     # --- records ----------------------------------------------------------------------------------------------
 
@@ -163,6 +179,8 @@ class WordRanking:
         """Return the records whose entries satisfy a bounded condition, as far as entries decide."""
         if isinstance(node, WordTerm):
             found = yield from self._list(node)
+            if all(_counts(node, value) for value in {value for values in found.values() for value in values}):
+                return set(found)
             return {pk for pk, values in found.items() if any(_counts(node, value) for value in values)}
         if isinstance(node, AnyWords):
             union = set[bytes]()
@@ -195,7 +213,7 @@ class WordRanking:
 
     # --- lists ------------------------------------------------------------------------------------------------
 
-    def _list(self, term: WordTerm) -> Generator[RankingStep, Any, dict[bytes, list[bytes]]]:
+    def _list(self, term: WordTerm) -> Generator[RankingStep, Any, dict[bytes, Sequence[bytes]]]:
         """Return the values of the entries of a term, by primary key."""
         if term in self._whole:
             return self._lists[term]
@@ -207,7 +225,7 @@ class WordRanking:
         if self._rows > self._most:
             raise self._too_many(term, self._rows)
         self._whole.add(term)
-        self._lists[term] = _by_key(postings, self._size)
+        self._lists[term] = _by_key(postings, self._size, several=term.prefix)
         return self._lists[term]
 
     def _look_up(self, term: WordTerm, keys: Iterable[bytes]) -> Generator[RankingStep, Any, None]:
@@ -217,7 +235,7 @@ class WordRanking:
         asked = [pk for pk in sorted(keys) if pk not in found]
         answers = yield ReadPostings([EntrySpan(part + pk, key_successor(part + pk)) for pk in asked])
         for pk, postings in zip(asked, answers, strict=True):
-            found[pk] = _by_key(postings, self._size).get(pk, [])
+            found[pk] = _by_key(postings, self._size, several=False).get(pk, ())
 
     def _complete(self, found: set[bytes]) -> Generator[RankingStep, Any, None]:
         """Read the entries of scored terms that are not known of the records that were found."""
@@ -246,8 +264,13 @@ def _span(term: WordTerm) -> EntrySpan:
     return EntrySpan(span.start, span.end)
 
 
-def _by_key(postings: Iterable[Posting], size: int) -> dict[bytes, list[bytes]]:
-    """Return the values by primary key; of a record in several groups once, without rows of other programs."""
+def _by_key(postings: Iterable[Posting], size: int, *, several: bool) -> dict[bytes, Sequence[bytes]]:
+    """Return the values by primary key; of a record in several groups once, without rows of other programs.
+
+    ``several``: a record may have entries of several words.
+    """
+    if not several:
+        return {pk: (value,) for _, pk, value in postings if len(value) == size}
     found: dict[bytes, dict[bytes, bytes]] = {}
     for part, pk, value in postings:
         if len(value) == size:
