@@ -57,7 +57,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("planning",),
     ),
     "flows": (
-        ("arguments", "context", "effects", "retry_policy", "signals"),
+        ("arguments", "context", "effects", "retry_policy", "settling", "signals"),
         ("hydration",),
         ("references",),
         ("evolution", "execution"),

@@ -38,7 +38,7 @@ MOST_INSTRUCTIONS = {
     "list of filter and order": 2767,
     "query with |": 19967,
     "patch": 2544,
-    "transaction with a create": 10650,
+    "transaction with a create": 10680,
     "bulk_create": 11114,
     "kv.atomic().set().commit()": 1531,
 }

@@ -3,7 +3,8 @@
 It makes a schema for each side and drops them in the end. Each column has processes of its own. In each round the
 columns take turns, row by row, and the median of the rounds is shown. The answers are checked, and so is the number of
 contended updates that were stored. ``python -m benchmarks.postgres growth URL`` prints what is in ``growth.py``, and
-``python -m benchmarks.postgres contended URL [SECONDS]`` what is in ``contended.py``.
+``python -m benchmarks.postgres contended URL [SECONDS]`` what is in ``contended.py``. With ``flushes [SECONDS]
+[ROUNDS]`` instead of the URL it prints what is in ``flushes.py``, on a server of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from benchmarks.postgres import contended, growth
+from benchmarks.postgres import contended, flushes, growth
 from benchmarks.postgres.kvmodels_side import fill
 from benchmarks.postgres.sessions import CONTENDED, RECORDS, ROWS, SCHEMA, TABLE
 from benchmarks.postgres.worker import Kind, Side, serve
@@ -130,6 +131,9 @@ if __name__ == "__main__":
             contended.work(library, os.environ[URL_VARIABLE], float(seconds))
         case ["contended", url, *rest]:
             compare_contended(url, float(rest[0]) if rest else contended.SECONDS)
+        case ["flushes", *rest]:
+            seconds, rounds = (*rest, *map(str, (flushes.SECONDS, flushes.ROUNDS)[len(rest) :]))
+            flushes.compare(stores, float(seconds), int(rounds))
         case ["growth", url]:
             growth.compare(url)
         case [url, *rest]:

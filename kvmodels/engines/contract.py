@@ -448,6 +448,10 @@ class ServerCalls:
             or if the caller has to look for itself. A change after an earlier return ends this wait. Raises
             ClosedError, also if the engine is closed meanwhile.
         await_keys: waits as ``wait_for_keys`` does, without blocking the running event loop.
+        settle: waits until the state of a versionstamp that was read is durable, where commits may be visible before
+            that. It returns false if a crash of the server has removed the state. Raises ClosedError,
+            EngineTimeoutError. None where a read shows only what is durable.
+        await_settled: waits as ``settle`` does, without blocking the running event loop.
         sizes: returns the size of each table in bytes on the server's disk, with its indexes, by qualified name. Raises
             ClosedError, EngineTimeoutError.
     """
@@ -455,6 +459,8 @@ class ServerCalls:
     native: Callable[[], AsyncEngine] | None = None
     wait_for_keys: Callable[[tuple[bytes, ...], int, float], int] | None = None
     await_keys: Callable[[tuple[bytes, ...], int, float], Awaitable[int]] | None = None
+    settle: Callable[[bytes], bool] | None = None
+    await_settled: Callable[[bytes], Awaitable[bool]] | None = None
     sizes: Callable[[], dict[str, int]] | None = None
 
 

@@ -141,6 +141,12 @@ class WaitForKeys(NamedTuple):
     seconds: float
 
 
+class Settle(NamedTuple):
+    """Wait until a state that was read is durable; the answer is false if it was lost in a crash."""
+
+    versionstamp: bytes
+
+
 class ReadChanges(NamedTuple):
     """Read the changes in a range after a commit; answered like ``Engine.changes``."""
 
@@ -160,6 +166,7 @@ Request = (
     | Now
     | WaitForCommit
     | WaitForKeys
+    | Settle
     | ReadChanges
 )
 

@@ -21,7 +21,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from kvmodels.core.operations import GuardFailed
 from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, ImmediateSnapshot, QueuedCommit, Snapshot
@@ -43,12 +43,14 @@ from kvmodels.flows.effects import (
     Remove,
     Request,
     ReserveWrites,
+    Settle,
     Sleep,
     TakeTurn,
     WaitForCommit,
     WaitForKeys,
     steps_of,
 )
+from kvmodels.flows.settling import with_durable_refusals
 from kvmodels.runtime.sync import interrupt, perform, read_one_row, release_writes
 from kvmodels.runtime.threads import (
     EngineThreads,
@@ -63,6 +65,9 @@ from kvmodels.runtime.threads import (
 )
 
 T = TypeVar("T")
+
+_WITHOUT_THREADS: Final = frozenset({Settle, TakeTurn, WaitForCommit})
+"""Requests that wait in the event loop, or for nothing."""
 
 
 def arun(
@@ -87,7 +92,10 @@ def arun(
             return _run_lookup(engine, flow, sleep)
         if isinstance(flow, OneRequest):
             return _run_one(engine, flow, sleep)
-    return _run_through(engine, steps_of(flow), snapshot, sleep)
+    steps = steps_of(flow)
+    if engine.capabilities.server.settle is not None:
+        steps = with_durable_refusals(steps, snapshot)
+    return _run_through(engine, steps, snapshot, sleep)
 
 
 async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float], Awaitable[object]]) -> T:
@@ -140,7 +148,7 @@ async def _run_through(
                     answer = member.result()
                 elif type(request) is Sleep:
                     await sleep(request.seconds)
-                elif native is not None or type(request) is WaitForCommit or type(request) is TakeTurn:
+                elif native is not None or type(request) in _WITHOUT_THREADS:
                     answer = await _without_threads(engine, native, request, cast("AsyncSnapshot | None", state))
                 elif threads is None:
                     answer = perform(engine, request, snapshot)
@@ -180,6 +188,9 @@ async def _perform_natively(
         await_keys = engine.capabilities.server.await_keys
         assert await_keys is not None  # see ``Watch.following``
         return await await_keys(*request)
+    if type(request) is Settle:
+        await_settled = engine.capabilities.server.await_settled
+        return await_settled is None or await await_settled(request.versionstamp)
     if type(request) is ReadChanges:
         return await native.changes(request.one, request.after)
     return perform(engine, request)  # only Now, which does not wait, is left
@@ -300,9 +311,11 @@ def _without_threads(
     """Carry out a request that waits for other writers, or any request through the engine's asynchronous form."""
     if isinstance(request, TakeTurn):
         return _wait_for_turn(request)
-    if native is None:
-        return _wait_for_commit(engine, cast("WaitForCommit", request))
-    return _perform_natively(engine, native, request, snapshot)
+    if native is not None:
+        return _perform_natively(engine, native, request, snapshot)
+    if isinstance(request, Settle):
+        return asyncio.sleep(0, result=True)  # only engines with an asynchronous form show what is not durable
+    return _wait_for_commit(engine, cast("WaitForCommit", request))
 
 
 def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], bool]]:

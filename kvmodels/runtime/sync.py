@@ -33,12 +33,14 @@ from kvmodels.flows.effects import (
     Remove,
     Request,
     ReserveWrites,
+    Settle,
     Sleep,
     TakeTurn,
     WaitForCommit,
     WaitForKeys,
     steps_of,
 )
+from kvmodels.flows.settling import with_durable_refusals
 
 T = TypeVar("T")
 
@@ -133,6 +135,8 @@ def read_one_row(row_at_key: Callable[..., Sequence[Any] | None], one: OneLookup
 
 
 def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], object]) -> T:
+    if engine.capabilities.server.settle is not None:
+        flow = with_durable_refusals(flow, snapshot)
     step: Callable[[Any], Request] = flow.send
     answer: Any = None
     try:
@@ -209,6 +213,9 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         wait_for_keys = engine.capabilities.server.wait_for_keys
         assert wait_for_keys is not None  # see ``Watch.following``
         return wait_for_keys(*request)
+    if type(request) is Settle:
+        settle = engine.capabilities.server.settle
+        return settle is None or settle(request.versionstamp)
     if type(request) is ReadChanges:
         return engine.changes(request.one, request.after)
     return engine.now_ms()

@@ -28,6 +28,7 @@ from kvmodels.flows.effects import (
     ReadToChange,
     Request,
     ReserveWrites,
+    Settle,
     Sleep,
     TakeTurn,
     WaitForCommit,
@@ -108,6 +109,7 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     TakeTurn: "turn",
     WaitForCommit: "wait",
     WaitForKeys: "wait",
+    Settle: "wait",
 }
 STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
 _COMMIT_FAULTS: Final[tuple[Fault, ...]] = ("lose_answer", "lose_request", "repeat", "echo", "hold")

@@ -21,10 +21,11 @@ from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.connect.raw_keys import RawKeyEngine
 from tests.connect.scripted import ACCESS_TOKEN
 from tests.contract.lacking import ON_DENOKV, ON_ETCD, OVER_CONNECT, WITH_DENO_KEYS
+from tests.postgres.early import AlwaysEarly, RandomlyEarly, use_mode
 from tests.through_loop import EngineThroughLoop
 from tests.worlds import SERVER_NAMES, SERVERS, etcd_options, in_test_servers, server_options
 
-NATIVE = in_test_servers("postgres-native")
+NATIVE = in_test_servers("postgres-native", "postgres-early", "postgres-early-native", "postgres-random")
 ENGINES = (
     "memory",
     "sqlite-file",
@@ -138,8 +139,11 @@ def open_engine(
             return LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", **options)
         if request.param in SERVER_NAMES:
             return PostgresEngine(url_of(request.param), **server_options(request.param), **options)
-        if request.param == "postgres-native":
-            return EngineThroughLoop(PostgresEngine(url_of("postgres"), **options))
+        if request.param.startswith("postgres-"):
+            with_mode = PostgresEngine(url_of("postgres"), **options)
+            if "early" in request.param or "random" in request.param:
+                use_mode(with_mode, AlwaysEarly if "early" in request.param else RandomlyEarly)
+            return EngineThroughLoop(with_mode) if request.param.endswith("native") else with_mode
         if request.param.startswith("connect"):
             if "url" not in made:
                 made["url"] = served(options["clock"])

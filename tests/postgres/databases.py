@@ -22,9 +22,10 @@ BEGIN
         IF to_regclass(format('%I.gate', name)) IS NULL OR to_regclass(format('%I.meta', name)) IS NULL THEN
             EXECUTE format('DROP SCHEMA %I CASCADE', name);
         ELSE
-            EXECUTE format('TRUNCATE %I.kv, %I.log, %I.commits', name, name, name);
+            EXECUTE format('TRUNCATE %I.kv, %I.log, %I.commits, %I.seals', name, name, name, name);
             EXECUTE format(
-                'UPDATE %I.meta SET clock_offset = 0, forgotten = 0, resolutions = 0, log_ms = NULL, log_floor = NULL',
+                'UPDATE %I.meta SET clock_offset = 0, forgotten = 0, resolutions = 0, log_ms = NULL, log_floor = NULL,'
+                ' durable_reads = false',
                 name
             );
             EXECUTE format(

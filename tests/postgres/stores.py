@@ -21,8 +21,9 @@ from tests.worlds import server_options
 MEMORY = "memory://"
 
 _EMPTY = """
-TRUNCATE {schema}.kv, {schema}.log, {schema}.commits;
-UPDATE {schema}.meta SET clock_offset = 0, forgotten = 0, resolutions = 0, log_ms = NULL, log_floor = NULL;
+TRUNCATE {schema}.kv, {schema}.log, {schema}.commits, {schema}.seals;
+UPDATE {schema}.meta SET clock_offset = 0, forgotten = 0, resolutions = 0, log_ms = NULL, log_floor = NULL,
+    durable_reads = false;
 INSERT INTO {schema}.commits (version, prev, at, id, void) VALUES (1, 0, 0, gen_random_uuid(), true);
 """
 

@@ -16,7 +16,7 @@ from kvmodels.cli.wording import in_commands
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Committed, Counted, ReadRange, Set, point
 from kvmodels.engines.postgres import settings
 from kvmodels.engines.postgres.engine import PostgresEngine
-from kvmodels.engines.postgres.schema import FUNCTIONS
+from kvmodels.engines.postgres.schema import WITHOUT_SEALS
 from kvmodels.engines.url import open_engine
 from kvmodels.errors import (
     EngineError,
@@ -203,7 +203,7 @@ def test_functions_of_an_earlier_release_are_replaced_and_a_later_format_is_refu
 ):
     engine.close()
     admin.execute("DROP FUNCTION kvmodels.count_1; DROP FUNCTION kvmodels.commit_1")
-    admin.execute("UPDATE kvmodels.meta SET functions = %s", (FUNCTIONS - 1,))
+    admin.execute("UPDATE kvmodels.meta SET functions = %s", (WITHOUT_SEALS - 1,))
     with pytest.raises(UnsupportedError, match="earlier release"):
         PostgresEngine(url, readonly=True)
     again = PostgresEngine(url)

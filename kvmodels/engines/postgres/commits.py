@@ -27,6 +27,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.postgres import errors
 from kvmodels.engines.postgres.connection import TRUE, Boolean, Call, int8, uuids
+from kvmodels.engines.postgres.modes import WriterMode
 from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
 from kvmodels.engines.postgres.reads import Reading, Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
@@ -39,6 +40,7 @@ from kvmodels.errors import (
 )
 
 _COMMIT: Final = "SELECT part, outcome, s, d, failed FROM {schema}.commit_1(%b, %b, %b)"
+_COMMIT_EARLY: Final = "CALL {schema}.commit_2(%b, %b, %b, NULL, NULL, NULL)"
 _RESOLVE: Final = "SELECT part, outcome, s FROM {schema}.resolve_1(%b, %b, %b, %b, %b)"
 
 _TOKEN: Final = re.compile("[0-9a-f]{48}")
@@ -47,6 +49,11 @@ _PAUSE_S: Final = 0.05
 
 _APPLIED, _FAILED_CHECKS, _FAILED_SUMS = 0, 1, 2
 _FOUND, _VOID = 0, 1
+
+_EARLY: Final = 2
+"""Asks for an early commit, in the place of whether a commit waits for the disk."""
+
+_ENDED_EARLY: Final = 1
 
 Outcome = Committed | Conflict | KvModelsError
 
@@ -89,12 +96,14 @@ class CommitStatements(NamedTuple):
     """The statements that commit and resolve, with the name of the schema."""
 
     commit: bytes
+    commit_early: bytes
     resolve: bytes
 
 
 def commit_statements(schema: str) -> CommitStatements:
     """Return the statements for a schema, whose name is quoted."""
-    return CommitStatements(_COMMIT.format(schema=schema).encode(), _RESOLVE.format(schema=schema).encode())
+    commit, early, resolve = (text.format(schema=schema).encode() for text in (_COMMIT, _COMMIT_EARLY, _RESOLVE))
+    return CommitStatements(commit, early, resolve)
 
 
 class WritingStore(Protocol):
@@ -113,6 +122,11 @@ class WritingStore(Protocol):
     @property
     def synced(self) -> Boolean:
         """Whether a commit waits for the disk."""
+        ...
+
+    @property
+    def mode(self) -> WriterMode:
+        """The way in which its commits end."""
         ...
 
     @property
@@ -144,6 +158,8 @@ class CommitRun:
 
     Attributes:
         outcomes: by position; None while there is none.
+        early: whether the call that was sent last should end early.
+        flush_s: the seconds for which the call that was answered last has waited for the disk, if they were measured.
     """
 
     def __init__(self, store: WritingStore, texts: CommitStatements, writes: Sequence[PackedWrite]) -> None:
@@ -152,6 +168,9 @@ class CommitRun:
         self._texts = texts
         self._writes = writes
         self._alone = False
+        self._strict = False
+        self.early = False
+        self.flush_s: float | None = None
         # Positions and ids of a call without an answer. Emptied only after every outcome of its answer is noted.
         self._sent: list[tuple[int, bytes]] = []
         self._since = 0
@@ -216,21 +235,28 @@ class CommitRun:
         ids = [os.urandom(16) for _ in positions]
         self._since = store.seen
         failure: psycopg.Error | None = None
-        context = (*self._context(), store.synced == TRUE)
+        early = self.early = store.mode.early and not self._strict
+        context = (*self._context(), _EARLY if early else store.synced == TRUE)
         parameters = (uuids(ids), *parameters_of([self._writes[at] for at in positions], context))
         self._sent = list(zip(positions, ids, strict=True))
         try:
-            answer = yield Call(self._texts.commit, parameters)
+            answer = yield Call(self._texts.commit_early if early else self._texts.commit, parameters)
             if not answer.warned:
-                self._take(positions, answer.rows)
+                if early:
+                    self._take_early(positions, answer.rows[0])
+                else:
+                    self._take(positions, answer.rows)
+                    self.flush_s = answer.flush_s
                 self._sent = []
         except KvModelsError as error:
             self._refuse(positions, error)
             self._sent = []
         except psycopg.Error as error:
             failure = error
-            if not errors.is_lost(error):
+            if errors.is_certain(error) if early else not errors.is_lost(error):
                 self._sent = []
+            # The error of an early commit may be that of its seal; a strict one tells what is wrong.
+            self._strict = self._strict or early
         if failure is not None:
             yield from self._failed(positions, failure)
 
@@ -238,6 +264,17 @@ class CommitRun:
         store = self._store
         given, mark = store.times()
         return given, mark, self._since, _milliseconds(store.busy_timeout)
+
+    def _take_early(self, positions: list[int], row: tuple[Any, ...]) -> None:
+        answer, failures, flush_us = row
+        before, last = answer[2], answer[-1]
+        self._take(positions, _rows_of_arrays(answer, failures))
+        mode = self._store.mode
+        if flush_us is not None:
+            mode.sealed(flush_us)
+            self.flush_s = flush_us / 1_000_000
+        if last > before and not answer[1] & _ENDED_EARLY:
+            mode.refused()
 
     def _take(self, positions: list[int], answer: list[tuple[Any, ...]]) -> None:
         for (_, outcome, version, _, failed), at in zip(answer[1:], positions, strict=True):
@@ -247,7 +284,10 @@ class CommitRun:
                 self.outcomes[at] = Conflict(tuple(failed))
             else:
                 self.outcomes[at] = not_a_number(self._writes[at].sums[int(failed[0])].key)
-        self._store.note(StateSeen(max(row[2] for row in answer), answer[0][3]))
+        _, _, before, present, _ = answer[0]
+        last = answer[-1][2]
+        self._store.mode.answered(before, last)
+        self._store.note(StateSeen(last, present))
 
     def _failed(self, positions: list[int], error: psycopg.Error) -> Steps:
         """Deal with an error: that of a lost answer is resolved, any other one is certain."""
@@ -320,6 +360,19 @@ class CommitRun:
         self._sent = []
 
 
+def _rows_of_arrays(answer: list[int], failures: list[int] | None) -> list[tuple[Any, ...]]:
+    """Return the arrays of an early commit as the rows of a strict one."""
+    failed: dict[int, list[int]] = {}
+    at = 0
+    while failures and at < len(failures):
+        part, number = failures[at : at + 2]
+        failed[part] = failures[at + 2 : at + 2 + number]
+        at += 2 + number
+    present, *pairs = answer
+    parts = zip(pairs[::2], pairs[1::2], strict=True)
+    return [(part, outcome, version, present, failed.get(part)) for part, (outcome, version) in enumerate(parts, -1)]
+
+
 def _milliseconds(seconds: float) -> int:
     """Return a lock timeout for the server, for which 0 would mean to wait without an end."""
     return min(2**31 - 1, max(1, round(seconds * 1_000)))
@@ -356,10 +409,11 @@ def _forgotten(url: str) -> CommitUnknownError:
 
 def compute_and_commit(
     store: WritingStore, texts: Statements, write: AtomicWrite
-) -> Generator[Reading | PackedWrite | Pause, Any, Outcome]:
+) -> Generator[Reading | PackedWrite | Pause, Any, tuple[Outcome, int | None]]:
     """Compute an operation from what is stored, and commit it under checks that this has not changed.
 
-    Yields reads, and is sent their result; operations to commit, and is sent their outcome; and pauses.
+    Yields reads, and is sent their result; operations to commit, and is sent their outcome; and pauses. Returns the
+    outcome, and the version of the state of a read in which a conflict was found.
 
     Raises:
         EngineTimeoutError: other writers changed the values again and again; and what a Python function raises.
@@ -372,13 +426,13 @@ def compute_and_commit(
         store.note(state)
         conflict, compute = computed(write, found.ranges, state.present)
         if conflict is not None:
-            return conflict
+            return conflict, state.version
         outcome: Outcome = yield compute()
         if not isinstance(outcome, Conflict):
-            return outcome
+            return outcome, None
         own = tuple(at for at in outcome.failed_checks if at < len(write.checks))
         if own:
-            return Conflict(own)
+            return Conflict(own), None
         if time.monotonic() > deadline:
             raise CONTENDED.of(store.url)
         yield Pause(random.uniform(0, pause))

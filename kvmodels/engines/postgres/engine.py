@@ -32,6 +32,7 @@ from kvmodels.engines.postgres.flows import (
     count_flow,
     pin_flow,
     read_flow,
+    settle_flow,
     stamp_flow,
 )
 from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
@@ -40,6 +41,7 @@ from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible
 from kvmodels.engines.postgres.snapshot import BegunSnapshot, PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.background import require_sweep_limit
+from kvmodels.engines.shared.evaluation import from_versionstamp
 from kvmodels.engines.shared.registry import StoreHandle, StoreRegistry, require_same_options
 from kvmodels.engines.shared.server_engine import LoopForms
 from kvmodels.engines.shared.waiting import wait_for
@@ -84,6 +86,8 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         change_log: seconds or a timedelta for which changes are kept, by every process that writes the store; 0 ends
             it, None leaves it as the store has it.
         create: whether the schema is made if it is absent.
+        durable_reads: True has reads show only what is on the disk, so that writers of several processes wait for each
+            other's flush; False lets them share it; None leaves it as the store has it, which is False in a new one.
 
     Raises:
         InvalidArgumentError: the URL or an option makes no sense, or the store is open here with other options.
@@ -110,6 +114,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         poll_interval: float = 0.05,
         change_log: float | timedelta | None = None,
         create: bool = True,
+        durable_reads: bool | None = None,
     ) -> None:
         options = PostgresOptions(
             durability=durability,
@@ -123,6 +128,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
             poll_interval=poll_interval,
             change_log=retention_ms(change_log),
             create=create,
+            durable_reads=durable_reads,
         )
         require_sensible_options(options)
         shown = shown_url(url)
@@ -131,7 +137,9 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         self.capabilities = Capabilities(
             POSTGRES_TRAITS,
             writes=WriteCalls(submit=self.submit, outcome=self.outcome),
-            server=ServerCalls(native=self.native, sizes=self.sizes),
+            server=ServerCalls(
+                native=self.native, sizes=self.sizes, settle=self.settle, await_settled=self.await_settled
+            ),
             turns=self.check_open().turns,
         )
 
@@ -279,6 +287,18 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         found = store.reading(lambda: sizes_once(store.texts))
         return {f"{store.options.schema}.{table}": size for table, size in found.items()}
 
+    def settle(self, versionstamp: bytes) -> bool:
+        """Wait until a state that was read is on the disk; false if a crash of the server has removed it.
+
+        Raises:
+            ClosedError, EngineTimeoutError.
+        """
+        return self._run(self.settling(versionstamp))
+
+    async def await_settled(self, versionstamp: bytes) -> bool:
+        """Wait as ``settle`` does, without blocking the running event loop."""
+        return await self.native().settle(versionstamp)
+
     def native(self) -> PostgresAsyncEngine:
         """Return the form for the running event loop, always the same one."""
         return self._forms.present(lambda: PostgresAsyncEngine(self))
@@ -340,6 +360,10 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         self.check_open()
         return pin_flow()
 
+    def settling(self, versionstamp: bytes) -> Flow[bool]:
+        """Return the flow of ``settle``. Raises ClosedError."""
+        return settle_flow(self.check_open(), from_versionstamp(versionstamp), bounded=True)
+
     def present_stamp(self) -> Flow[bytes]:
         """Return the flow that reads the versionstamp of the last commit. Raises ClosedError."""
         return stamp_flow(self.check_open())
@@ -360,6 +384,8 @@ def _attach(given_url: str, url: str, options: PostgresOptions) -> PostgresStore
         if store is not None and store.closed_reason is None:
             if options.change_log is None:
                 options = options._replace(change_log=store.options.change_log)
+            if options.durable_reads is None:
+                options = options._replace(durable_reads=store.options.durable_reads)
             require_same_options(store.options._asdict(), options._asdict(), url)
             store.handles += 1
             return store

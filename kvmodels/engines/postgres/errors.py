@@ -41,6 +41,7 @@ LONGEST_INDEXED: Final = 2_704
 """Bytes of the largest row that a B-tree of PostgreSQL takes."""
 
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "40003")
+_OF_FIRST_TRANSACTION: Final = ("23505", "40P01", READ_ONLY, "55P03")
 _BUSY: Final = ("55P03", "57014", "25P03", "25P04", "40001", "40P01", "53300", "57P03")
 _CREDENTIALS: Final = ("28000", "28P01")
 _NO_DATABASE: Final = "3D000"
@@ -71,6 +72,15 @@ def is_lost(error: psycopg.Error) -> bool:
     if state is None or state.startswith(_LOST):
         return True
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+
+
+def is_certain(error: psycopg.Error) -> bool:
+    """Return whether a call of two transactions that fails with this error has applied nothing.
+
+    Such errors come from the first transaction alone. Any other one may come from the seal, behind the operations.
+    """
+    state = error.sqlstate
+    return state is not None and (state.startswith("KV") or state in _OF_FIRST_TRANSACTION)
 
 
 def is_busy(error: psycopg.Error) -> bool:

@@ -54,6 +54,16 @@ _READ: Final = "SELECT part, k, v, e, s, d FROM {schema}.read_1(%b, %b, %b, %b, 
 _COUNT: Final = "SELECT part, s, d FROM {schema}.count_1(%b, %b, %b, %b, %b, %b, %b)"
 _CHANGES: Final = "SELECT part, k, changed, v, e, s, d FROM {schema}.changes_1(%b, %b, %b, %b, %b, %b)"
 _STATE: Final = "SELECT state, present FROM {schema}.state_1(%b, %b)"
+_SEALED_CHANGES: Final = (
+    "SELECT part, k, changed, v, e, s, d, (SELECT {schema}.sealed_2()) FROM {schema}.changes_1(%b, %b, %b, %b, %b, %b)"
+)
+_SEALED_STATE: Final = "SELECT {schema}.sealed_2(), present FROM {schema}.state_1(%b, %b)"
+_SETTLED: Final = (
+    "SELECT {schema}.sealed_2() >= %b, EXISTS (SELECT FROM {schema}.commits c WHERE c.version = %b), "
+    "pg_catalog.pg_is_in_recovery()"
+)
+_DURABLE_READS: Final = "SELECT m.durable_reads FROM {schema}.meta m WHERE m.one"
+_SEAL: Final = "SELECT {schema}.seal_2(%b)"
 _SIZES: Final = (
     "SELECT class.relname::pg_catalog.text, pg_catalog.pg_total_relation_size(class.oid) "
     "FROM pg_catalog.pg_class class "
@@ -70,16 +80,24 @@ class Statements(NamedTuple):
     changes: bytes
     state: bytes
     due: bytes
+    settled: bytes
+    seal: bytes
+    durable_reads: bytes
     sizes: bytes
 
 
-def statements(schema: str) -> Statements:
-    """Return the statements for a schema, whose name is quoted."""
-    read, number, changes, state, due = (
-        text.format(schema=schema).encode() for text in (_READ, _COUNT, _CHANGES, _STATE, _DUE)
+def statements(schema: str, *, seals: bool) -> Statements:
+    """Return the statements for a schema, whose name is quoted; ``seals``: whether its commits may end early.
+
+    Then the version that is reported to those who wait for commits is one that is durable.
+    """
+    changed, stated = (_SEALED_CHANGES, _SEALED_STATE) if seals else (_CHANGES, _STATE)
+    read, number, changes, state, due, settled, seal, durable_reads = (
+        text.format(schema=schema).encode()
+        for text in (_READ, _COUNT, changed, stated, _DUE, _SETTLED, _SEAL, _DURABLE_READS)
     )
     sizes = _SIZES.format(schema=schema.replace("'", "''")).encode()  # a name inside of a literal
-    return Statements(read, number, changes, state, due, sizes)
+    return Statements(read, number, changes, state, due, settled, seal, durable_reads, sizes)
 
 
 class Times(NamedTuple):
@@ -377,6 +395,34 @@ def state_once(texts: Statements, times: Times) -> Calls[StateSeen]:
     return StateSeen(*answer[0])
 
 
+class SettledRead(NamedTuple):
+    """Whether everything up to a version is durable, and whether its commit is still there.
+
+    ``standby``: the server only reads, so that nothing can be sealed there.
+    """
+
+    durable: bool
+    there: bool
+    standby: bool
+
+
+def settled_once(texts: Statements, version: int) -> Calls[SettledRead]:
+    """Ask whether everything up to a version is durable."""
+    answer = yield Call(texts.settled, (int8(version), int8(version)))
+    return SettledRead(*answer[0])
+
+
+def seal_once(texts: Statements, version: int) -> Calls[None]:
+    """Make everything up to a version durable. It waits for the disk, so on a connection of its own."""
+    yield Call(texts.seal, (int8(version),), small=False)
+
+
+def durable_reads_once(texts: Statements) -> Calls[bool]:
+    """Read whether a read of the store shows only what is on the disk."""
+    answer = yield Call(texts.durable_reads, ())
+    return bool(answer[0][0])
+
+
 def due_once(texts: Statements) -> Calls[tuple[Any, ...]]:
     """Read what waits to be removed: the one row of ``due_1``."""
     answer = yield Call(texts.due, ())
@@ -397,13 +443,17 @@ def guard_in(found: ReadResult, guard: Guard) -> GuardFailed | None:
 
 
 class ChangesRead(NamedTuple):
-    """Changes after a version: None if there is no log, or if ``reaches`` is false; ``floor`` is where it begins."""
+    """Changes after a version, if ``logging`` and ``reaches``; ``floor`` is where the log begins.
+
+    ``durable``: whether the state that they were read in is.
+    """
 
     state: StateSeen
     logging: bool
     reaches: bool
     floor: int
     changes: Changes
+    durable: bool
 
 
 def changes_once(texts: Statements, one: ReadRange, after: int, times: Times) -> Calls[ChangesRead]:
@@ -412,14 +462,14 @@ def changes_once(texts: Statements, one: ReadRange, after: int, times: Times) ->
     most = (1 << 62) if one.limit is None else max(1, one.limit)
     parameters = (one.start, end, int8(most), int8(after), int8(times.given), int8(times.mark))
     answer = yield Call(texts.changes, parameters, small=most <= SMALL_READ)
-    _, _, through, floor, kind, version, present = answer[0]
+    _, _, through, floor, kind, version, present, *sealed = answer[0]
     found = [
         Change(
             key,
             to_versionstamp(changed),
             None if version_of_row is None else Row(key, value, encoding, to_versionstamp(version_of_row), expire_at),
         )
-        for _, key, changed, value, encoding, version_of_row, expire_at in answer[1:]
+        for _, key, changed, value, encoding, version_of_row, expire_at, *_ in answer[1:]
     ]
     return ChangesRead(
         StateSeen(version, present),
@@ -427,6 +477,7 @@ def changes_once(texts: Statements, one: ReadRange, after: int, times: Times) ->
         kind == 2,
         int.from_bytes(floor, "big"),
         Changes(found, to_versionstamp(through)),
+        durable=not sealed or sealed[0] >= version,
     )
 
 

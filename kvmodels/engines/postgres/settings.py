@@ -47,6 +47,7 @@ class PostgresOptions(NamedTuple):
     poll_interval: float
     change_log: int | None
     create: bool
+    durable_reads: bool | None
 
 
 def shown_url(url: str) -> str:
@@ -90,6 +91,7 @@ def require_sensible_options(options: PostgresOptions) -> None:
                 value=seconds,
                 hint="Give seconds as a number, 0 or more (all but busy_timeout: above 0).",
             )
+    require_durable_reads(options.durable_reads)
     for argument in ("prepare", "create"):
         if not isinstance(options._asdict()[argument], bool):
             raise InvalidArgumentError(
@@ -98,6 +100,18 @@ def require_sensible_options(options: PostgresOptions) -> None:
                 value=options._asdict()[argument],
                 hint="Give True or False.",
             )
+
+
+def require_durable_reads(durable_reads: object) -> None:
+    """Refuse a value that is neither True, False nor None. Raises InvalidArgumentError."""
+    if durable_reads is not None and not isinstance(durable_reads, bool):
+        raise InvalidArgumentError(
+            "this is neither True, False nor None",
+            argument="durable_reads",
+            value=durable_reads,
+            hint="Give True if reads must show only what is on the disk, False if writers are to share its flushes, or "
+            "None to leave it as the store has it.",
+        )
 
 
 def retention_ms(change_log: object) -> int | None:

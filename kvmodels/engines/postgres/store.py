@@ -27,7 +27,6 @@ from kvmodels.engines.postgres.commits import (
     Pause,
     Step,
     commit_statements,
-    compute_and_commit,
 )
 from kvmodels.engines.postgres.connection import (
     FALSE,
@@ -38,17 +37,28 @@ from kvmodels.engines.postgres.connection import (
     connect,
     int8,
 )
-from kvmodels.engines.postgres.flows import AS_RAISED, Flow, RangesRead
+from kvmodels.engines.postgres.flows import AS_RAISED, Flow, RangesRead, Settling, computing_flow
 from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
+from kvmodels.engines.postgres.modes import WriterMode
 from kvmodels.engines.postgres.packing import PackedWrite, packed
 from kvmodels.engines.postgres.places import KeyPlaces
 from kvmodels.engines.postgres.pool import ConnectionPool
-from kvmodels.engines.postgres.reads import NONE, Reading, StateSeen, Times, due_once, state_once, statements
-from kvmodels.engines.postgres.schema import prepare_schema, quoted
+from kvmodels.engines.postgres.reads import (
+    NONE,
+    Reading,
+    StateSeen,
+    Times,
+    due_once,
+    durable_reads_once,
+    state_once,
+    statements,
+)
+from kvmodels.engines.postgres.schema import NOT_UPGRADED, WITHOUT_SEALS, prepare_schema, quoted, require_seals
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS, BegunSnapshot, FirstRow, lost_or_refused
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
-from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
+from kvmodels.engines.shared.clock import EngineClock, ServerClock, system_clock_ms
+from kvmodels.engines.shared.evaluation import from_versionstamp
 from kvmodels.engines.shared.file_checks import read_only
 from kvmodels.engines.shared.file_engine import FileSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
@@ -67,33 +77,10 @@ MOST_TRIMMED: Final = 5_000
 
 _SWEEP: Final = "SELECT removed, s, d FROM {schema}.sweep_1(%b, %b, %b, %b, %b, %b, %b)"
 _TRIM: Final = "SELECT {schema}.trim_1(%b, %b, %b, %b, %b, %b, %b, %b)"
+_KEEP_READS: Final = "SELECT {schema}.keep_durable_reads_2(%b, %b, %b, %b, %b)"
 _KEEP: Final = "SELECT {schema}.keep_changes_1(%b, %b, %b, %b, %b)"
 
 ResultT = TypeVar("ResultT")
-
-
-class ServerClock(EngineClock):
-    """The server's clock, estimated from its last answer; asking it waits for nothing."""
-
-    __slots__ = ("_ahead_ms",)
-
-    def __init__(self) -> None:
-        super().__init__(self._estimate)
-        self._ahead_ms: int | None = None
-
-    @property
-    def is_of_the_system(self) -> bool:
-        """Whether time passes by itself, as on every server."""
-        return True
-
-    def answered(self, present_ms: int) -> None:
-        """Take over the time of an answer, which was later on the server when it arrived here."""
-        self._ahead_ms = present_ms - time.monotonic_ns() // 1_000_000
-        self.raise_to(present_ms)
-
-    def _estimate(self) -> int:
-        ahead = self._ahead_ms
-        return system_clock_ms() if ahead is None else time.monotonic_ns() // 1_000_000 + ahead
 
 
 class PostgresStore:
@@ -121,7 +108,9 @@ class PostgresStore:
         self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
         self.turns = Turns()
         self.snapshots: dict[int, weakref.ref[FileSnapshot[Any]]] = {}
-        self.texts = statements(self.schema)
+        self.mode = WriterMode()
+        self.settling = Settling()
+        self.texts = statements(self.schema, seals=False)
         self.commit_texts = commit_statements(self.schema)
         self.conninfo = connection_string(given_url, readonly=options.readonly)
         self._connect: Callable[[], PostgresConnection] = lambda: connect(
@@ -148,15 +137,30 @@ class PostgresStore:
         try:
             connection = self._pool.take(READS, options.busy_timeout)
             try:
-                prepare_schema(connection, options.schema, self.url, create=options.create and not self.readonly)
+                create = options.create and not self.readonly
+                functions = prepare_schema(
+                    connection, options.schema, self.url, create=create, busy_timeout=options.busy_timeout
+                )
+                if functions > WITHOUT_SEALS and not self.readonly:
+                    require_seals(connection, options.schema, self.url)
             finally:
                 self._pool.give_back(connection)
+            self._use(seals=functions > WITHOUT_SEALS)
             self.present_version()
             self._keep_changes()
+            self._keep_durable_reads()
             self.background.opened()
         except BaseException:
             self.close()
             raise
+
+    def _use(self, *, seals: bool) -> None:
+        """Use the functions that the store has: with seals, or those of an earlier release."""
+        durable = self.synced == TRUE
+        self.texts = statements(self.schema, seals=seals)
+        self.mode.usable = seals and durable and not self.readonly
+        self.settling.needed = seals and durable
+        self.settling.may_seal = not self.readonly
 
     @property
     def answer_s(self) -> float:
@@ -321,7 +325,7 @@ class PostgresStore:
         if packed(write) is not None:
             outcome: Outcome = self._committer.commit(write, self.backoff())
         else:
-            outcome = self.run(compute_and_commit(self, self.texts, write))
+            outcome = self.run(computing_flow(self, write))
         if isinstance(outcome, KvModelsError):
             raise outcome
         return outcome
@@ -372,7 +376,7 @@ class PostgresStore:
         for member, write in zip(members, writes, strict=True):
             if write is None and isinstance(member.write, AtomicWrite):
                 try:
-                    member.verdict = self.run(compute_and_commit(self, self.texts, member.write))
+                    member.verdict = self.run(computing_flow(self, member.write))
                 except Exception as refusal:  # noqa: BLE001 - raised where the operation came from
                     member.verdict = refusal
 
@@ -388,7 +392,9 @@ class PostgresStore:
         if not applied:
             return False
         earliest = min((at for write in applied if (at := write.earliest_ms) is not None), default=None)
-        self.background.committed(self.seen, earliest)
+        last = max(outcome.versionstamp for _, outcome in done if isinstance(outcome, Committed))
+        self.settling.durable = max(self.settling.durable, from_versionstamp(last))
+        self.background.committed(from_versionstamp(last), earliest)
         self._since_trim += len(applied)
         if self._since_trim < COMMITS_BETWEEN_TRIMS:
             return False
@@ -416,7 +422,7 @@ class PostgresStore:
         """Return the call of a function that writes on its own account."""
         given, mark = self.times()
         context = (int8(given), int8(mark), int8(self.seen), int8(max(1, round(self.busy_timeout * 1_000))))
-        synced = () if statement is _KEEP else (self.synced,)
+        synced = () if statement in (_KEEP, _KEEP_READS) else (self.synced,)
         return Call(statement.format(schema=self.schema).encode(), (*parameters, *context, *synced))
 
     def _writing(self, statement: str, *parameters: bytes) -> tuple[int, ...]:
@@ -475,6 +481,15 @@ class PostgresStore:
         log = self.due().log
         if (0 if log is None else log.retention_ms) != wanted:
             self._writing(_KEEP, int8(wanted))
+
+    def _keep_durable_reads(self) -> None:
+        wanted = self.options.durable_reads
+        if wanted is None or self.readonly:
+            return
+        if not self.settling.needed and not self.mode.usable and self.synced == TRUE:
+            raise NOT_UPGRADED.of(self.url, "upgrade")
+        if self.reading(lambda: durable_reads_once(self.texts)) != wanted:
+            self._writing(_KEEP_READS, TRUE if wanted else FALSE)
 
     # Life
 

@@ -13,9 +13,9 @@ from typing import Final, Generic, TypeVar
 
 from kvmodels.core.keys import Key, key_range, key_successor
 from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, point
-from kvmodels.errors import ClosedError, InvalidArgumentError, OperationTooLargeError
+from kvmodels.errors import ClosedError, EngineTimeoutError, InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.arguments import KEYS_HINT, items_of, versionstamp_of
-from kvmodels.flows.effects import Flow, WaitForKeys, now, read, read_changes, sleep, wait_for_commit
+from kvmodels.flows.effects import Flow, Settle, WaitForKeys, now, read, read_changes, sleep, wait_for_commit
 from kvmodels.flows.kv.leases import POLL_S, tells_of_changes
 from kvmodels.flows.kv.operations import check_read_size
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -163,6 +163,14 @@ class Watch(ABC, Generic[T]):
             if at >= min(due, give_up) or (yield from wait(min(SLICE_S, due - at, give_up - at))):
                 return
 
+    def _is_durable(self, versionstamp: bytes) -> Flow[bool]:
+        """Wait until a state may be delivered; false if it has to be read again, such as after a crash."""
+        try:
+            durable: bool = yield Settle(versionstamp)
+        except EngineTimeoutError:
+            return False  # the disk does not answer; the watch waits on, for the state that is then the newest
+        return durable
+
     def _wait_for_commit(self, seconds: float) -> Flow[bool]:
         return (yield from wait_for_commit(self._seen, seconds)) > self._seen
 
@@ -198,13 +206,16 @@ class KeyWatch(Watch[Entry]):
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
         if self._last is None:
             self._check_sizes(limits)
-        found = yield from read([point(key) for key in self._keys])
-        self._seen = found.versionstamp
-        present = [rows[0].versionstamp if rows else None for rows in found.ranges]
-        deadlines = [row.expire_at for rows in found.ranges for row in rows if row.expire_at is not None]
-        self._deadline = min(deadlines, default=None)
-        if present == self._last:
-            return None
+        while True:
+            found = yield from read([point(key) for key in self._keys])
+            self._seen = found.versionstamp
+            present = [rows[0].versionstamp if rows else None for rows in found.ranges]
+            deadlines = [row.expire_at for rows in found.ranges for row in rows if row.expire_at is not None]
+            self._deadline = min(deadlines, default=None)
+            if present == self._last:
+                return None
+            if (yield from self._is_durable(found.versionstamp)):
+                break
         self._last, self._delivered = present, found.versionstamp
         return [self._form.entry_at(key, rows) for key, rows in zip(self._keys, found.ranges, strict=True)]
 
@@ -272,6 +283,8 @@ class RangeWatch(Watch[T]):
             yield from read_changes(ReadRange(self._start, self._end, 1), present)
             self._seen = present
         found = yield from read([ReadRange(start, self._end, batch)])
+        while not (yield from self._is_durable(found.versionstamp)):
+            found = yield from read([ReadRange(start, self._end, batch)])
         rows = found.ranges[0]
         items = yield from self._listed(rows)
         self._listed_to = key_successor(rows[-1].key) if len(rows) == batch else None

@@ -28,6 +28,7 @@ from kvmodels.flows.effects import (
     Remove,
     Request,
     ReserveWrites,
+    Settle,
     Sleep,
     TakeTurn,
     WaitForCommit,
@@ -39,7 +40,7 @@ from kvmodels.runtime.observing.operation import FinishedOperation, ObservedQuer
 
 T = TypeVar("T")
 
-_WAITS: Final = frozenset({ReserveWrites, Sleep, TakeTurn, WaitForCommit, WaitForKeys})
+_WAITS: Final = frozenset({ReserveWrites, Settle, Sleep, TakeTurn, WaitForCommit, WaitForKeys})
 
 _BY_KEY: Final = frozenset(
     {"bulk_create", "bulk_update", "insert", "mutate", "patch", "remove", "rename", "save", "update_or_create"}

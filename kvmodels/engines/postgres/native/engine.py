@@ -41,6 +41,10 @@ class PostgresHandle(CompleteOwner, Protocol):
         """Return the flow of ``snapshot``."""
         ...
 
+    def settling(self, versionstamp: bytes) -> Flow[bool]:
+        """Return the flow of ``settle``."""
+        ...
+
 
 class PostgresAsyncEngine(CompleteForm[PostgresHandle]):
     """The asynchronous form of a ``PostgresEngine`` for one event loop.
@@ -102,6 +106,13 @@ class PostgresAsyncEngine(CompleteForm[PostgresHandle]):
         snapshot = PostgresAsyncSnapshot(self._store, self._require_open, self._transport.end_snapshot, begun)
         self._snapshots.add(snapshot)
         return snapshot
+
+    async def settle(self, versionstamp: bytes) -> bool:
+        """Wait until a state that was read is on the disk; false if it was lost.
+
+        Raises as ``PostgresEngine.settle``.
+        """
+        return await self._run(lambda: self._engine.settling(versionstamp))
 
     def end(self) -> None:
         """Have the form closed by its event loop, which may run in another thread; nothing is waited for."""

@@ -4,9 +4,10 @@ If all operations that wait are sent in one call, the client and the server work
 operations when the call is answered, and the server waits meanwhile. Two groups of half the size overlap that work, but
 each pays for a flush of its own. So the rule is: halves, if a flush takes less time than to prepare one half.
 
-Rules of this module: it reads no clock. The flush is measured from the rows of a call to the end of its transaction. A
-client that is busy then sees the rows too late and measures less; that is at most the time that it takes to prepare
-half of the operations, so the flush is shorter than the time to prepare all of them whenever the groups are halved.
+Rules of this module: it reads no clock. The flush is measured from the rows of a call to the end of its transaction, or
+by the server if the commit ends early. A client that is busy then sees the rows too late and measures less; that is at
+most the time that it takes to prepare half of the operations, so the flush is shorter than the time to prepare all of
+them whenever the groups are halved.
 """
 
 from __future__ import annotations

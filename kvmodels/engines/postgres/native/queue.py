@@ -164,7 +164,7 @@ class LoopQueue:
         link = self._links.writer_now()
         if link is not None and isinstance(group.step, Call):
             group.answer = self._loop.create_future()
-            link.send((group.step,), group.answer, timed=len(members) >= SMALLEST_HALF)
+            link.send((group.step,), group.answer, timed=len(members) >= SMALLEST_HALF and not group.run.early)
         self._pursue(group)
 
     def _next_group(self) -> list[_QueuedWrite]:
@@ -216,7 +216,7 @@ class LoopQueue:
         assert task is not None
         del self._under_way[task]
         others = sum(len(other.members) for other in self._under_way.values())
-        self._pace.answered(_flush_of(group.answer), len(group.members) + others + len(self._waiting))
+        self._pace.answered(group.run.flush_s, len(group.members) + others + len(self._waiting))
         if self._began is None:
             self._begin_turn()
 
@@ -241,10 +241,3 @@ class LoopQueue:
         except psycopg.Error as error:
             if errors.is_lost(error):
                 self._links.drop()
-
-
-def _flush_of(answer: asyncio.Future[CallAnswer] | None) -> float | None:
-    """Return the measured flush of a call that was sent at once and has been answered."""
-    if answer is None or not answer.done() or answer.cancelled() or answer.exception() is not None:
-        return None
-    return answer.result().flush_s

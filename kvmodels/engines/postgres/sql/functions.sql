@@ -1,4 +1,4 @@
--- The functions of one store, version 1. SCHEMA stands for its quoted name.
+-- The functions of one store. SCHEMA stands for its quoted name.
 --
 -- Each has its own search path: a function of a tenant in a shared schema would otherwise run with the rights of the
 -- caller. JIT is off and scans of whole tables are, because the planner knows nothing of arrays in parameters; plans
@@ -254,6 +254,9 @@ DECLARE
     known text;
     server text;
     epoch float8;
+    sealed int8;
+    wall int8;
+    jump boolean := false;
     done text;
 BEGIN
     -- Under repeatable read two commits that conflict would both be applied.
@@ -268,7 +271,14 @@ BEGIN
     END IF;
     done := set_config('lock_timeout', wait_ms::text, true);
     LOCK TABLE SCHEMA.gate IN EXCLUSIVE MODE;
-    SELECT c.version, c.at INTO STRICT state, last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    SELECT c.version, c.at, CASE WHEN c.base IS NULL THEN c.version
+        ELSE greatest(c.base, (SELECT x.version FROM SCHEMA.seals x ORDER BY x.version DESC LIMIT 1)) END
+    INTO STRICT state, last_at, sealed FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    IF sealed < state THEN
+        -- No other session would seal a relaxed commit on a state that is not durable, and a refusal rests on that state.
+        done := set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true);
+        INSERT INTO SCHEMA.seals VALUES (state) ON CONFLICT DO NOTHING;
+    END IF;
     SELECT m.forgotten, m.log_ms IS NOT NULL, m.clock_offset, m.timeline || m.system_id
     INTO STRICT forgotten, logging, ahead, known FROM SCHEMA.meta m WHERE m.one;
     IF given = -9223372036854775808 THEN
@@ -276,6 +286,7 @@ BEGIN
         present := (epoch * 1000)::int8 + ahead;
         IF greatest(last_at, mark) - present > 1000 THEN
             -- Time goes on from the mark at its full rate, instead of standing still until the clock has caught up.
+            jump := true;
             UPDATE SCHEMA.meta o SET clock_offset = o.clock_offset + greatest(last_at, mark) - present WHERE o.one;
         END IF;
         floor := (epoch * 1000000)::int8;
@@ -284,6 +295,7 @@ BEGIN
         floor := given * 1000 + 1;
     END IF;
     present := greatest(present, last_at, mark);
+    wall := floor;
     floor := greatest(floor, state + 1, since + 1);
     -- Once for each session: it ends with the server, and takes the lock only after a promotion, not before.
     server := current_setting('kvmodels.server', true);
@@ -291,10 +303,84 @@ BEGIN
         server := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || (pg_control_system()).system_identifier;
         done := set_config('kvmodels.server', server, false);
     END IF;
-    IF server <> known OR since > state THEN
-        -- A failover or a restore: versions of commits that were lost by it are never given again.
+    IF server <> known OR (since > state AND since >= wall) OR jump THEN
+        -- A failover, a restore, or a clock that went back: versions of lost commits are never given again. A lost
+        -- version below the clock needs no more, because the next one is at least the clock.
         floor := floor + 3600000000;
         UPDATE SCHEMA.meta o SET timeline = left(server, 8), system_id = substr(server, 9)::int8 WHERE o.one;
+    END IF;
+END
+$$;
+
+-- As enter_1, for a commit that may end early: the lock is then free before the disk has it. "sealed" is the greatest
+-- version that is known to be durable.
+CREATE OR REPLACE FUNCTION SCHEMA.enter_2(
+    given int8, mark int8, since int8, wait_ms int8, mode int8,
+    OUT state int8, OUT present int8, OUT floor int8, OUT forgotten int8, OUT logging boolean, OUT sealed int8, OUT early boolean
+)
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    last_at int8;
+    ahead int8;
+    known text;
+    server text;
+    epoch float8;
+    durable_reads boolean;
+    wall int8;
+    jump boolean := false;
+    done text;
+BEGIN
+    -- Under repeatable read two commits that conflict would both be applied.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the isolation level is not read committed' USING ERRCODE = 'KV002';
+    END IF;
+    done := set_config('lock_timeout', wait_ms::text, true);
+    LOCK TABLE SCHEMA.gate IN EXCLUSIVE MODE;
+    SELECT c.version, c.at, CASE WHEN c.base IS NULL THEN c.version
+        ELSE greatest(c.base, (SELECT x.version FROM SCHEMA.seals x ORDER BY x.version DESC LIMIT 1)) END
+    INTO STRICT state, last_at, sealed FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    SELECT m.forgotten, m.log_ms IS NOT NULL, m.clock_offset, m.timeline || m.system_id, m.durable_reads
+    INTO STRICT forgotten, logging, ahead, known, durable_reads FROM SCHEMA.meta m WHERE m.one;
+    IF given = -9223372036854775808 THEN
+        epoch := date_part('epoch', clock_timestamp());
+        present := (epoch * 1000)::int8 + ahead;
+        IF greatest(last_at, mark) - present > 1000 THEN
+            -- Time goes on from the mark at its full rate, instead of standing still until the clock has caught up.
+            jump := true;
+            UPDATE SCHEMA.meta o SET clock_offset = o.clock_offset + greatest(last_at, mark) - present WHERE o.one;
+        END IF;
+        floor := (epoch * 1000000)::int8;
+    ELSE
+        present := given;
+        floor := given * 1000 + 1;
+    END IF;
+    present := greatest(present, last_at, mark);
+    wall := floor;
+    -- While the counter is ahead of the clock, a version that is lost could be given again.
+    early := mode = 2 AND NOT durable_reads AND state < wall;
+    IF early AND sealed < state THEN
+        -- Nothing has been sealed for a second: wait under the lock, so that no more piles up.
+        early := present - (SELECT c.at FROM SCHEMA.commits c WHERE c.version > sealed ORDER BY c.version LIMIT 1) <= 1000;
+    END IF;
+    floor := greatest(floor, state + 1, since + 1);
+    -- Once for each session: it ends with the server, and takes the lock only after a promotion, not before.
+    server := current_setting('kvmodels.server', true);
+    IF coalesce(server, '') = '' THEN
+        server := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || (pg_control_system()).system_identifier;
+        done := set_config('kvmodels.server', server, false);
+    END IF;
+    IF server <> known OR (since > state AND since >= wall) OR jump THEN
+        early := false; -- if it were lost, so would be what it raises
+        -- A failover, a restore, or a clock that went back: versions of lost commits are never given again. A lost
+        -- version below the clock needs no more, because the next one is at least the clock.
+        floor := floor + 3600000000;
+        UPDATE SCHEMA.meta o SET timeline = left(server, 8), system_id = substr(server, 9)::int8 WHERE o.one;
+    END IF;
+    IF early OR (mode = 0 AND sealed = state) THEN
+        done := set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        done := set_config('synchronous_commit', 'on', true);
     END IF;
 END
 $$;
@@ -342,153 +428,6 @@ BEGIN
         stored := set_byte(set_byte(stored, b, (low >> 8 * b & 255)::int4), b + 4, (high >> 8 * b & 255)::int4);
     END LOOP;
     RETURN stored;
-END
-$$;
-
--- Applies operations, each whole or not at all, in one transaction. "numbers" begins with the time (-2^63: the
--- server's), the mark, "since", the milliseconds to wait for the lock, and 1 if the commit waits for the disk. Then, of
--- each operation: how many checks, sets, sets whose key ends with the versionstamp, deletes and sums it has; version
--- and kind of each check; encoding and deadline of each set; the kind of each sum; the deadlines of the sums whose kind
--- has 8. "blobs" has, of each operation: the keys of its checks, sets, deletes and sums, then the values of the sets and
--- the operands of the sums. Few arrays, because each parameter takes the client and the server a microsecond or two.
--- A key appears once among the sets, deletes and sums of an operation; sets with a versionstamp are the last. Kinds of
--- checks: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. Kinds of sums: 0 sum, 1 min,
--- 2 max, of unsigned 64-bit integers in little endian with the encoding 2; plus 4 if a live row keeps its deadline, or
--- stays without one; plus 8 with a deadline for every other row. Programs of earlier releases send neither.
--- The first row (part -1) is the state before; part i is operation i. outcome 0: applied, with its version; 1: the
--- positions of the checks that failed; 2: the positions of the sums that met another value.
--- A series in the list of a subquery numbers the rows; "unnest" of slices of the arrays took longer. A row is looked up
--- by a subquery for a value: EXISTS would become a join, for which the planner once read the whole table.
-CREATE OR REPLACE FUNCTION SCHEMA.commit_1(ids uuid[], blobs bytea[], numbers int8[])
-RETURNS TABLE (part int4, outcome int4, s int8, d int8, failed int4[])
-LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
-DECLARE
-    g record;
-    blob int4 := 0; -- so many blobs and numbers are of operations before
-    at int4 := 5;
-    checks int4;
-    sets int4;
-    stamped int4;
-    changes int4;
-    sums int4;
-    timed int4;
-    rule int8;
-    deadline int8;
-    present int8;
-    last int8;
-    next int8;
-    stamp bytea;
-BEGIN
-    g := SCHEMA.enter_1(numbers[1], numbers[2], numbers[3], numbers[4], numbers[5] = 1);
-    IF numbers[3] < g.forgotten THEN
-        RAISE EXCEPTION 'the operation is older than the memory of the store' USING ERRCODE = 'KV003';
-    END IF;
-    present := g.present;
-    last := g.state;
-    part := -1; s := last; d := present;
-    RETURN NEXT;
-    FOR i IN 1 .. cardinality(ids) LOOP
-        checks := numbers[at + 1]; sets := numbers[at + 2]; stamped := numbers[at + 3]; sums := numbers[at + 5];
-        changes := sets + numbers[at + 4] + sums;
-        at := at + 5;
-        part := i - 1; outcome := 0; s := last; failed := NULL;
-        IF checks > 0 THEN
-            failed := ARRAY(
-                SELECT o.n - 1 FROM (SELECT generate_series(1, checks) AS n) o
-                WHERE CASE numbers[at + 2 * o.n]
-                    WHEN 2 THEN EXISTS (
-                        SELECT FROM SCHEMA.kv t
-                        WHERE t.key >= blobs[blob + o.n] || '\x00'::bytea
-                        AND t.key < blobs[blob + o.n] || '\xff'::bytea
-                        AND (t.expires_at IS NULL OR t.expires_at > present)
-                        ORDER BY t.key LIMIT 1)
-                    ELSE numbers[at + 2 * o.n - 1] <> coalesce((
-                        SELECT t.version FROM SCHEMA.kv t WHERE t.key = blobs[blob + o.n]
-                        AND (numbers[at + 2 * o.n] = 1 OR t.expires_at IS NULL OR t.expires_at > present)), -1)
-                END
-            );
-            blob := blob + checks; at := at + 2 * checks;
-            IF cardinality(failed) > 0 THEN
-                outcome := 1;
-            END IF;
-        END IF;
-        IF sums > 0 AND outcome = 0 THEN
-            failed := ARRAY(
-                SELECT o.n - 1 FROM (SELECT generate_series(1, sums) AS n) o
-                WHERE (
-                    SELECT t.encoding <> 2 OR length(t.value) <> 8 FROM SCHEMA.kv t
-                    WHERE t.key = blobs[blob + changes - sums + o.n]
-                    AND (t.expires_at IS NULL OR t.expires_at > present)
-                )
-            );
-            IF cardinality(failed) > 0 THEN
-                outcome := 2;
-            END IF;
-        END IF;
-        IF outcome = 0 THEN
-            next := greatest(last + 1, g.floor);
-            IF stamped > 0 THEN
-                stamp := '\x02'::bytea || convert_to(lpad(to_hex(next), 16, '0') || '0000', 'UTF8') || '\x00'::bytea;
-            END IF;
-            IF sets > 0 THEN
-                INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
-                SELECT
-                    CASE WHEN o.n <= sets - stamped THEN blobs[blob + o.n] ELSE blobs[blob + o.n] || stamp END,
-                    blobs[blob + changes + o.n], numbers[at + 2 * o.n - 1], next, numbers[at + 2 * o.n]
-                FROM (SELECT generate_series(1, sets) AS n) o
-                ON CONFLICT (key) DO UPDATE SET
-                    value = excluded.value, encoding = excluded.encoding,
-                    version = excluded.version, expires_at = excluded.expires_at;
-            END IF;
-            IF changes > sets + sums THEN
-                DELETE FROM SCHEMA.kv t
-                WHERE t.key = ANY (ARRAY(SELECT blobs[blob + n] FROM generate_series(sets + 1, changes - sums) n));
-            END IF;
-            timed := 0;
-            FOR n IN 1 .. sums LOOP
-                rule := numbers[at + 2 * sets + n];
-                deadline := NULL;
-                IF rule & 8 <> 0 THEN
-                    timed := timed + 1;
-                    deadline := numbers[at + 2 * sets + sums + timed];
-                END IF;
-                INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
-                VALUES (blobs[blob + changes - sums + n], blobs[blob + changes + sets + n], 2, next, deadline)
-                ON CONFLICT (key) DO UPDATE SET
-                    value = CASE
-                        WHEN t.expires_at <= present THEN excluded.value
-                        ELSE SCHEMA.combined_1(rule & 3, t.value, excluded.value)
-                    END,
-                    encoding = 2, version = excluded.version,
-                    expires_at = CASE
-                        WHEN rule & 4 = 0 OR t.expires_at <= present THEN excluded.expires_at
-                        ELSE t.expires_at
-                    END;
-            END LOOP;
-            IF g.logging THEN
-                INSERT INTO SCHEMA.log AS l (key, version)
-                SELECT
-                    CASE WHEN o.n <= sets - stamped OR o.n > sets THEN blobs[blob + o.n] ELSE blobs[blob + o.n] || stamp END,
-                    next
-                FROM (SELECT generate_series(1, changes) AS n) o
-                ON CONFLICT (key) DO UPDATE SET version = excluded.version;
-            END IF;
-            INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (next, last, present, ids[i], false);
-            last := next;
-            s := next;
-        END IF;
-        blob := blob + changes + sets + sums; at := at + 2 * sets + sums;
-        IF sums > 0 THEN
-            at := at + (SELECT count(*) FROM generate_series(at - sums + 1, at) n WHERE numbers[n] & 8 <> 0);
-        END IF;
-        RETURN NEXT;
-    END LOOP;
-    IF last <> g.state THEN
-        PERFORM SCHEMA.notify_1(last);
-    END IF;
 END
 $$;
 
@@ -620,6 +559,7 @@ BEGIN
         GET DIAGNOSTICS removed = ROW_COUNT;
         UPDATE SCHEMA.meta o SET forgotten = cut WHERE o.one;
     END IF;
+    DELETE FROM SCHEMA.seals x WHERE x.version < (SELECT y.version FROM SCHEMA.seals y ORDER BY y.version DESC LIMIT 1);
     RETURN removed;
 END
 $$;
@@ -715,6 +655,91 @@ BEGIN
     ELSE
         UPDATE SCHEMA.meta m SET log_ms = kept, log_floor = g.state WHERE m.one;
     END IF;
+    RETURN g.state;
+END
+$$;
+
+-- The version up to which everything is durable.
+CREATE OR REPLACE FUNCTION SCHEMA.sealed_2()
+RETURNS int8
+LANGUAGE sql STABLE
+AS $$
+SELECT CASE WHEN c.base IS NULL THEN c.version
+    ELSE greatest(c.base, (SELECT x.version FROM SCHEMA.seals x ORDER BY x.version DESC LIMIT 1)) END
+FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1
+$$;
+
+-- Makes everything up to a version durable, when its transaction ends. A seal of the same version that is under way is
+-- waited for.
+CREATE OR REPLACE FUNCTION SCHEMA.seal_2(v int8)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+BEGIN
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    INSERT INTO SCHEMA.seals VALUES (v) ON CONFLICT DO NOTHING;
+END
+$$;
+
+-- Commits operations as commit_1, but lets the next writer begin before the disk has them: the transaction of the
+-- operations ends without waiting, and a second one, the seal, waits for the disk outside of the lock. "answer" and
+-- "failures" are those of apply_2. "flush" has the microseconds that the seal has taken, null without one: a flush takes no
+-- longer, because the seal waits for one that begins after its own record.
+-- A procedure that commits has no settings, so every name is qualified here.
+CREATE OR REPLACE PROCEDURE SCHEMA.commit_2(
+    ids pg_catalog.uuid[], blobs pg_catalog.bytea[], numbers pg_catalog.int8[],
+    INOUT answer pg_catalog.int8[], INOUT failures pg_catalog.int4[], INOUT flush pg_catalog.int8
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    last pg_catalog.int8;
+    heard boolean := false;
+    began pg_catalog.timestamptz;
+BEGIN
+    SELECT a.answer, a.failures INTO answer, failures FROM SCHEMA.apply_2(ids, blobs, numbers) a;
+    last := answer[pg_catalog.cardinality(answer)];
+    IF last OPERATOR(pg_catalog.<>) answer[3] THEN
+        heard := NOT pg_catalog.pg_try_advisory_xact_lock(1802923364, 'SCHEMA.gate'::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int4);
+    END IF;
+    IF (CASE WHEN last OPERATOR(pg_catalog.<>) answer[3] THEN answer[2] OPERATOR(pg_catalog.&) 1 OPERATOR(pg_catalog.<>) 0
+        ELSE answer[2] OPERATOR(pg_catalog.>=) 2 AND numbers[5] OPERATOR(pg_catalog.<>) 0 END)
+    THEN
+        COMMIT;
+        began := pg_catalog.clock_timestamp();
+        IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'on'
+            AND pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'remote_apply'
+        THEN
+            PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+        END IF;
+        INSERT INTO SCHEMA.seals VALUES (last) ON CONFLICT DO NOTHING;
+        COMMIT;
+        flush := pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) began)
+            OPERATOR(pg_catalog.*) 1000000;
+    END IF;
+    IF heard THEN
+        -- In a transaction that writes nothing and waits for no disk, because one that notifies holds up all others.
+        COMMIT;
+        PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
+        PERFORM pg_catalog.pg_notify('kvmodels_' OPERATOR(pg_catalog.||) ('SCHEMA.gate'::pg_catalog.regclass::pg_catalog.oid)::pg_catalog.text, last::pg_catalog.text);
+    END IF;
+END
+$$;
+
+-- Has reads show only what is on the disk (true), or also what is about to be (false).
+CREATE OR REPLACE FUNCTION SCHEMA.keep_durable_reads_2(wanted boolean, given int8, mark int8, since int8, wait_ms int8)
+RETURNS int8
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+DECLARE
+    g record;
+BEGIN
+    g := SCHEMA.enter_1(given, mark, since, wait_ms, true);
+    UPDATE SCHEMA.meta m SET durable_reads = wanted WHERE m.one;
     RETURN g.state;
 END
 $$;
