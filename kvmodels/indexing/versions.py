@@ -36,6 +36,9 @@ BEGIN_BYTES: Final = 22
 LONGEST_NOTE: Final = 200
 """Maximum bytes of an actor and of a reason."""
 
+NOTE_BYTES: Final = 512
+"""More bytes than the note of a first version adds to its document, with the longest actor and reason."""
+
 ALSO_BYTES: Final = 32 * 1024
 """Maximum bytes of a row that lists what a removal has changed or removed with its record."""
 

@@ -130,9 +130,11 @@ def test_records_that_could_not_be_ended_are_listed_and_hold_the_history_back(ur
         report = db.apply()
         assert not report.complete
         assert [(one.key, one.kind) for one in report.builds[0].violations] == [(1, "expires")]
+        assert [(one.index, one.key, one.kind) for one in db.violations(Kept)] == [("history", 1, "expires")]
         db[Kept].patch(2, text="while it waits")
         db[Kept].save(db[Kept].get(1), expire_in=None)
         assert db.apply().complete
+        assert not db.violations(Kept)
         assert [text(one) for one in db[Kept].history(2)] == ["while it waits", ""]
 
 

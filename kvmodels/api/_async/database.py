@@ -637,11 +637,11 @@ class AsyncDatabase(AsyncRepositories):
     async def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
     ) -> list[listing.RecordViolation]:
-        """Return the records that prevent an index from becoming readable, or a migration from completing.
+        """Return the records that prevent an index or a history from becoming readable, or a migration from completing.
 
         Args:
             model: one of the registered models.
-            index: only the records of this index; None for those of all indexes and of the migration.
+            index: only the records of this index; None for those of all indexes, the history and the migration.
             limit: the maximum number of records for each index.
 
         Returns:

@@ -28,8 +28,8 @@ from kvmodels.catalog.keyspace import (
 from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, Row, Set, after_prefix
 from kvmodels.errors import DecodeError, LimitExceededError
 from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, now, read, rows_at_once, try_commit
-from kvmodels.flows.evolution.batches import misfit_of
+from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once, try_commit
+from kvmodels.flows.evolution.batches import IndexViolation, index_violation, misfit_of
 from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.drop_index import rows_removed_at_once
 from kvmodels.flows.evolution.header import commit_header, outdated_generations
@@ -149,6 +149,15 @@ class HistoryScan(RecordPass):
         header = view.header.with_collection(replace(collection, history=ready))
         done = yield from commit_header(context, view, header, mutations=(Delete(self.key),))
         return report if done else None
+
+
+def unended(context: Context, schema: ModelSchema, limit: int) -> Flow[tuple[IndexViolation, ...]]:
+    """Return the records that prevent a history from becoming readable, in the order of their keys. Cost: one read."""
+    prefix = violation_prefix(schema.collection, _PLACE, 1)
+    found = yield from read_all(context.limits, (ReadRange(prefix, after_prefix(prefix), limit),))
+    assert found is not None, "there is no guard"
+    layout = context.layouts[schema.collection]
+    return tuple(index_violation(context, layout, row.key[len(prefix) :], row) for row in found[0])
 
 
 def _build(collection: StoredCollection) -> bytes:

@@ -19,6 +19,7 @@ from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, read_all
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation
 from kvmodels.flows.evolution.build import BuildReport, build_index, listed_parts, unknown_index
+from kvmodels.flows.evolution.histories import HISTORY, unended
 from kvmodels.flows.evolution.migrate import unmigrated
 from kvmodels.flows.hydration.rows import document_of, shown_key
 from kvmodels.flows.references import EXPIRES
@@ -34,14 +35,16 @@ class RecordViolation:
 
     Attributes:
         collection: the collection of the record.
-        index: the index that cannot hold it; None if the record cannot be rewritten at its schema version.
+        index: the index that cannot hold it; ``history`` if its last version could never be kept; None if the record
+            cannot be rewritten at its schema version.
         key: the primary key of the record.
         kind: ``duplicate``: another record has the same unique values. ``overlap``: its interval overlaps that of
             another record. ``no_target``: its foreign key refers to a
             record that does not exist, or that has a deadline. ``too_long``: a key or value is longer than the engine
             allows. ``too_many``: more values than ``max_fan_out``. ``not_encodable``: a value that no key can
             hold. ``key_function``: the function of a column fails for it. ``not_decodable``: the record cannot be read,
-            or an upgrade fails for it. ``expires``: a record with a deadline in an aggregate index.
+            or an upgrade fails for it. ``expires``: a record with a deadline in an aggregate index, or with a
+            history.
         values: for a duplicate, the unique values, or None if they are too long to be listed; for ``no_target``, the
             key of the missing target, or None if the record does not store it; otherwise None.
         holder: for a duplicate, the primary key of the record that has the values now, and for an ``overlap``, that of
@@ -88,6 +91,9 @@ def list_violations(context: Context, schema: ModelSchema, name: str | None, lim
         if found is None:
             continue
         if name is None:
+            if live.history is not None and not live.history.readable:
+                ended = yield from unended(context, schema, limit)
+                found += [RecordViolation(schema.collection, HISTORY, one.key, one.kind) for one in ended]
             left = yield from unmigrated(context, schema, limit)
             found += [RecordViolation(schema.collection, None, one.key, one.kind, reason=one.reason) for one in left]
         return found

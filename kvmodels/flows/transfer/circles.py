@@ -21,6 +21,7 @@ from kvmodels.errors import OperationTooLargeError
 from kvmodels.indexing.budget import U64_BYTES
 from kvmodels.indexing.compiler import compile_in_full
 from kvmodels.indexing.entries import NeedRows, RecordChange
+from kvmodels.indexing.versions import NOTE_BYTES
 from kvmodels.limits import Limits
 
 BESIDE: Final = 2
@@ -149,6 +150,8 @@ def size_in_commit(
     size = CircleSize(len(checks) - 1, len(mutations), sum(len(one.key) for one in checks[1:]))
     for mutation in mutations:
         size = size.plus(_size_of(mutation))
+    if change.live.history is not None:
+        size = size.plus(CircleSize(0, 0, NOTE_BYTES))  # the time and the actor are known at the commit
     for reference in change.live.references:
         pk = reference.pk_in(change.new_document or {})
         if pk is None:
