@@ -94,6 +94,7 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "located": {("lynx", b"\x0b\0\0\0\0\0\0", *PK): b"\xc0\x46\x80\0\0\0\0\0\x40\x56\x80\0\0\0\0\0"},
     "zoned": {("lynx", "ock", *PK): b"", ("lynx", "roc", *PK): b""},
     "presence": {("lynx", 4, "2024-01-01", *PK): b"\x022024-01-09\0"},
+    "one_stay": {("east", 1, "2024-01-01", *PK): b"\x022024-01-09\0"},
     "podium": {("old", down(-7), *PK): b"", ("shy", down(-7), *PK): b""},
     "longest": {("lynx", "w1", 172_800_000_001, *PK): b""},
 }

@@ -1,7 +1,7 @@
 """Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and special.
 
-The special ones are of weekdays, places, intervals, trigrams and ranks. ``Resident`` has them all. ``Guest`` has all
-but those with counters, which no record with a deadline may have.
+The special ones are of weekdays, places, intervals, trigrams, exclusions and ranks. ``Resident`` has them all.
+``Guest`` has all but those with counters, which no record with a deadline may have.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueCo
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
 from kvmodels.schema.geometry.point import GeoPoint
+from kvmodels.schema.kinds.exclusion import ExclusionConstraint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
 from kvmodels.schema.kinds.rank import RankIndex
@@ -96,6 +97,7 @@ ENTRIES = (
     GeoIndex("spot", group="species", where=GROWN, name="located"),
     IntervalIndex("arrives", "leaves", group="species", name="presence"),
     TrigramIndex("habitat.zone", group="species", where=GROWN, name="zoned"),
+    ExclusionConstraint("arrives", "leaves", group=("park", "number"), where=GROWN, name="one_stay"),
 )
 COUNTERS = (
     AggregateIndex("species", sums=("age", "weight"), name="per_species"),

@@ -42,6 +42,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "visited": {"visits": 0b0000111},
     "located": {"spot": GeoPoint(lat=-45, lon=91)},
     "presence": {"arrives": date(2024, 1, 2)},
+    "one_stay": {"arrives": date(2024, 2, 1), "leaves": date(2024, 2, 9)},
     "zoned": {"habitat": {"zone": "rocks", "climate": "dry"}},
 }
 """A change of the record with every value that gives it another entry in an index."""
