@@ -253,7 +253,8 @@ def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object],
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out further runs on engines that are files or servers already, and those that are further in two ways."""
-    folders = {path: number for number, path in enumerate(config.stash.get(FOLDERS, []))}
+    found = config.stash.get(FOLDERS, None) or []
+    folders = {path: number for number, path in enumerate(found)}
     if folders:  # back to the order that all processes have
         items.sort(key=lambda item: max(folders.get(path, -1) for path in (item.path, *item.path.parents)))
     items[:] = [item for item in items if not _is_superfluous(getattr(item, "callspec", None))]
