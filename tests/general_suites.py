@@ -51,6 +51,7 @@ IN_TEST_SERVERS = frozenset(
 ABOUT_FAST_KINDS = {
     "tests.bulk.test_direct_batches": 2,
     "tests.docs.test_costs": 1,
+    "tests.docs.test_costs_of_history": 1,
     "tests.docs.test_index_costs": 1,
     "tests.engines.test_sqlite_turn_reads": 1,
     "tests.engines.test_lmdb_uncontended": 4,
