@@ -23,7 +23,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from tests.limited_engine import LimitedEngine
 from tests.oracle_columns import column_part, packed_part
-from tests.oracle_kinds import FLOOR, bucket_digits, overlapping, special_parts
+from tests.oracle_kinds import FLOOR, bucket_digits, overlapping, special_parts, statistics
 from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of, values_at
 from tests.store_codecs import codec_of
 
@@ -338,6 +338,11 @@ class _Audit:
             return
         if self._listed_as_violation(index, record.key[1:]):
             return
+        if index.spec.scores:
+            for group in {_packed(row[:-1]): row[:-1] for row in groups}.values():
+                for kind, number in statistics(spec, index.spec, record.value).items():
+                    self._add(index, (*group, 0, kind), number)
+            return
         for group in groups:
             if index.spec.scale is not None:
                 for digits in bucket_digits(spec, index.spec, record.value):
@@ -452,6 +457,8 @@ def _columns_of(index: IndexSpec) -> list[str]:
     """The columns of a special kind besides those of keys: a place has two, a rank none."""
     if index.scale is not None:
         return []
+    if index.terms is not None:
+        return [index.terms]
     return [f"{index.of[0]}.lat", f"{index.of[0]}.lon"] if index.special == "geo" else list(index.of)
 
 
@@ -499,6 +506,9 @@ def _is_counter_of(spec: CollectionSpec, index: IndexSpec, rest: tuple[Any, ...]
         *group, level, digits = rest
         levels = range(1, index.scale[2] + 1)
         return len(group) == len(index.columns) and level in levels and 0 <= digits < 16**level
+    if index.scores:
+        *group, shard, kind = rest
+        return len(group) == len(index.columns) and shard == 0 and kind in ("count", "length")
     kinds = {"count"}
     for name in index.sums or ():
         kinds |= {f"sum:{name}", f"sum:{name}:high", *([f"present:{name}"] if _may_be_none(spec, name) else [])}

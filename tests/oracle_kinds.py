@@ -1,6 +1,7 @@
 """The rows of every special kind of index, by the documented layout: ends of keys, and values.
 
-Nothing is shared with the library but the encoding of key parts: neither its cells, its classes of lengths nor buckets.
+Nothing is shared with the library but the encoding of key parts: neither its cells, its classes of lengths, its buckets
+nor its words.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from kvmodels.core.keys import encode_key
 from tests.oracle_columns import column_part, python_form
 from tests.oracle_specs import CollectionSpec, IndexSpec, values_at
+from tests.oracle_words import rounded, word_rows
 
 WITHOUT_END = 255
 BITS = 26
@@ -45,6 +47,10 @@ def special_parts(spec: CollectionSpec, index: IndexSpec, document: Mapping[str,
         value = _value(document, name)
         part = column_part(spec.types[name], value, descending=descending)
         return [] if value is None else [((part,), b"")]
+    if index.special == "search":
+        assert index.terms is not None
+        (packed,) = spec.values(document, index.terms)
+        return word_rows(packed, len(index.of))
     assert index.special == "interval"
     return _interval(spec, index.of, *(_value(document, name) for name in index.of))
 
@@ -110,6 +116,13 @@ def bucket_digits(spec: CollectionSpec, index: IndexSpec, document: Mapping[str,
     bucket = min(max(floor(share * 16**levels), 0), 16**levels - 1)
     hexadecimal = f"{16**levels - 1 - bucket if descending else bucket:0{levels}x}"
     return [(level, int(hexadecimal[:level], 16)) for level in range(1, levels + 1)]
+
+
+def statistics(spec: CollectionSpec, index: IndexSpec, document: Mapping[str, Any]) -> dict[str, int]:
+    """The amounts that a document with terms adds to the number and the length of each of its groups."""
+    assert index.terms is not None
+    (packed,) = spec.values(document, index.terms)
+    return {"count": 1, "length": rounded(packed[0])} if packed else {}
 
 
 def _whole(value: Any) -> int:

@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from tests.oracle_columns import TYPES, packed_part, python_form, stored_form
+from tests.oracle_words import packed_terms
 
 RESERVED = "$kv"
 SEVERAL = (list, set, frozenset)
@@ -23,6 +24,7 @@ SPECIAL: Mapping[str, str] = {
     "TrigramIndex": "trigram",
     "ExclusionConstraint": "exclusion",
     "RankIndex": "rank",
+    "SearchIndex": "search",
 }
 """The kinds of entries that ``tests/oracle_kinds.py`` tells, as the catalogue names them, by their declarations."""
 DEEPEST_PATH = 4
@@ -34,8 +36,9 @@ class IndexSpec:
 
     ``where`` is the declared condition, or None; ``sums`` are the fields that an aggregate index adds up, None for an
     index of entries. ``special`` is the kind of an index whose entries ``tests/oracle_kinds.py`` tells, and ``of`` are
-    its fields: the integer whose bits have an entry each, the place, start and end, or the ranked field with its
-    direction. Its columns are the group. ``scale`` are the bounds and the levels of an index of ranks.
+    its fields: the integer whose bits have an entry each, the place, start and end, the ranked field with its
+    direction, or the texts. Its columns are the group. ``scale`` are the bounds and the levels of an index of ranks.
+    ``terms`` is the computed column of an index of words, and ``scores`` is whether it has statistics.
     """
 
     name: str
@@ -49,21 +52,28 @@ class IndexSpec:
     special: str | None = None
     of: tuple[str, ...] = ()
     scale: tuple[Any, Any, int] | None = None
+    terms: str | None = None
+    scores: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether it has counters."""
-        return self.sums is not None or self.scale is not None
+        return self.sums is not None or self.scale is not None or self.scores
 
 
 @dataclass(frozen=True)
 class ComputedSpec:
-    """A column whose value a function makes of fields; ``folds``: it stands for its field in every comparison."""
+    """A column whose value a function makes of fields.
+
+    ``folds``: it stands for its field in every comparison. ``whole``: the function is called with the values as the
+    document stores them, None included.
+    """
 
     stored_as: str
     of: tuple[str, ...]
     function: Callable[..., Any]
     folds: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,8 +236,18 @@ class _Declaration:
                 special,
                 tuple(index.fields) if special else (),
                 scale,
+                self._terms(name, tuple(index.fields)) if special == "search" else None,
+                special == "search" and index.rank,
             )
         )
+
+    def _terms(self, index: str, of: tuple[str, ...]) -> str:
+        """Note the computed column of an index of words, and return its name."""
+        name, stored_as = f"terms of {index}", f"{index}({','.join(of)})~1"
+        self._computed[name] = ComputedSpec(stored_as, of, packed_terms, whole=True)
+        self._paths[name] = (RESERVED, "c", stored_as)
+        self._types[name] = "bytes"
+        return name
 
     def _compute(self, name: str, of: tuple[str, ...], mark: Any, *, folds: bool) -> None:
         function = mark.key
@@ -273,6 +293,9 @@ def _shape(annotation: Any) -> _Shape:
 def computed_values(spec: CollectionSpec, name: str, document: Mapping[str, Any]) -> Iterator[Any]:
     """The stored values that a computed column should have: its function, called with what the fields store."""
     column = spec.computed[name]
+    if column.whole:
+        yield column.function(*(_whole(document, of.split(".")) for of in column.of))
+        return
     # The fields themselves, also where comparisons of a field are those of its folded values.
     fields = [
         [python_form(spec.types.get(of, ""), stored) for stored in values_at(document, tuple(of.split(".")))]
@@ -287,6 +310,13 @@ def computed_values(spec: CollectionSpec, name: str, document: Mapping[str, Any]
         yield from (stored_form(value) for value in result if value is not None)
     else:
         yield stored_form(result)
+
+
+def _whole(document: Any, path: list[str]) -> Any:
+    """The value at the end of a path through nested maps, lists as they are; None where the path ends early."""
+    for name in path:
+        document = None if document is None else document[name]
+    return document
 
 
 # --- conditions of partial indexes ------------------------------------------------------------------------------------

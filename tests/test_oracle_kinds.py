@@ -93,6 +93,13 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "visited": {("lynx", 0, *PK): b"", ("lynx", 2, *PK): b""},
     "located": {("lynx", b"\x0b\0\0\0\0\0\0", *PK): b"\xc0\x46\x80\0\0\0\0\0\x40\x56\x80\0\0\0\0\0"},
     "zoned": {("lynx", "ock", *PK): b"", ("lynx", "roc", *PK): b""},
+    # Of 4 words: each entry has their norm, and how often the note and the tags have the word.
+    "noted": {("lynx", "old", *PK): b"\4\0\1", ("lynx", "shy", *PK): b"\4\0\2", ("lynx", "x", *PK): b"\4\1\0"},
+    "text": {
+        (tag, word, *PK): b"\5" + held
+        for tag in ("old", "shy")
+        for word, held in (("ada", b"\2\0\0"), ("dry", b"\0\1\0"), ("lovelace", b"\1\0\0"), ("x", b"\0\0\1"))
+    },
     "presence": {("lynx", 4, "2024-01-01", *PK): b"\x022024-01-09\0"},
     "one_stay": {("east", 1, "2024-01-01", *PK): b"\x022024-01-09\0"},
     "podium": {("old", down(-7), *PK): b"", ("shy", down(-7), *PK): b""},
@@ -152,6 +159,13 @@ COUNTED: dict[tuple[Any, ...], int] = {
     ("podium", "shy", 2, 0xF9): 1,
     ("podium", "wild", 1, 0): 1,
     ("podium", "wild", 2, 0): 1,
+    # Five words, and of the other record three.
+    ("text", "old", 0, "count"): 2,
+    ("text", "old", 0, "length"): 8,
+    ("text", "shy", 0, "count"): 1,
+    ("text", "shy", 0, "length"): 5,
+    ("text", "wild", 0, "count"): 1,
+    ("text", "wild", 0, "length"): 3,
     # 2 days are half of 4.
     **{("longest", "lynx", "w1", level, 0x8 * 16 ** (level - 1)): 1 for level in (1, 2, 3, 4)},
     **{("longest", "ibex", ward, level, 0): 1 for level in (1, 2, 3, 4) for ward in (b"", "w2")},
@@ -221,6 +235,8 @@ def test_a_document_stores_what_its_functions_give(entries):
         "initial(name)~1": "A",
         "word(name)~2": ["ada", "lovelace"],  # each once
         "birthday(born,species)~1": "lynx/02-29",
+        "noted(note,tags)~1": b"\4\3old\0\1\3shy\0\2\1x\1\0",
+        "text(name,habitat.climate,note)~1": b"\5\3ada\2\0\0\3dry\0\1\0\x08lovelace\1\0\0\1x\0\0\1",
     }
     assert entries[at(entries, "residents", "east", 2)].value["$kv"]["c"]["birthday(born,species)~1"] is None
 
@@ -240,9 +256,9 @@ def test_an_interval_without_end_and_a_place_at_a_pole_are_in_the_last_class_and
     assert entries[at(entries, prefix("located"), "ibex", cell, "west", 1)].value == pack(">dd", 90, -180)
 
 
-@pytest.mark.parametrize("index", ["located", "presence", "visited", "zoned"])
-@pytest.mark.parametrize("wrong", [b"", b"\x022024-01-08\0", pack(">dd", -45, 90.1), "text"])
-def test_another_end_or_place_than_that_of_the_record_is_reported(entries, index, wrong):
+@pytest.mark.parametrize("index", ["located", "noted", "presence", "visited", "zoned"])
+@pytest.mark.parametrize("wrong", [b"", b"\x022024-01-08\0", pack(">dd", -45, 90.1), "text", b"\3\1\0", b"\4\0\3"])
+def test_another_end_place_or_frequency_than_that_of_the_record_is_reported(entries, index, wrong):
     for columns, value in HELD[index].items():
         key = (prefix(index), *columns)
         found = audit(changed(entries, key, value=wrong), [SPEC])
@@ -274,6 +290,9 @@ def test_a_header_that_swaps_the_degrees_of_a_place_or_the_ends_of_an_interval_i
         ("word", ("Ada", *PK), b""),
         ("name", ("Ada Ada Lovelace", *PK), b""),
         ("nick", (b"", "east", 2), {"age": 0, "note": ""}),
+        ("noted", ("lynx", "sh", *PK), b"\4\0\2"),
+        ("noted", ("ibex", "x", *PK), b"\4\1\0"),
+        ("text", (b"", "bo", "east", 2), b"\1\1\0\0"),  # a record that is in no group
         ("climate", (b"", down(5), "west", 1), b""),
         ("per_species", ("lynx", *PK), b""),  # an index of counters has no entries
     ],
@@ -345,6 +364,8 @@ def with_computed(entries, name, value):
         ("initial", "initial(name)~1", "a", {"initial", "species_initial"}),
         ("word", "word(name)~2", ["ada"], {"word"}),
         ("word", "word(name)~2", [], {"word"}),
+        ("terms of noted", "noted(note,tags)~1", b"\4\3old\0\1\3she\0\2\1x\1\0", {"noted"}),
+        ("terms of text", "text(name,habitat.climate,note)~1", b"\4\3ada\2\0\0", {"text"}),
         ("birthday", "birthday(born,species)~1", "lynx/03-01", {"birthday"}),
     ],
 )
@@ -594,5 +615,7 @@ def test_the_functions_of_columns_are_called_with_what_the_fields_hold(entries):
         "initial": ["A"],
         "word": ["ada", "ada", "lovelace"],
         "birthday": ["lynx/02-29"],
+        "terms of noted": [b"\4\3old\0\1\3shy\0\2\1x\1\0"],
+        "terms of text": [b"\5\3ada\2\0\0\3dry\0\1\0\x08lovelace\1\0\0\1x\0\0\1"],
     }
     assert list(computed_values(SPEC, "birthday", {**document, "born": None})) == [None]

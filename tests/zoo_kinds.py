@@ -1,6 +1,6 @@
 """Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, counters, and special.
 
-The special ones are of weekdays, places, intervals, trigrams, exclusions and ranks. ``Resident`` has them all.
+The special ones are of weekdays, places, intervals, trigrams, words, exclusions and ranks. ``Resident`` has them all.
 ``Guest`` has all but those with counters, which no record with a deadline may have.
 """
 
@@ -20,6 +20,7 @@ from kvmodels.schema.kinds.exclusion import ExclusionConstraint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
 from kvmodels.schema.kinds.rank import RankIndex
+from kvmodels.schema.kinds.search import SearchIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
@@ -98,6 +99,7 @@ ENTRIES = (
     IntervalIndex("arrives", "leaves", group="species", name="presence"),
     TrigramIndex("habitat.zone", group="species", where=GROWN, name="zoned"),
     ExclusionConstraint("arrives", "leaves", group=("park", "number"), where=GROWN, name="one_stay"),
+    SearchIndex("note", "tags", group="species", where=GROWN, rank=False, name="noted"),
 )
 COUNTERS = (
     AggregateIndex("species", sums=("age", "weight"), name="per_species"),
@@ -107,6 +109,7 @@ COUNTERS = (
     AggregateIndex("name", name="namesakes"),
     RankIndex("-weight", group="tags", where=GROWN, low=-10, high=100, levels=2, name="podium"),
     RankIndex("stay", group=("species", "ward"), low=timedelta(0), high=timedelta(days=4), name="longest"),
+    SearchIndex("name", "habitat.climate", "note", weights={"name": 2}, group="tags", name="text"),
 )
 
 

@@ -400,6 +400,17 @@ class IndexLayout:
         size = len(self.definition.group)
         return parts[:size], parts[size:]
 
+    def list_in(self, key: bytes) -> tuple[bytes, str]:
+        """Return the beginning of an entry key with its group and its first part, such as a word, and this part.
+
+        Raises InvalidKeyError for a row of another form.
+        """
+        end = skip_parts(key, self._first + len(self.definition.columns))
+        (part, *_) = decode_key(key[end:]) or (None,)
+        if not isinstance(part, str):
+            raise InvalidKeyError("an entry of another program", part=self._first, type=type(part).__name__)
+        return key[: end + len(encode_part(part))], part
+
     def pk_in(self, key: bytes) -> bytes:
         """Return the packed primary key at the end of an entry key, empty for a unique slot."""
         return key[skip_parts(key, self._count) :]

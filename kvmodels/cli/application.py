@@ -53,6 +53,7 @@ add_command(application, inside.stats, section="Look inside")
 add_command(application, inside.inspect, section="Look inside")
 
 add_command(application, records.rows, section="Records")
+add_command(application, records.search, section="Records")
 add_command(application, records.count, section="Records")
 add_command(application, records.explain, section="Records")
 add_command(application, records.insert, section="Records")

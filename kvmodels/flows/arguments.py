@@ -16,6 +16,7 @@ from kvmodels.core.operations import parse_versionstamp
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
 from kvmodels.limits import Traits
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.definition.variants import foreign_object
 from kvmodels.schema.filters.operands import key_values
 
@@ -176,11 +177,13 @@ def require_no_counters(schema: ModelSchema) -> None:
     """
     for index in schema.indexes.values():
         if index.has_counters:
+            option = KINDS[index.kind].without_counters
+            other = "remove the index from" if option is None else f"declare the index with {option} in"
             raise InvalidArgumentError(
                 "a record that an index counts cannot expire",
                 argument="expire_in",
                 value=index.name,
-                hint="Leave expire_in out, or remove the index from Meta.indexes of the model.",
+                hint=f"Leave expire_in out, or {other} Meta.indexes of the model.",
             )
 
 

@@ -78,6 +78,12 @@ class ReadPresent(Read):
     __slots__ = ()
 
 
+class ReadUnchecked(Read):
+    """Read the snapshot of a transaction with its own writes; its commit checks nothing of it."""
+
+    __slots__ = ()
+
+
 class CommitApart(NamedTuple):
     """Apply one atomic operation at once in a transaction, whatever becomes of it; answered like ``Commit``."""
 

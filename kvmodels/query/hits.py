@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.schema.words.highlight import Extent
 
 M = TypeVar("M")
 
@@ -42,16 +43,26 @@ class SearchHit(_ScoredRecord[M]):
 
     record: M  # pyright: ignore[reportIncompatibleVariableOverride] -- so that its annotations are all here
     score: float  # pyright: ignore[reportIncompatibleVariableOverride]
-    _highlight: Callable[[Any, str, str, str, int | None], str]
+    _highlight: Callable[[Any, str, Extent], str]
 
-    def highlight(self, field: str, *, before: str = "<b>", after: str = "</b>", words: int | None = 30) -> str:
+    def highlight(
+        self,
+        field: str,
+        *,
+        before: str = "<b>",
+        after: str = "</b>",
+        words: int | None = 30,
+        characters: int | None = None,
+    ) -> str:
         """Return the part of a text of the record that has most of the searched words, escaped for HTML.
 
         Args:
             field: a field of the index.
             before: the text before each searched word, which is not escaped; at most 1,000 characters.
             after: the text after it; the same.
-            words: the number of words of the part; None: the whole text.
+            words: the maximum number of words of the part; None: the whole text.
+            characters: the maximum number of characters, without marks and before the text is escaped; 40 for each word
+                unless given.
 
         Returns:
             The text, with ``…`` where it was cut; empty if the field has no text.
@@ -59,12 +70,10 @@ class SearchHit(_ScoredRecord[M]):
         Raises:
             InvalidArgumentError: no field of the index, a number below 1, or a mark that is not a short text.
         """
-        return self._highlight(self.record, field, before, after, words)
+        return self._highlight(self.record, field, Extent(before, after, words, characters))
 
 
-def hit_with_highlights(
-    record: Any, score: float, highlight: Callable[[Any, str, str, str, int | None], str]
-) -> SearchHit[Any]:
+def hit_with_highlights(record: Any, score: float, highlight: Callable[[Any, str, Extent], str]) -> SearchHit[Any]:
     """Return a hit with the function that makes its highlights."""
     hit = SearchHit[Any](record, score)
     object.__setattr__(hit, "_highlight", highlight)

@@ -39,7 +39,7 @@ from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
 from kvmodels.query.query import RankedOrder
 from kvmodels.schema.definition.definition import Column, ModelSchema
-from kvmodels.schema.filters.kind_lookups import OF_KIND, kind_of_operand
+from kvmodels.schema.filters.kind_lookups import OF_KIND, KindOperand, kind_of_operand
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import TEXT_TESTS, AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
 from kvmodels.schema.filters.target_filters import target_filter_of
@@ -77,8 +77,8 @@ def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
         return ["all" if isinstance(predicate, AllOf) else "any", *(digest(schema, part) for part in predicate.parts)]
     if predicate.lookup == OF_KIND:
         _, lookup = kind_of_operand(schema, predicate.operand)
-        _, name, value, _ = predicate.operand
-        return [predicate.field, OF_KIND, name, predicate.negated, lookup.identity(value)]
+        operand: KindOperand = predicate.operand
+        return [predicate.field, OF_KIND, operand.lookup, predicate.negated, lookup.identity(operand.value)]
     head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
     target = target_filter_of(predicate)
     if target is not None:
@@ -154,6 +154,7 @@ _TITLES: Final = {
     "intersect": "the primary keys that {} scans have in common",
 }
 _SHOWN_SCANS: Final = 5
+_SHOWN_LISTS: Final = 5
 _ONE_BATCH: Final = 100
 
 
@@ -256,12 +257,15 @@ class Analysis:
         records: the number of records that were read by following entries.
         batches: the number of reads of the engine.
         results: the number of results.
+        lists: the words, or trigrams, whose entries were read in an index of texts, each with the number of its rows,
+            the longest first.
     """
 
     rows: int
     records: int
     batches: int
     results: int
+    lists: tuple[tuple[str, int], ...] = ()
 
     @property
     def reads(self) -> int:
@@ -274,6 +278,14 @@ class Analysis:
     def of_records(self) -> str:
         """Return the text for a plan without an index, whose rows are the records."""
         return f"{_counted(self.rows, 'record')} {self._end()}"
+
+    def of_lists(self) -> str:
+        """Return the text for the lists of words or trigrams that were read, the longest first."""
+        shown = [f"{short_repr(name)} {_counted(rows, 'row')}" for name, rows in self.lists[:_SHOWN_LISTS]]
+        others = self.lists[_SHOWN_LISTS:]
+        if others:
+            shown.append(f"{len(others):,} more {_counted(sum(rows for _, rows in others), 'row')}")
+        return ", ".join(shown)
 
     def _end(self) -> str:
         return f"in {_counted(self.batches, 'batch', 'batches')}, for {_counted(self.results, 'result')}"
@@ -456,6 +468,8 @@ class QueryPlan:
             yield "with", f"the targets of {', '.join(self.related)}, in one more read for each {each}"
         if self.analysis is not None:
             yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
+            if self.analysis.lists:
+                yield "lists", self.analysis.of_lists()
 
     def _without_index(self) -> bool:
         return all(scan.index is None for scan in self.scans)
@@ -563,7 +577,8 @@ def without_operands(plan: QueryPlan) -> QueryPlan:
     scans = [replace(one, served=_hidden(one.served), tested=_hidden(one.tested), values=()) for one in plan.scans]
     ranked = None if plan.ranked is None else plan.ranked._replace(origin=_HIDDEN)
     hidden = replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=(), ranked=ranked)
-    return replace(hidden, target_tests=_hidden(plan.target_tests))
+    analysis = None if plan.analysis is None else replace(plan.analysis, lists=())
+    return replace(hidden, target_tests=_hidden(plan.target_tests), analysis=analysis)
 
 
 def _hidden(predicates: Iterable[Predicate]) -> tuple[Any, ...]:

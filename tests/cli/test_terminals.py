@@ -57,6 +57,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (2, ("trash", "books", *APP)),
     (2, ("undelete", "books", "1", *APP)),
     (1, ("rows", "books", "price=1", *APP)),
+    (2, ("search", "books", "novel", *APP)),
     (0, ("queue", "-d", "URL")),
     (0, ("queue", "dead", "-d", "URL")),
     (0, ("locks", "-d", "URL")),

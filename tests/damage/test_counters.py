@@ -17,7 +17,7 @@ from tests.damage.stores import KINDS_SPEC, House
 from tests.damage.test_beside_writers import together
 from tests.zoo_kinds import FULL, Habitat, Meal, Resident
 
-COUNTERS = [index.name for index in KINDS_SPEC[Resident].indexes if index.sums is not None]
+COUNTERS = [index.name for index in KINDS_SPEC[Resident].indexes if index.counts]
 
 
 def key_of(index: str, *rest: Any) -> tuple[Any, ...]:

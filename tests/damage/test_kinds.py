@@ -44,11 +44,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "presence": {"arrives": date(2024, 1, 2)},
     "one_stay": {"arrives": date(2024, 2, 1), "leaves": date(2024, 2, 9)},
     "zoned": {"habitat": {"zone": "rocks", "climate": "dry"}},
+    "noted": {"note": "y"},
 }
 """A change of the record with every value that gives it another entry in an index."""
 
 
-SOME = ("berth", "by_tag", "chip", "presence", "shown", "visited", "word", "zoned")
+SOME = ("berth", "by_tag", "chip", "noted", "presence", "shown", "visited", "word", "zoned")
 """Of each shape one index, for the engines on which everything takes longer."""
 
 ALL = [
@@ -146,9 +147,13 @@ def test_a_covering_entry_with_other_fields_is_reported_and_written_again(house,
 
 @pytest.mark.parametrize(
     ("index", "change"),
-    [("located", {"spot": GeoPoint(lat=-45, lon=90.000_001)}), ("presence", {"leaves": date(2024, 1, 10)})],
+    [
+        ("located", {"spot": GeoPoint(lat=-45, lon=90.000_001)}),
+        ("presence", {"leaves": date(2024, 1, 10)}),
+        ("noted", {"note": "x x x"}),
+    ],
 )
-def test_an_entry_with_another_place_of_its_cell_or_end_of_its_class_is_reported_and_written_again(
+def test_an_entry_with_another_place_of_its_cell_end_of_its_class_or_frequency_is_reported_and_written_again(
     house, index, change
 ):
     before = house.entries(index, FULL)
@@ -216,6 +221,7 @@ def test_a_copy_under_one_element_that_was_written_without_its_record_is_reporte
         ("visited", ("lynx", "east", 1)),
         ("located", ("lynx", "east", 1)),
         ("presence", ("lynx", 4, "east", 1)),
+        ("noted", ("lynx", "east", 1)),
         ("berth", ("lynx",)),
     ],
 )
@@ -264,6 +270,7 @@ def test_a_record_changed_behind_the_back_of_its_indexes_is_indexed_again_by_rep
         "per_tag",
         "podium",
         "stays",
+        "text",
         "habitat_zone_initial_totals",
     }
     assert house.db.check(repair=True).ok
@@ -279,6 +286,8 @@ COMPUTED = [
     ("initial", "initial(name)~1", "Q", {"initial", "species_initial"}),
     ("word", "word(name)~2", ["bea", "ada"], {"word"}),
     ("birthday", "birthday(born,species)~1", "lynx/12-31", {"birthday"}),
+    ("terms of noted", "noted(note,tags)~1", b"\4\3old\0\1\3she\0\2\1x\1\0", {"noted"}),
+    ("terms of text", "text(name,habitat.climate,note)~1", b"\5\3add\2\0\0", {"text"}),
 ]
 
 
@@ -311,7 +320,7 @@ def test_a_record_indexed_by_a_wrong_computed_value_is_found_and_mended(house, c
     for index in indexes:
         for fault in house.faults():
             if fault.kind == "missing" and fault.where == index:
-                house.raw.set(fault.key, list(FULL) if SPECS[index].unique else b"")
+                house.raw.set(fault.key, list(FULL) if index in SLOTS else b"")
     for entry in house.entries("shown", FULL):
         house.raw.set(entry.key, document)
     assert "wrong computed" in {fault.kind for fault in house.faults()}

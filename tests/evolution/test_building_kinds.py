@@ -89,6 +89,12 @@ def answers_are_right(residents: Any) -> None:
         residents.filter(species="lynx", age__gt=0, habitat__zone__icontains="OCK"),
         lambda one: one.species == "lynx" and one.age > 0 and one.habitat is not None and one.habitat.zone == "rock",
     )
+    asked(
+        residents.filter(species="lynx", age__gt=0, noted__search="x -c OR b"),
+        lambda one: (
+            one.species == "lynx" and one.age > 0 and ((one.note == "x" and "c" not in one.tags) or "b" in one.tags)
+        ),
+    )
     for one in everybody[:5]:
         for chip in one.chips or ():
             assert [found.pk for found in residents.filter(chips__contains=chip)] == [one.pk]

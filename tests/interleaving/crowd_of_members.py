@@ -61,16 +61,16 @@ class MemberCrowd(Crowd):
     spec = spec_of(Member)
     builds = (
         (*LATE[:4], "ever"),
-        ("northern_board", "per_part", "per_zone", "by_tag", "floor", "northern", "northern_pieces"),
+        ("northern_board", "per_part", "per_zone", "by_tag", "floor", "northern", "northern_pieces", "northern_text"),
     )
-    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms", "pieces", "board")
+    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north", "spots", "terms", "pieces", "board", "text")
     first_lifetimes = (None,)
     lifetimes = (None,)
     swapped = ("badges", "badges", "email", "city", "tags")
     asked = (
         "city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages", "count",
         "total", "late total", "shift", "near", "near pages", "far", "term", "late term",
-        "piece", "late piece", "board", "late board", "street",
+        "piece", "late piece", "phrase", "word", "best", "board", "late board", "street",
     )  # fmt: skip
     verbs_drawn = (
         "create",
@@ -144,9 +144,20 @@ class MemberCrowd(Crowd):
                 {"zone": "n", "note__endswith": "p q"},
                 lambda one: one["zone"] == "n" and one["note"].endswith("p q"),
             ),
+            "phrase": (
+                {"city": values["city"], "text__search": '"p q" -b1'},
+                lambda one: one["city"] == values["city"] and "p q" in one["note"] and "b1" not in one["badges"],
+            ),
+            "word": (
+                {"city": values["city"], "text__search": "q OR b*"},
+                lambda one: one["city"] == values["city"] and ("q" in one["note"] or bool(one["badges"])),
+            ),
+            "best": ({"city": values["city"]}, lambda one: one["city"] == values["city"] and "q" in one["note"]),
             "late term": ({"ever__contains": 1}, lambda one: contains(one["since"], one["until"], 1)),
         }
-        if field in asked:
+        if field == "best":
+            await self._rank(name, people, *asked[field], "text", "q")
+        elif field in asked:
             wanted, matches = asked[field]
             await self._query(name, people, wanted, matches=matches)
         elif field == "tag pages":
@@ -194,6 +205,21 @@ class MemberCrowd(Crowd):
         exact = expected_on_board(places, question, key, start, descending=descending)
         if found != exact:
             self.faults.append(f"{name} asked {index} of {group} for {question} and got {found} instead of {exact}")
+
+    async def _rank(
+        self, name: str, people: Any, wanted: dict[str, Any], matches: Matches, index: str, words: str
+    ) -> None:
+        """The ranked records of a search: those of no change meanwhile, each once, the best first."""
+        seen: list[dict[str, tuple[dict[str, Any], str]]] = [self._look()]
+        query = people.filter(**wanted).search(index, words)
+        hits = await observed(query.to_list(), lambda: seen.append(self._look()))
+        found = [hit.record.id for hit in hits]
+        for key, (value, stamp) in seen[0].items():
+            untouched = all(look.get(key, (None, ""))[1] == stamp for look in seen)
+            if untouched and found.count(key) != matches(value):
+                self.faults.append(f"{name} searched {words!r} and met {key!r} {found.count(key)} times: {found}")
+        if [(-hit.score, hit.record.id) for hit in hits] != sorted((-hit.score, hit.record.id) for hit in hits):
+            self.faults.append(f"{name} searched {words!r} and got a wrong order: {hits}")
 
     async def _number(self, name: str, people: Any, wanted: dict[str, Any], summed: str | None) -> None:
         """A count or a sum, which counters answer where there are some, against the records of that moment."""

@@ -17,6 +17,7 @@ from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.schema.kinds.geo import GeoIndex
 from kvmodels.schema.kinds.interval import IntervalIndex
 from kvmodels.schema.kinds.rank import RankIndex
+from kvmodels.schema.kinds.search import SearchIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex
 from tests.kinds.weekdays import WeekdayIndex, register
 
@@ -66,6 +67,7 @@ KEPT = (
     GeoIndex("spot", group="city", name="spots"),
     IntervalIndex("since", "until", group="tags", name="terms"),
     TrigramIndex("note", group="city", name="pieces"),
+    SearchIndex("note", "badges", group="city", name="text"),
 )
 
 
@@ -94,10 +96,11 @@ class Member(MemberFields, collection="people"):
             GeoIndex("spot", where=Q(zone="n"), name="northern"),
             IntervalIndex("since", "until", name="ever"),
             TrigramIndex("note", where=Q(zone="n"), name="northern_pieces"),
+            SearchIndex("note", "team", where=Q(zone="n"), name="northern_text"),
         )
 
 
 LATE = (
     "by_tag", "street", "part", "floor", "per_zone", "per_part", "northern_board",
-    "northern", "ever", "northern_pieces",
+    "northern", "ever", "northern_pieces", "northern_text",
 )  # fmt: skip

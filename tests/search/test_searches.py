@@ -17,8 +17,10 @@ from kvmodels import (
     UnknownFieldError,
 )
 from kvmodels.query.kinds import bm25
-from tests.search.queries import Drawn, Note, drawn, notes, scores
+from tests.search.queries import Drawn, Note, Sought, drawn, notes, scores
 from tests.search.test_ranked_searches import RECORDS, SEED, WEIGHTS, check_hits, check_queries
+
+KEY = Sought("key", None)
 
 
 def filled(chance: Random) -> tuple[Database, list[Note]]:
@@ -57,6 +59,17 @@ def test_a_search_in_a_transaction_does_not_conflict_over_statistics():
         assert tx[Note].filter(org="a").search("in_org", "key").to_list()
         db[Note].create(id=900, org="a", title=None, body="unrelated", tags=None, size=0)
         tx[Note].create(id=901, org="a", title=None, body="key", tags=None, size=0)
+
+
+def test_a_transaction_scores_by_the_statistics_of_its_snapshot_and_its_writes():
+    db, _ = filled(Random(4))
+    asked = Drawn("key", lambda note: "key" in (word for text in note.texts() for word in text), True, (KEY,))
+    with db, db.transaction() as tx:
+        tx[Note].create(id=901, org="a", title="key", body="key value", tags=None, size=0)
+        for number in range(20):
+            db[Note].create(id=1000 + number, org="a", title=None, body="unrelated " * 30, tags=None, size=0)
+        check_hits(tx[Note].search("by_text", "key").to_list(), scores(tx[Note].all().to_list(), asked, WEIGHTS))
+        tx[Note].remove(901)
 
 
 def test_pages_use_the_numbers_of_the_first_page():

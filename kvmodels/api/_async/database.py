@@ -446,16 +446,16 @@ class AsyncDatabase(AsyncRepositories):
 
         Args:
             model: check only its collection; None for all.
-            repair: True repairs entries, and rebuilds an aggregate index with wrong counters, which rewrites every
-                record. ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its
-                model rejects: fix the model, or remove the document with ``repository.remove(key)``.
+            repair: True repairs entries, and rebuilds an index with wrong counters, which rewrites every record.
+                ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its model
+                rejects: fix the model, or remove the document with ``repository.remove(key)``.
             progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that
                 it raises ends the check.
             throttle: the maximum number of rows per second; None for no limit.
 
         Returns:
             The findings. Cost: reads every record and entry once, in batches of 500, and every difference a second
-            time. For aggregate indexes it reads every record once more in one snapshot, and keeps one number per
+            time. For indexes with counters it reads every record once more in one snapshot, and keeps one number per
             counter in memory. Entries of collections without a declared model are compared with the index definitions
             in the store, and never repaired. ``unchecked`` of the report lists everything that was not compared, with
             the reason: indexes that are incomplete or not declared by this release, counters of undeclared collections,

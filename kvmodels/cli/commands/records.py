@@ -1,4 +1,4 @@
-"""``rows``, ``count``, ``explain``, ``insert`` and ``export``: the records of a model.
+"""``rows``, ``search``, ``count``, ``explain``, ``insert`` and ``export``: the records of a model.
 
 Rules of this module: conditions are text for ``parse_lookups``. A database that is given as a URL has no classes: its
 records are then printed as they are stored, without conditions and orders.
@@ -54,6 +54,8 @@ ForSpreadsheets = Annotated[
 ]
 
 BATCH = 500
+SCORE = "score"
+"""The name of the score in the output of a search."""
 
 
 def rows(
@@ -89,6 +91,36 @@ def rows(
         line.output.rows(_columns(store, model, found), found, form, for_spreadsheets=for_spreadsheets)
         if cursor is not None:
             line.output.message(f"more: --after {cursor}")
+
+
+def search(
+    line: CommandLine,
+    *,
+    model: Model,
+    words: Annotated[str, typer.Argument(metavar="WORDS", help="Words, as of a search box; in quotes if several.")],
+    conditions: Conditions = None,
+    index: Annotated[str | None, typer.Option("--index", metavar="NAME", help="The search index, if several.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Print at most this many.")] = 20,
+    after: Annotated[str | None, typer.Option("--after", metavar="CURSOR", help="Continue after a page.")] = None,
+    table: AsTable = False,
+    nl: AsLines = False,
+    csv: AsCsv = False,
+    for_spreadsheets: ForSpreadsheets = False,
+) -> None:
+    """Print the records with these words, the best first.
+
+    Words before which a minus stands must not occur; write -- before the model if the first one has a minus. The cursor
+    of the next page is printed on stderr.
+    """
+    form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets))
+    with line.open() as store, _printed(line, form) as printed:
+        chosen = store.model(model)
+        query = _query(store, chosen, conditions, None, scan=False).search(_search_index(chosen, index), words)
+        page = query.page(size=limit, after=after)
+        found = [{SCORE: round(hit.score, 4), **printed.record(hit.record)} for hit in page.items]
+        line.output.rows([SCORE, *_columns(store, model, ())], found, form, for_spreadsheets=for_spreadsheets)
+        if page.next_cursor is not None:
+            line.output.message(f"more: --after {page.next_cursor}")
 
 
 def count(line: CommandLine, *, model: Model, conditions: Conditions = None, scan: Scan = False) -> None:
@@ -177,6 +209,20 @@ def insert(
                 written += len(batch)
                 progress(f"insert {model}", written, None)
         line.output.message(f"{_count(written)} written")
+
+
+def _search_index(model: type[KvModel], name: str | None) -> str:
+    """Return the name of the search index of a model. Raises CommandError unless it is one, or was given."""
+    known = [one.name for one in describe(model).indexes if one.kind == "search"]
+    if name in known:
+        return name
+    if name is None and len(known) == 1:
+        return known[0]
+    if not known:
+        hint = f'Add SearchIndex("FIELD", name="by_text") to the indexes of {model.__name__}.Meta.'
+        raise CommandError(f"{model.__name__} has no search index", hint=hint)
+    problem = "has several search indexes" if name is None else f"has no search index {name!r}"
+    raise CommandError(f"{model.__name__} {problem}", hint=f"Choose one with --index: {', '.join(known)}.")
 
 
 def _count(records: int) -> str:

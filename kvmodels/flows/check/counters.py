@@ -1,4 +1,4 @@
-"""Count the records of a collection again, and compare the counters of its aggregate indexes.
+"""Count the records of a collection again, and compare the counters of its indexes.
 
 A counter and the records of its group are many keys, so they must be read at one moment: in a snapshot. On an engine
 without snapshots all are read twice: the counters, the records, the records again, the counters again. If every row has
@@ -77,7 +77,7 @@ class Recount(NamedTuple):
 
 
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
-    """Count again for every READABLE aggregate index; run it in a snapshot if the engine supports that."""
+    """Count again for every READABLE index with counters; run it in a snapshot if the engine supports that."""
     try:
         view = yield from read_header(context)
         counting = _Counting(context, view.live[schema.collection], view, pace)

@@ -42,9 +42,10 @@ class Finding:
             expected entry that is absent, or belongs to another record with the same value. ``foreign``: a key under a
             prefix of the collection that this library would not write. ``undecodable``: a record that is not a
             document, or that its model does not accept. ``computed``: a record whose stored value of a computed column
-            differs from the result of its function. ``counter``: a counter of an aggregate index that differs from the
-            records. ``dangling_reference``: an entry of a foreign key whose target is missing or has a deadline.
-            ``stray_guard``: a row that the library keeps for a record that others refer to, without that record.
+            differs from the result of its function. ``counter``: a counter of an index, such as a number of records,
+            that differs from the records. ``dangling_reference``: an entry of a foreign key whose target is missing or
+            has a deadline. ``stray_guard``: a row that the library keeps for a record that others refer to, without
+            that record.
             ``overlap``: an entry of an exclusion constraint whose interval overlaps that of another record.
             ``undecodable_version``: a row of a history that is no ended version, or names none.
             ``overlapping_version``: an ended version that overlaps the next one of its record.
@@ -86,7 +87,7 @@ class CheckReport(NamedTuple):
     """The result of a check of the whole store.
 
     ``ok`` is true if nothing was found, or if all findings were repaired. ``scanned`` counts the rows read: records and
-    index entries, and for aggregate indexes counters and the records once more. ``unchecked`` lists every index that
+    index entries, and for indexes with counters these and the records once more. ``unchecked`` lists every index that
     was not compared completely, as ``"collection.index: reason"``: an index that this release does not declare, that is
     not built, being built, being dropped or has violations, and counters that could not be counted. It also lists, as
     ``"collection: reason"``, every collection without a declared model, of which only entries were compared. ``ok``

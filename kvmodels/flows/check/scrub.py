@@ -7,7 +7,7 @@ again: each record's expected entries must exist, and each entry must be expecte
 reported only after one snapshot of header, record and entry has confirmed it, so a concurrent write is never reported
 as damage. The index list in the header determines the expected entries.
 
-``flows/check/counters.py`` compares counters of aggregate indexes.
+``flows/check/counters.py`` compares counters.
 
 Rules of this module: nothing is written here; ``flows/check/records.py`` repairs through the write compiler.
 Source: FoundationDB Record Layer, OnlineIndexScrubber.

@@ -48,7 +48,7 @@ class KeyExplanation:
 
     Attributes:
         key: the parts of the key; ``(bytes,)`` for bytes that are not a key.
-        kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an aggregate index,
+        kind: ``record``, ``entry`` of an index, ``slot`` of a unique index, ``counter`` of an index,
             ``floor`` of a group of an exclusion constraint;
             ``old_version`` of a record with a history, ``trash``: of a removed record, ``removed_with``: the records
             that a removal has changed or removed; ``message`` of a queue,

@@ -11,23 +11,22 @@ so writes during a run may be counted in part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
-from functools import partial
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
-from kvmodels._support.naming import show_public_path
+from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, StoredIndex, stored_entry_layouts
-from kvmodels.catalog.keyspace import RESERVED, IndexLayout, also_prefix, counter_prefix, history_prefix, trash_prefix
+from kvmodels.catalog.keyspace import RESERVED, also_prefix, counter_prefix, history_prefix, trash_prefix
 from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor
-from kvmodels.core.operations import U64_ENCODING, GuardFailed, ReadRange, Row, after_prefix
+from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.core.truth import without_truth
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.describe.index_tally import IndexTally
 from kvmodels.flows.effects import Flow, count_rows, now, read, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.kv.dead_letters import count_dead_letters
-from kvmodels.indexing.entries import number_in
 
 ROWS_AT_ONCE: Final = 500
 SAMPLED_ROWS: Final = 100
@@ -79,6 +78,9 @@ class IndexStats:
         known: False if a newer release describes it in a way that this one does not know; its rows are counted.
         largest_bucket: for an index of ranks, the largest number of records in a bucket, all of which a rank may have
             to read; None unless every row was read.
+        lists: for an index of words or trigrams, the number of its lists: of different words, or trigrams, in each
+            group; None unless every row was read.
+        longest_list: the word, or trigram, with the most entries, and their number; None without any.
     """
 
     name: str
@@ -86,10 +88,17 @@ class IndexStats:
     entries: RowStats
     known: bool = True
     largest_bucket: int | None = None
+    lists: int | None = None
+    longest_list: tuple[str, int] | None = None
 
     def __str__(self) -> str:
         bucket = "" if self.largest_bucket is None else f", {self.largest_bucket:,} in the largest bucket"
-        return f"{self.name}: {self.entries}{bucket}{'' if self.known else _UNKNOWN}"
+        line = f"{self.name}: {self.entries}{bucket}{'' if self.known else _UNKNOWN}"
+        if self.longest_list is None:
+            return line
+        text, rows = self.longest_list
+        lists = f"{self.lists:,} list{'' if self.lists == 1 else 's'} of entries"
+        return f"{line}\n    {lists}, the longest of {short_repr(text)} with {rows:,}"
 
 
 @without_truth("stats.records.rows")
@@ -193,21 +202,21 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
     view = yield from reload_header(context)
     time = yield from now()
     found: dict[_RangePart, RowStats] = {}
-    layouts, largest = dict(_with_buckets(view.header)), dict[_RangePart, int]()
+    tallies = dict(_tallies(view.header))
     held = waiting = 0
     for start, end, part in _ranges(view.header, time):
         if part is _LOCKS:
             held, waiting = yield from _locks(context, start, end)
             continue
         if exact:
-            take = partial(_take_buckets, layouts.get(part), part, largest)
-            stats = yield from _scanned(context, pace, (start, end, part), take)
+            tally = tallies.get(part)
+            stats = yield from _scanned(context, pace, (start, end, part), None if tally is None else tally.take)
         else:
             stats = yield from _sampled(context, start, end)
         found[part] = found.get(part, RowStats()) + stats
     dead_letters = yield from count_dead_letters(context.codec, context.limits)
     return StoreStats(
-        collections=tuple(_collections(view.header, found, largest)),
+        collections=tuple(_collections(view.header, found, tallies)),
         queue_ready=found.get(_READY, RowStats()).rows,
         queue_later=found.get(_LATER, RowStats()).rows,
         dead_letters=dead_letters,
@@ -219,41 +228,28 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
     )
 
 
-def _with_buckets(header: Header) -> Iterator[tuple[_RangePart, IndexLayout]]:
-    """Yield the layout of each index that has counters."""
+def _tallies(header: Header) -> Iterator[tuple[_RangePart, IndexTally]]:
+    """Yield a tally for each index of a kind with buckets or lists."""
     for name, collection in header.collections.items():
         for index, layout in stored_entry_layouts(collection):
-            if index.has_counters:
-                yield _entries(name, index), layout
-
-
-def _take_buckets(
-    layout: IndexLayout | None, part: _RangePart, largest: dict[_RangePart, int], rows: Sequence[Row]
-) -> None:
-    """Take the largest number of records in a bucket among some rows of an index."""
-    options = None if layout is None else layout.definition.options
-    if layout is None or options is None:
-        return
-    for row in rows:
-        if row.encoding != U64_ENCODING or not row.key.startswith(layout.counters):
-            continue
-        try:
-            if options.is_bucket(layout.group_in(row.key)[1]):
-                largest[part] = max(number_in(row), largest.get(part, 0))
-        except (InvalidKeyError, LookupError):
-            continue
+            if layout.definition.options is not None:
+                yield _entries(name, index), IndexTally(layout)
 
 
 def _collections(
-    header: Header, found: Mapping[_RangePart, RowStats], largest: Mapping[_RangePart, int]
+    header: Header, found: Mapping[_RangePart, RowStats], tallies: Mapping[_RangePart, IndexTally]
 ) -> Iterator[CollectionStats]:
     for name in sorted(header.collections):
         stored = header.collections[name]
         indexes: list[IndexStats] = []
         for index in stored.indexes:
             part = _entries(name, index)
-            rows = found.get(part, RowStats())
-            indexes.append(IndexStats(index.name, index.generation, rows, not index.unknown, largest.get(part)))
+            rows, tally = found.get(part, RowStats()), tallies.get(part)
+            numbers = IndexStats(index.name, index.generation, rows, not index.unknown)
+            if tally is not None:
+                bucket, lists, longest = tally.largest_bucket, tally.lists, tally.longest_list
+                numbers = replace(numbers, largest_bucket=bucket, lists=lists, longest_list=longest)
+            indexes.append(numbers)
         records = found.get(_RangePart("records", name), RowStats())
         history = None if stored.history is None else found.get(_RangePart("history", name), RowStats())
         yield CollectionStats(name, records, tuple(indexes), stored.unknown, history)
@@ -307,7 +303,7 @@ def _of_library(time: int) -> Iterator[_Range]:
         yield prefix, after_prefix(prefix), part
 
 
-def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence[Row]], None]) -> Flow[RowStats]:
+def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence[Row]], None] | None) -> Flow[RowStats]:
     """Read every row of a range, and pass the rows to ``take``."""
     start, end, part = one
     total = RowStats()
@@ -318,7 +314,8 @@ def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence
         if not rows:
             return total
         total += _sum(rows)
-        take(rows)
+        if take is not None:
+            take(rows)
         start = key_successor(rows[-1].key)
         yield from pace.after(
             SchemaProgress("stats", part.collection or part.kind, part.index_name, total.rows),

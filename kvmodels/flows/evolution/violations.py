@@ -43,7 +43,7 @@ class RecordViolation:
             record that does not exist, or that has a deadline. ``too_long``: a key or value is longer than the engine
             allows. ``too_many``: more values than ``max_fan_out``. ``not_encodable``: a value that no key can
             hold. ``key_function``: the function of a column fails for it. ``not_decodable``: the record cannot be read,
-            or an upgrade fails for it. ``expires``: a record with a deadline in an aggregate index, or with a
+            or an upgrade fails for it. ``expires``: a record with a deadline in an index with counters, or with a
             history.
         values: for a duplicate, the unique values, or None if they are too long to be listed; for ``no_target``, the
             key of the missing target, or None if the record does not store it; otherwise None.

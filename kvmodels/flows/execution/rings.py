@@ -26,7 +26,7 @@ from kvmodels.errors import IndexChangedError, InvalidKeyError, InvalidValueErro
 from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
 from kvmodels.flows.effects import (
     Flow,
-    ReadPresent,
+    ReadUnchecked,
     count_rows,
     ranges_at_once,
     read,
@@ -320,7 +320,7 @@ class RankedReader:
         ]
 
     def _counters(self, step: ReadCounters) -> Flow[list[int]]:
-        """Return the sums of counters over the groups; in a transaction, of the present state and unchecked."""
+        """Return the sums of counters over the groups; in a transaction, its commit does not check them."""
         _, _, index = yield from self._index()
         layout = index.layout
         groups = [layout.counters + one.start[len(layout.prefix) :] for one in self.plan.scans[0].ranges]
@@ -330,7 +330,7 @@ class RankedReader:
         else:
             rows = list[list[Row]]()
             for some in split_ranges(self._context.limits, ranges, guarded=False):
-                found: ReadResult = yield ReadPresent(some)
+                found: ReadResult = yield ReadUnchecked(some)
                 rows += found.ranges
         numbers = [number_in(found[0]) if found else 0 for found in rows]
         return [sum(numbers[at : at + len(groups)]) for at in range(0, len(numbers), len(groups))]

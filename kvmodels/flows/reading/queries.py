@@ -6,15 +6,18 @@ on its way to the engine, so the numbers are those of the actual reads.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from kvmodels.catalog.keyspace import IndexLayout
 from kvmodels.core.operations import ReadResult, Row
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import InvalidArgumentError, InvalidKeyError
 from kvmodels.flows.arguments import require_flag
-from kvmodels.flows.context import Context
+from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
@@ -24,6 +27,7 @@ from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultS
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
 from kvmodels.flows.reading.target_values import TargetValuesScan, keys_and_collections, with_target_values
 from kvmodels.query.aggregates import Grouping, Measure
+from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
 from kvmodels.query.planning.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
@@ -194,7 +198,10 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     collections = [declared(context, one).collection for one in references] + _tested_collections(query.target_tests)
     collections += followed.values()
     targets = tuple(context.layouts[one].prefix for one in collections)
-    number, tally = yield from _measured(context, query.schema, run, through_index=through_index, targets=targets)
+    lists = yield from _lists_of(context, plan)
+    number, tally = yield from _measured(
+        context, query.schema, run, through_index=through_index, targets=targets, lists=lists
+    )
     return replace(plan, analysis=tally.analysis(number))
 
 
@@ -229,13 +236,29 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
     return replace(plan, analysis=tally.analysis(len(rows)))
 
 
+def _lists_of(context: Context, plan: QueryPlan) -> Flow[tuple[IndexLayout, ...]]:
+    """Return the layouts of the indexes of a plan whose entries are lists of words or trigrams."""
+    _, live = yield from live_collection(context, plan.schema)
+    indexes = [live.readable[name] for name in plan.indexes if name in live.readable]
+    return tuple(one.layout for one in indexes if ACCESS[one.definition.kind].lists)
+
+
 class _ReadTally:
     """Counts the reads of a flow."""
 
-    def __init__(self, records: bytes, *, through_index: bool, targets: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self,
+        records: bytes,
+        *,
+        through_index: bool,
+        targets: tuple[bytes, ...] = (),
+        lists: tuple[IndexLayout, ...] = (),
+    ) -> None:
         self._prefix = records
         self._targets = targets
         self._through_index = through_index
+        self._layouts = lists
+        self._lists = Counter[str]()
         self._reads = 0
         self._rows = 0
         self._records = 0
@@ -256,20 +279,35 @@ class _ReadTally:
 
     def analysis(self, results: int) -> Analysis:
         """Return the counts, for this number of results."""
-        return Analysis(self._rows, self._records, self._reads, results)
+        lists = sorted(self._lists.items(), key=lambda one: (-one[1], one[0]))
+        return Analysis(self._rows, self._records, self._reads, results, tuple(lists))
 
     def _count(self, rows: Sequence[Row], *, followed: bool) -> None:
         behind = len(rows) if followed and rows and rows[0][0].startswith(self._prefix) else 0
         self._records += behind
         self._rows += len(rows) - behind
+        for layout in self._layouts:
+            for row in rows:
+                if row[0].startswith(layout.prefix):
+                    with suppress(InvalidKeyError):  # a foreign row
+                        self._lists[layout.list_in(row[0])[1]] += 1
 
 
 def _measured(
-    context: Context, schema: ModelSchema, flow: Flow[T], *, through_index: bool, targets: tuple[bytes, ...] = ()
+    context: Context,
+    schema: ModelSchema,
+    flow: Flow[T],
+    *,
+    through_index: bool,
+    targets: tuple[bytes, ...] = (),
+    lists: tuple[IndexLayout, ...] = (),
 ) -> Flow[tuple[T, _ReadTally]]:
-    """Run a flow, and return its result with the counts of its reads; ``targets``: prefixes of other records."""
+    """Run a flow, and return its result with the counts of its reads.
+
+    ``targets``: prefixes of other records; ``lists``: layouts of indexes whose lists are named.
+    """
     records = context.layouts[schema.collection].prefix
-    tally = _ReadTally(records, through_index=through_index, targets=targets)
+    tally = _ReadTally(records, through_index=through_index, targets=targets, lists=lists)
     return (yield from _tallied(flow, tally)), tally
 
 

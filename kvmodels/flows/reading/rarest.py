@@ -9,7 +9,7 @@ Rules of this module: one request for each lookup at most, of as many ranges as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kvmodels.core.operations import Counted, ReadRange, after_prefix
@@ -20,7 +20,7 @@ from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.narrowing import MOST, NarrowedLookup, narrowed_lookups, with_choice
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.query import Query
-from kvmodels.schema.filters.predicate import TEXT_TESTS, Condition
+from kvmodels.schema.filters.predicate import TEXT_TESTS, AllOf, AnyOf, Condition, Predicate
 
 MOST_COUNTED: Final = 1_000
 """The number of entries of one candidate up to which they are counted."""
@@ -78,7 +78,8 @@ def _packed(lookup: NarrowedLookup, at: int) -> bytes:
 def _heads(view: HeaderView, query: Query, lookup: NarrowedLookup) -> list[bytes]:
     """Return the beginnings of the keys of its entries, one for each group; none if no index can be used."""
     live = view.live[query.schema.collection]
-    others = [part for part in query.where if isinstance(part, Condition) and part.lookup not in TEXT_TESTS]
+    beside = _beside(query.where, lookup.condition) or ()
+    others = [part for part in beside if part.lookup not in TEXT_TESTS]
     (entry,) = lookup.entries((0,))
     packed = _packed(lookup, 0)
     for definition in lookup.indexes:
@@ -92,3 +93,17 @@ def _heads(view: HeaderView, query: Query, lookup: NarrowedLookup) -> list[bytes
         if plan.combine == "scan":
             return [one.start[: -len(packed)] for one in plan.ranges if one.start.endswith(packed)]
     return []
+
+
+def _beside(parts: Iterable[Predicate], wanted: Condition) -> list[Condition] | None:
+    """Return the conditions that hold with a condition, in its alternative too; None if it is not among the parts."""
+    parts = tuple(parts)
+    own = [part for part in parts if isinstance(part, Condition)]
+    if wanted in own:
+        return own
+    for part in parts:
+        for option in part.parts if isinstance(part, AnyOf) else ():
+            found = _beside(option.parts if isinstance(option, AllOf) else (option,), wanted)
+            if found is not None:
+                return own + found
+    return None

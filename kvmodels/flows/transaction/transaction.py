@@ -21,7 +21,6 @@ from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import (
     InvalidArgumentError,
-    KvModelsError,
     OperationTooLargeError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -35,7 +34,7 @@ from kvmodels.flows.effects import (
     Now,
     Read,
     ReadPresent,
-    Request,
+    ReadUnchecked,
     ReserveWrites,
     Sleep,
     TakeTurn,
@@ -61,6 +60,7 @@ from kvmodels.flows.transaction.checks import (
 from kvmodels.flows.transaction.commit import Rerun
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.refusals import has_ended, read_what_changed, wrote_itself
+from kvmodels.flows.transaction.serving import presently, serve
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -74,32 +74,6 @@ from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-def _presently(request: Any) -> Flow[Any]:
-    """Read the present state, and not the snapshot of the transaction."""
-    return (yield ReadPresent(*request))
-
-
-def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
-    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
-    step: Callable[[Any], Request] = flow.send
-    answered: Any = None
-    try:
-        while True:
-            try:
-                request = step(answered)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            step = flow.send
-            try:
-                answered = yield from answer(request)
-            except KvModelsError as error:
-                step, answered = flow.throw, error
-    finally:
-        flow.close()
-        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 class TransactionFlows:
@@ -172,6 +146,8 @@ class TransactionFlows:
             return (yield request)
         if isinstance(request, CommitApart):
             return (yield Commit(request.write))
+        if isinstance(request, ReadUnchecked):
+            return (yield from self._unchecked(request.ranges))
         if isinstance(request, Read):
             return (yield from self._read(request))
         if isinstance(request, Now):
@@ -240,6 +216,12 @@ class TransactionFlows:
         for one, stored, rows in zip(ranges, base.ranges, merged, strict=True):
             self._note_all(*overlay.counted(one, stored, rows))
         return merged, base.versionstamp
+
+    def _unchecked(self, ranges: Sequence[ReadRange]) -> Flow[ReadResult]:
+        """Return the rows of the snapshot with what was written since, without a check."""
+        base = yield from self._base([*map(self._overlay.widened, ranges)], False, None)
+        pairs = zip(ranges, base.ranges, strict=True)
+        return ReadResult([self._overlay.merged(*one, self.now_ms) for one in pairs], [], base.versionstamp)
 
     def _base(self, ranges: Sequence[ReadRange], expired: bool, follow: Follow | None) -> Flow[ReadResult]:
         kept = self._kept
@@ -460,7 +442,7 @@ class TransactionFlows:
             found = found._replace(entries=dict(zip(wanted.spans, stored.ranges, strict=True)))
         if wanted.neighbours:
             # Not in the snapshot: a long transaction would conflict with every write of a busy calendar.
-            rows = yield from serve(read_neighbours(self.context, wanted.neighbours, None), _presently)
+            rows = yield from serve(read_neighbours(self.context, wanted.neighbours, None), presently)
             found = found._replace(neighbours={**found.neighbours, **(rows or {})})
         return found
 

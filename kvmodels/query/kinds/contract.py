@@ -37,6 +37,9 @@ class KindAccess:
     splits: ClassVar[bool] = False
     """Whether each span lies within one value of the first part: then its rows are in the order of the next ones."""
 
+    lists: ClassVar[bool] = False
+    """Whether the first key part is a text, such as a word, whose entries are a list that analyses and numbers name."""
+
     def parts(self, definition: IndexDefinition) -> tuple[Column, ...]:
         """Return a column for each key part between group and primary key; none: the kind has no lookups.
 

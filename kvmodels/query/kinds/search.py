@@ -1,6 +1,7 @@
 """Access to an index of words: the lists of entries of terms, and the order of records by their score.
 
-Rules of this module: pure. Of words that must all be found, the lookup reads the entries of one, and tests the records.
+Rules of this module: pure. Of words that must all be found, the lookup reads the entries of the rarest, as
+``query/planning/narrowing.py`` has chosen them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from kvmodels.codecs.columns.scalars import STR
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.query.hits import SearchHit, hit_with_highlights
 from kvmodels.query.kinds.bm25 import WordRanking, statistics_in
-from kvmodels.query.kinds.contract import KindAccess
+from kvmodels.query.kinds.contract import KindAccess, point
 from kvmodels.query.kinds.ranking import KindRanking, Ranking, Reach
 from kvmodels.query.kinds.word_spans import span_of
 from kvmodels.query.query import MAX_POSTINGS
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.predicate import Span, Spans
-from kvmodels.schema.kinds.search import Searched, options_of, searched
+from kvmodels.schema.kinds.search import HAS_WORD, Searched, SearchOptions, options_of, searched
 from kvmodels.schema.words.conditions import (
     NOTHING,
     cover_of,
@@ -28,7 +29,7 @@ from kvmodels.schema.words.conditions import (
     scored_terms,
     terms_decide,
 )
-from kvmodels.schema.words.highlight import highlighted
+from kvmodels.schema.words.highlight import CHARACTERS_OF_A_WORD, Extent, highlighted
 from kvmodels.schema.words.stored_terms import texts_of
 
 LONGEST_MARK: Final = 1_000
@@ -98,27 +99,15 @@ class BestWords(KindRanking):
         tokenizer = options.tokenizer
         assert tokenizer is not None  # a declared index has one
 
-        def highlight(record: Any, field: str, before: str, after: str, words: int | None) -> str:
-            if field not in options.fields:
-                raise InvalidArgumentError(
-                    "the index has no such field",
-                    argument="field",
-                    value=field,
-                    expected=options.fields,
-                    hint=f"The fields of the index are {', '.join(options.fields)}.",
-                )
-            if words is not None and (type(words) is not int or words < 1):
-                hint = "Give a number of words from 1 on, or None for the whole text."
-                raise InvalidArgumentError("a number of words is below 1", argument="words", value=words, hint=hint)
-            for name, mark in (("before", before), ("after", after)):
-                _check_mark(name, mark)
+        def highlight(record: Any, field: str, extent: Extent) -> str:
+            _require_field(options, field)
+            _require_marks(extent)
             number = options.fields.index(field)
             kept = [term for term in terms if term.field in (None, number)]
             value = record
             for name in field.split("."):
                 value = getattr(value, name, None)
-            text = "\n".join(texts_of(value))
-            return highlighted(text, tokenizer, kept, (before, after), words)
+            return highlighted("\n".join(texts_of(value)), tokenizer, kept, _bounded(extent))
 
         return hit_with_highlights(record, -distance, highlight)
 
@@ -133,20 +122,22 @@ class SearchAccess(KindAccess):
     """Access to an index of words."""
 
     rankings: ClassVar[Mapping[str, KindRanking]] = {"search": BestWords()}
+    lists: ClassVar[bool] = True
 
     def parts(self, definition: IndexDefinition) -> tuple[Column, ...]:
         """Return the column of the word."""
         return (Column(f"word of {definition.name}", STR, many=True),)
 
-    def spans(self, definition: IndexDefinition, lookup: str, operand: Searched) -> Spans:
-        """Return the entries of terms of which each record has at least one."""
-        del definition, lookup
+    def spans(self, definition: IndexDefinition, lookup: str, operand: Any) -> Spans:
+        """Return the entries of a term, or of terms of which each record has at least one."""
+        del definition
+        if lookup == HAS_WORD:
+            return (point(STR.pack(operand)),)
         return () if operand.node == NOTHING else tuple(_disjoint(map(span_of, cover_of(operand.node))))
 
-    def decides(self, lookup: str, operand: Searched) -> bool:
-        """Return whether the words are alternatives, each of which has its list."""
-        del lookup
-        return terms_decide(operand.node)
+    def decides(self, lookup: str, operand: Any) -> bool:
+        """Return whether it is one term, or alternatives, each of which has its list."""
+        return lookup == HAS_WORD or terms_decide(operand.node)
 
 
 def _check_mark(name: str, mark: object) -> None:
@@ -172,6 +163,35 @@ def _disjoint(spans: Iterable[Span]) -> Iterator[Span]:
         if span.start >= end:
             end = span.end
             yield span
+
+
+def _require_field(options: SearchOptions, field: object) -> None:
+    if field not in options.fields:
+        raise InvalidArgumentError(
+            "the index has no such field",
+            argument="field",
+            value=field,
+            expected=options.fields,
+            hint=f"The fields of the index are {', '.join(options.fields)}.",
+        )
+
+
+def _require_marks(extent: Extent) -> None:
+    """Refuse marks that are no texts, and sizes that are no numbers."""
+    for name in ("before", "after"):
+        _check_mark(name, getattr(extent, name))
+    for name, whole in (("words", "None for the whole text"), ("characters", "leave it out for a bound by words")):
+        number = getattr(extent, name)
+        if number is not None and (type(number) is not int or number < 1):
+            hint = f"Give a whole number from 1 on, or {whole}."
+            raise InvalidArgumentError(f"a number of {name} is below 1", argument=name, value=number, hint=hint)
+
+
+def _bounded(extent: Extent) -> Extent:
+    """Return the extent with a number of characters, because a word may be as long as a text."""
+    if extent.characters is not None or extent.words is None:
+        return extent
+    return extent._replace(characters=extent.words * CHARACTERS_OF_A_WORD)
 
 
 ACCESS: Final = SearchAccess()

@@ -18,6 +18,7 @@ class TrigramAccess(KindAccess):
     """Access to an index of trigrams."""
 
     exact: ClassVar[frozenset[str]] = frozenset({HAS_TRIGRAM})
+    lists: ClassVar[bool] = True
 
     def parts(self, definition: IndexDefinition) -> tuple[Column, ...]:
         """Return the column of the trigram."""

@@ -58,10 +58,16 @@ class KindTerm:
 
 
 def kind_terms(schema: ModelSchema, parts: Sequence[Condition | AnyOf]) -> list[KindTerm]:
-    """Return the terms of the lookups among the parts of a branch."""
+    """Return the terms of the lookups among the parts of a branch; a narrowed one has none beside its entries."""
     grouped: dict[object, list[tuple[Condition, int]]] = {}
-    for at, part in enumerate(parts):
-        if isinstance(part, Condition) and part.lookup == OF_KIND and not part.negated:
+    of_kind = [
+        (at, part)
+        for at, part in enumerate(parts)
+        if isinstance(part, Condition) and part.lookup == OF_KIND and not part.negated
+    ]
+    chosen = {part.field for _, part in of_kind if part.operand.implied}
+    for at, part in of_kind:
+        if not (part.operand.narrowed and part.field in chosen):
             definition = schema.indexes[part.operand.index_name]
             column = ACCESS[definition.kind].parts(definition)[0]
             # Two lookups may be satisfied by two entries of one record, so they have no common spans.

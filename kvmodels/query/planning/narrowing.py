@@ -1,8 +1,9 @@
-"""Add conditions on entries that the matches of a text lookup have, such as the trigrams of a part of a name.
+"""Add conditions on entries that the matches of a lookup have: the trigrams of a part of a name, words of a search.
 
 An index of trigrams has no range with exactly the texts that contain a part. But every match has an entry for each
 trigram of the part, so the filter gets conditions of some of these entries, which the planner serves like any other.
 The lookup stays in the filter, and is tested on the records; the added conditions are ``implied`` and never tested.
+A search for several words is narrowed in the same way: each match has an entry for each of its words.
 
 Which entries are used decides only how much is read. The *choice* of a query has for each lookup the numbers of at most
 ``MOST`` of its candidates, the rarest first; ``flows/reading/rarest.py`` counts them. A cursor contains the choice,
@@ -47,7 +48,7 @@ class NarrowedLookup(NamedTuple):
     """A lookup of a text that an index narrows.
 
     Attributes:
-        condition: the lookup.
+        condition: the lookup, of a text or of the kind of the index.
         indexes: the declared indexes that narrow it.
         name: the name of the conditions of entries.
         candidates: their operands; every match satisfies all of them.
@@ -72,8 +73,12 @@ class NarrowedLookup(NamedTuple):
 
 
 def narrowing_indexes(schema: ModelSchema, condition: Condition) -> tuple[IndexDefinition, ...]:
-    """Return the declared indexes whose entries narrow a lookup of a text."""
-    if condition.lookup not in TEXT_TESTS or condition.negated:
+    """Return the declared indexes whose entries narrow a lookup of a text, or a lookup of their own."""
+    if condition.negated:
+        return ()
+    if condition.lookup == OF_KIND:
+        return (schema.indexes[condition.operand.index_name],) if condition.operand.narrowed else ()
+    if condition.lookup not in TEXT_TESTS:
         return ()
     return tuple(
         index
@@ -91,10 +96,17 @@ def narrowed_lookups(query: Query) -> list[NarrowedLookup]:
         for condition in conditions_of(part):
             indexes = narrowing_indexes(query.schema, condition)
             if indexes and condition not in found:
-                name, operands = KINDS[indexes[0].kind].implied(condition.lookup, condition.operand)
+                name, operands = _implied(indexes[0], condition)
                 if operands:
                     found[condition] = NarrowedLookup(condition, indexes, name, _spread(operands))
     return list(found.values())
+
+
+def _implied(index: IndexDefinition, condition: Condition) -> tuple[str, Sequence[Any]]:
+    lookup, operand = condition.lookup, condition.operand
+    if lookup == OF_KIND:
+        lookup, operand = operand.lookup, operand.value
+    return KINDS[index.kind].implied(lookup, operand)
 
 
 def _spread(operands: Sequence[Any]) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | Non
 def nearest(fields: Mapping[str, Plain], more: Iterable[str], name: str) -> str | None:
     """Return the known name, field or path most similar to an unknown one; None if there is none."""
     names = name.split(".")
-    known = [*fields, *more]
+    known = [*fields, *(one for one in more if " " not in one)]  # a name with a space belongs to an index
     for position, part in enumerate(names):
         close = spelling.closest(part, known)
         if close is None:

@@ -36,6 +36,14 @@ class KindLookup(ABC):
         Raises InvalidValueError with a hint; the caller adds the model, and the name of the lookup as the field.
         """
 
+    def narrows(self, operand: Any) -> bool:
+        """Return whether ``KindDefinition.implied`` has a choice of entries for an operand; by default not.
+
+        Then the planner takes the ranges of the chosen entries in place of those of the lookup.
+        """
+        del operand
+        return False
+
     @abstractmethod
     def test(self, definition: IndexDefinition, operand: Any) -> Test:
         """Return the exact test of a stored document; called once for each query.

@@ -91,6 +91,9 @@ class KindDefinition(ABC):
     has_counters: ClassVar[bool] = False
     """Whether its indexes have rows below the prefix of counters."""
 
+    without_counters: ClassVar[str | None] = None
+    """The option of a declaration without counters, for hints; None: its indexes always have them, or never."""
+
     items: ClassVar[frozenset[str]] = frozenset({"kind", "options"})
     """The items of a signature that belong to the kind."""
 

@@ -37,12 +37,14 @@ class KindOperand(NamedTuple):
         lookup: the name of the lookup.
         value: the converted operand.
         implied: whether another condition of the filter implies it: then it serves only to read fewer rows.
+        narrowed: whether conditions that it implies are chosen before the query is planned (``KindLookup.narrows``).
     """
 
     index_name: str
     lookup: str
     value: Any
     implied: bool = False
+    narrowed: bool = False
 
 
 def kind_keyword(schema: ModelSchema, keyword: str) -> KindKeyword | None:
@@ -77,15 +79,26 @@ def kind_lookups_of(schema: ModelSchema, name: str) -> list[str]:
     ]
 
 
-def served_text_lookups(schema: ModelSchema, readable: Container[str] | None = None) -> list[str]:
-    """Return the keywords of lookups of texts that indexes without group and condition serve.
+def text_lookups_of(index: IndexDefinition) -> list[str]:
+    """Return the lookups of words and of parts of texts that an index serves."""
+    kind = KINDS[index.kind]
+    columns = {name: lookup.column(index) for name, lookup in kind.lookups.items() if not lookup.several}
+    return [*kind.narrowed, *(name for name, column in columns.items() if column and column.codec.name == "str")]
 
-    ``readable``: the names of the only indexes to consider; None: all.
+
+def served_text_lookups(
+    schema: ModelSchema, readable: Container[str] | None = None, fixed: Container[str] = ()
+) -> list[str]:
+    """Return the keywords of lookups of words and of parts of texts that indexes without a condition serve.
+
+    ``readable``: the names of the only indexes to consider; None: all. ``fixed``: the fields that other conditions fix;
+    an index with another field in its group is left out.
     """
     found: list[str] = []
     for index in schema.indexes.values():
-        served = KINDS[index.kind].narrowed
-        if served and not index.columns and index.where is None and (readable is None or index.name in readable):
+        served = text_lookups_of(index)
+        is_bound = all(column.field in fixed for column in index.columns)
+        if served and is_bound and index.where is None and (readable is None or index.name in readable):
             source = schema.source(index.lookup_name)
             name = index.lookup_name.replace(".", "__")
             name = f"{name}__any" if source is not None and source.many else name

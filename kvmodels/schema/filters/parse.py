@@ -172,17 +172,17 @@ def _of_kind(schema: ModelSchema, keyword: KindKeyword, operand: Any) -> Conditi
     name, lookup, index = keyword
     refuse_reference(schema, name, operand)
     definition = schema.indexes[index]
-    kind_lookup = KINDS[definition.kind].lookups[lookup]
+    known = KINDS[definition.kind].lookups[lookup]
     if operand is None or subquery_of(operand) is not None:
-        hint = _hint_of(kind_lookup, schema, definition)
+        hint = _hint_of(known, schema, definition)
         hint = hint or f"Give the operand that {lookup} of an index of kind {definition.kind} takes."
         raise refused(schema, name, operand, "this lookup takes neither None nor a query", hint)
     try:
-        value = kind_lookup.operand(schema, definition, operand)
+        value = known.operand(schema, definition, operand)
     except InvalidValueError as error:
         error.model, error.field = schema.name, name
         raise
-    return Condition(name, OF_KIND, KindOperand(index, lookup, value))
+    return Condition(name, OF_KIND, KindOperand(index, lookup, value, narrowed=known.narrows(value)))
 
 
 def _hint_of(lookup: KindLookup, schema: ModelSchema, definition: IndexDefinition) -> str | None:

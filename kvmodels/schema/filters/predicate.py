@@ -149,6 +149,8 @@ def needs_reading(parts: Iterable[Predicate]) -> bool:
         if isinstance(part, Condition):
             if part.operand.__class__ is Subquery or part.lookup in TEXT_TESTS:
                 return True
+            if part.lookup == OF_KIND and part.operand.narrowed:
+                return True
         elif needs_reading(part.parts):
             return True
     return False

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Never, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.codecs.columns.scalars import BYTES
+from kvmodels.codecs.columns.scalars import BYTES, STR
 from kvmodels.core.keys import encode_key
 from kvmodels.errors import InvalidValueError
 from kvmodels.schema.compile.columns import column_of, naming, nearest, stored_source
@@ -32,7 +32,7 @@ from kvmodels.schema.definition.definition import (
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
 from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
 from kvmodels.schema.definition.values import computed_path, reader, reader_of
-from kvmodels.schema.words.conditions import Node, condition_of, holds, plain_of
+from kvmodels.schema.words.conditions import Node, condition_of, holds, needed_terms, plain_of, terms_decide
 from kvmodels.schema.words.search import Search, Written, fields_in, parsed_search
 from kvmodels.schema.words.stored_terms import StoredTerms, packed_terms, texts_of, unpacked_terms
 from kvmodels.schema.words.tokenizer import Tokenizer, TokenizerFunction, languages
@@ -42,6 +42,9 @@ COUNT: Final = encode_key((0, "count"))
 
 LENGTH: Final = encode_key((0, "length"))
 """The end of the key of the sum of their lengths."""
+
+HAS_WORD: Final = "has word"
+"""The condition of the entries of one term, which the planner adds; no keyword has this name."""
 
 MAX_TERMS: Final = 20_000
 """The maximum number of different words of a record, unless the declaration says another one."""
@@ -252,6 +255,10 @@ def searched(definition: IndexDefinition, value: Any) -> Searched:
 class SearchLookup(KindLookup):
     """The lookup of records whose texts have words."""
 
+    def column(self, definition: IndexDefinition) -> Column:
+        """Return a column of texts."""
+        return Column(f"words of {definition.name}", STR)
+
     def operand(self, schema: ModelSchema, definition: IndexDefinition, value: Any) -> Searched:
         """Return the condition of a text or ``Search``."""
         del schema
@@ -272,6 +279,35 @@ class SearchLookup(KindLookup):
     def identity(self, operand: Searched) -> Any:
         """Return the condition as plain data."""
         return plain_of(operand.node)
+
+    def narrows(self, operand: Searched) -> bool:
+        """Return whether a record must have a word whose entries do not decide alone."""
+        return bool(needed_terms(operand.node)) and not terms_decide(operand.node)
+
+
+class HasWord(KindLookup):
+    """The condition that a record has a term."""
+
+    def operand(self, schema: ModelSchema, definition: IndexDefinition, value: Any) -> str:
+        """Return the term."""
+        del schema, definition
+        term: str = value
+        return term
+
+    def test(self, definition: IndexDefinition, operand: str) -> Test:
+        """Return the test of the stored terms of a document."""
+        options = options_of(definition)
+        read = reader_of(options.terms)
+
+        def passes(document: Document) -> bool:
+            found = options.terms_in(read(document))
+            return found is not None and operand in found.frequencies
+
+        return passes
+
+    def identity(self, operand: str) -> str:
+        """Return the term."""
+        return operand
 
 
 def words_reader(options: SearchOptions) -> Callable[[Document], Callable[[int], list[list[str]]]]:
@@ -301,11 +337,18 @@ class SearchKind(KindDefinition):
     max_fan_out: ClassVar[int] = MAX_TERMS
     fans_out: ClassVar[bool] = True
     has_counters: ClassVar[bool] = True
+    without_counters: ClassVar[str | None] = "rank=False"
     lookups: ClassVar[Mapping[str, KindLookup]] = {"search": SearchLookup()}
+    implied_lookups: ClassVar[Mapping[str, KindLookup]] = {HAS_WORD: HasWord()}
 
     def line(self, name: str) -> str | None:
         """Return a declaration whose lookups go by a name."""
         return f'SearchIndex("title", name="{name}")' if name.isidentifier() and "__" not in name else None
+
+    def implied(self, lookup: str, operand: Searched) -> tuple[str, Sequence[str]]:
+        """Return the condition of entries and its operands: the words that every record of a search has."""
+        del lookup
+        return HAS_WORD, needed_terms(operand.node)
 
     def column_names(self, declared: SearchIndex) -> tuple[str, ...]:
         """Return the fields of the group."""

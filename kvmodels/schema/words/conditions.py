@@ -178,6 +178,22 @@ def _cover(node: Node) -> tuple[WordTerm, ...]:
     return min(covers, key=lambda terms: (len(terms), any(term.prefix for term in terms), -min(map(_length, terms))))
 
 
+def needed_terms(node: Node) -> tuple[str, ...]:
+    """Return the distinct whole terms that every record of a bounded condition has, those of each part in order."""
+    return tuple(dict.fromkeys(_needed(node)))
+
+
+def _needed(node: Node) -> Iterator[str]:
+    if isinstance(node, WordTerm):
+        if not node.prefix:
+            yield node.term
+    elif isinstance(node, Phrase):
+        yield from node.terms
+    elif isinstance(node, AllWords):
+        for part in node.all_of:
+            yield from _needed(part)
+
+
 def _length(term: WordTerm) -> int:
     return len(term.term)
 

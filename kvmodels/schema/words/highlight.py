@@ -18,6 +18,9 @@ from kvmodels.schema.words.word_runs import is_paired, spaced
 CUT: Final = "…"
 """Where a text was cut."""
 
+CHARACTERS_OF_A_WORD: Final = 40
+"""The number of characters for each word of a highlight, with the spaces, unless a caller gives a number."""
+
 _WORDS: Final = re.compile(r"\S+").finditer
 
 
@@ -29,27 +32,56 @@ class _Word(NamedTuple):
     found: bool
 
 
-def highlighted(
-    text: str, tokenizer: Tokenizer, terms: Collection[WordTerm], marks: tuple[str, str], most: int | None
-) -> str:
-    """Return the highlight of a text, with at most so many words; None: all of them.
+class Extent(NamedTuple):
+    """The marks around words, and the maximum size of a highlight.
+
+    Attributes:
+        before, after: the marks.
+        words: the maximum number of words; None: all.
+        characters: the maximum number of characters of the text, without marks and before it is escaped; None: all.
+    """
+
+    before: str
+    after: str
+    words: int | None = None
+    characters: int | None = None
+
+
+def highlighted(text: str, tokenizer: Tokenizer, terms: Collection[WordTerm], extent: Extent) -> str:
+    """Return the highlight of a text.
 
     Examples:
         >>> terms = [WordTerm("key"), WordTerm("val", prefix=True)]
-        >>> highlighted("a & b: Key, <values> and the rest", Tokenizer(), terms, ("[", "]"), 4)
+        >>> highlighted("a & b: Key, <values> and the rest", Tokenizer(), terms, Extent("[", "]", words=4))
         '…b: [Key], &lt;[values]&gt; and…'
+        >>> highlighted("a & b: Key, <values> and the rest", Tokenizer(), terms, Extent("[", "]", characters=12))
+        '…b: [Key]…'
     """
     words = list(_words(text, tokenizer, terms))
-    first, last = _best(words, most)
+    first, last = _best(words, extent.words)
     chosen = words[first:last]
-    whole = len(chosen) == len(words)
-    at = 0 if whole or not first else chosen[0].start
-    end = len(text) if whole or last == len(words) else chosen[-1].end
+    at = 0 if not chosen or not first else chosen[0].start
+    end = len(text) if not chosen or last == len(words) else chosen[-1].end
+    if extent.characters is not None and end - at > extent.characters:
+        at, end = _within(chosen, at, end, extent.characters)
     parts = [CUT if at else ""]
-    for word in _joined(chosen):
-        parts += [escape(text[at : word.start]), marks[0], escape(text[word.start : word.end]), marks[1]]
-        at = word.end
+    for word in _joined([word for word in chosen if at <= word.start < end]):
+        stop = min(word.end, end)
+        parts += [escape(text[at : word.start]), extent.before, escape(text[word.start : stop]), extent.after]
+        at = stop
     return "".join((*parts, escape(text[at:end]), "" if end == len(text) else CUT))
+
+
+def _within(words: list[_Word], at: int, end: int, most: int) -> tuple[int, int]:
+    """Return the bounds of a part with the first searched word, between words if it has room for one."""
+    wanted = next((word for word in words if word.found), None)
+    lead = 0 if wanted is None else min(most // 4, max(0, most - (wanted.end - wanted.start)))
+    first = at if wanted is None else max(at, min(wanted.start - lead, end - most))
+    last = first + most
+    starts = [word.start for word in words if first <= word.start and (wanted is None or word.start <= wanted.start)]
+    first = starts[0] if starts and first > at else first
+    ends = [word.end for word in words if first < word.end <= last]
+    return first, ends[-1] if ends and (wanted is None or ends[-1] > wanted.start) else last
 
 
 def _joined(words: list[_Word]) -> Iterator[_Word]:

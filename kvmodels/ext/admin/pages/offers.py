@@ -5,7 +5,7 @@ Rules of this module: an offer without a scan is one that a readable index serve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from kvmodels.errors import InvalidLookupError
@@ -13,7 +13,7 @@ from kvmodels.query.text_lookups import lookup_values
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.polymorphic import collection_schema
 from kvmodels.schema.describe.describe import ColumnDescription, IndexDescription, ModelDescription
-from kvmodels.schema.filters.kind_lookups import served_text_lookups, text_lookups_of_kinds
+from kvmodels.schema.filters.kind_lookups import served_text_lookups, text_lookups_of, text_lookups_of_kinds
 
 _MOST_SEARCHED = 8
 
@@ -62,15 +62,32 @@ def offers_of(model: type[KvModel], description: ModelDescription, readable: Col
     )
 
 
-def search_names(model: type[KvModel], description: ModelDescription) -> list[str]:
-    """Return the lookups that the search box tries: unique values, then beginnings and parts of texts."""
+def conditions_on_groups(model: type[KvModel], given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the conditions on fields in the groups of indexes of texts, which the search box of a list keeps."""
+    indexes = [index for index in collection_schema(model).indexes.values() if text_lookups_of(index)]
+    fields = {column.field for index in indexes for column in index.columns}
+    return [(name, text) for name, text in given if name in fields]
+
+
+def search_names(model: type[KvModel], description: ModelDescription, fixed: Collection[str] = ()) -> list[str]:
+    """Return the lookups that the search box tries: unique values, words, then beginnings and parts of texts.
+
+    ``fixed``: the fields with a condition, for indexes with a group.
+    """
     unique = [index.columns[0] for index in description.indexes if index.unique and len(index.columns) == 1]
     keys = description.primary_key if len(description.primary_key) == 1 else ()
     first = [description.primary_key[0], *(index.columns[0] for index in description.indexes if _serves_alone(index))]
     exact = [column.name for column in (*keys, *unique) if not column.many]
     prefixes = [f"{column.name}__startswith" for column in first if column.type == "str" and not column.many]
-    parts = [name for name in served_text_lookups(collection_schema(model)) if name.endswith("__icontains")]
-    return list(dict.fromkeys([*exact, *prefixes, *parts]))[:_MOST_SEARCHED]
+    served = served_text_lookups(collection_schema(model), fixed=fixed)
+    words, parts = ([name for name in served if name.endswith(end)] for end in ("__search", "__icontains"))
+    return list(dict.fromkeys([*exact, *words, *prefixes, *parts]))[:_MOST_SEARCHED]
+
+
+def ranked_searches(description: ModelDescription) -> dict[str, str]:
+    """Return, by the lookup, the indexes whose records a search ranks."""
+    indexes = [index for index in description.indexes if index.kind == "search" and index.options.get("rank", True)]
+    return {f"{index.name}__search": index.name for index in indexes}
 
 
 def _serves_alone(index: IndexDescription) -> bool:

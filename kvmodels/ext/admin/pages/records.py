@@ -17,7 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette_admin.flash import flash
 
-from kvmodels.errors import DoesNotExist, KvModelsError, NoUsableIndexError, StaleObjectError
+from kvmodels.errors import (
+    DoesNotExist,
+    KvModelsError,
+    NoUsableIndexError,
+    OperationTooLargeError,
+    StaleObjectError,
+)
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.browsing import SCANNED, BrowsedQuery
 from kvmodels.ext.admin.forms.fields import FormField, form_fields
@@ -34,12 +40,13 @@ from kvmodels.ext.admin.forms.record_form import (
 )
 from kvmodels.ext.admin.jobs import Job
 from kvmodels.ext.admin.pages.cascades import cascade_rules, cascaded_records, require_rights
-from kvmodels.ext.admin.pages.offers import Offers, offers_of, search_names
+from kvmodels.ext.admin.pages.offers import Offers, conditions_on_groups, offers_of, ranked_searches, search_names
 from kvmodels.ext.admin.pages.relations import referrers_of, target_choices
 from kvmodels.ext.admin.pages.store_page import StorePage, link, page, records_path
 from kvmodels.ext.admin.texts import value_text
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.describe.describe import describe
 
 SIZES: Final = (25, 50, 100)
@@ -83,8 +90,9 @@ class RecordsPage(StorePage):
             ]
             return self.redirect_to(request, [*added, ("size", query.get("size"))])
         size = _size(query.get("size"))
+        within = conditions_on_groups(self.model, given)
         if query.get("search"):
-            return await self._search(request, query["search"])
+            return await self._search(request, query["search"], within)
         parameters = [(name, text) for name, text in given if name not in _OWN and (name != ORDER or text)]
         browsed = BrowsedQuery(self.model, parameters)
         window = await browsed.window(self.backend, size, after=query.get("after"), before=query.get("before"))
@@ -111,6 +119,7 @@ class RecordsPage(StorePage):
             sort_url=functools.partial(self._sort_url, request, parameters, size),
             classes=self.backend.classes(self.collection),
             search="",
+            within=within,
         )
 
     async def offers(self) -> Offers:
@@ -119,28 +128,51 @@ class RecordsPage(StorePage):
         readable = {one.index.name for one in statuses if one.collection == self.collection and one.state == "readable"}
         return offers_of(self.model, self.description, readable)
 
-    async def _search(self, request: Request, text: str) -> Response:
-        """Show the records with this key or unique value, and those whose indexed text begins with it or has it."""
+    async def _search(self, request: Request, text: str, within: Sequence[tuple[str, str]]) -> Response:
+        """Show the records with this key or unique value, and those whose indexed text begins with it or has it.
+
+        Words are searched in the order of scores, unless they have too many entries for that. ``within``: conditions on
+        the groups of indexes of texts, which all records satisfy.
+        """
         groups: list[dict[str, Any]] = []
         shown: set[str] = set()
-        for name in search_names(self.model, self.description):
+        repository = self.backend.db[self.model].filter(parse_lookups(self.model, within).where)
+        for name in search_names(self.model, self.description, [name for name, _ in within]):
             try:
                 where = parse_lookups(self.model, [(name, text)]).where
             except KvModelsError:
                 continue  # no value of this column
             try:
-                found = await self.backend.call(self.backend.db[self.model].filter(where).page, size=_FOUND)
+                records, has_more = await self._found_by(repository, name, text, where)
             except NoUsableIndexError:
                 continue  # an index of parts of texts needs some characters
-            rows = [self.row(request, item) for item in found.items]
+            rows = [self.row(request, record) for record in records]
             if not shown.issuperset(row["url"] for row in rows):
                 shown.update(row["url"] for row in rows)
-                groups.append(
-                    {"name": name, "rows": rows, "url": self.url(request, **{name: text}), "more": found.has_more}
-                )
+                url = link(self.url(request), [*within, (name, text)])
+                groups.append({"name": name, "rows": rows, "url": url, "more": has_more})
         return self.render(
-            request, "search.html", heading=f"Search: {text}", groups=groups, columns=self.columns(), search=text
+            request,
+            "search.html",
+            heading=f"Search: {text}",
+            groups=groups,
+            columns=self.columns(),
+            search=text,
+            within=within,
         )
+
+    async def _found_by(self, repository: Any, name: str, text: str, where: Q) -> tuple[list[Any], bool]:
+        """Return the first records that a lookup finds, and whether there are more."""
+        index = ranked_searches(self.description).get(name)
+        if index is not None:
+            try:
+                best = await self.backend.call(repository.search(index, text).page, size=_FOUND)
+            except OperationTooLargeError:
+                pass
+            else:
+                return [hit.record for hit in best.items], best.has_more
+        found = await self.backend.call(repository.filter(where).page, size=_FOUND)
+        return found.items, found.has_more
 
     def columns(self) -> list[str]:
         """Return the fields that lists show: the primary key first, then those of indexes, then others."""
