@@ -18,6 +18,7 @@ from kvmodels import (
     SchemaMismatchError,
     StaleObjectError,
 )
+from kvmodels._support import switches
 from tests.evolution import residents
 from tests.evolution.accounts import Touched
 from tests.evolution.releases import First, UniqueName, WithPlan, user
@@ -83,6 +84,12 @@ def build(path: str, release: str, killed_after_s: str = "") -> None:
     print(json.dumps([[report.index, report.state, len(report.violations)] for report in reports]), flush=True)
 
 
+def build_in_full(path: str, release: str, killed_after_s: str = "") -> None:
+    """The same as releases of this library did before batches were made at once: each record is compiled."""
+    switches.fast_kinds = False
+    build(path, release, killed_after_s)
+
+
 def write_as_old_code(path: str, seed: int, keys: int) -> None:
     """Release 1: writes until it may not any more, and reads on; tells how often it did either."""
     rng = random.Random(seed)
@@ -135,6 +142,7 @@ def touch(path: str, seed: int) -> None:
 ROLES: dict[str, Callable[..., None]] = {
     "write": lambda path, release, seed, keys: write(path, release, int(seed), int(keys)),
     "build": build,
+    "full": build_in_full,
     "touch": lambda path, seed: touch(path, int(seed)),
     "old": lambda path, seed, keys: write_as_old_code(path, int(seed), int(keys)),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,16 @@ import pytest
 from kvmodels import Database, KvModel, PrimaryKey
 from kvmodels._support import switches
 from kvmodels.catalog.catalogue import IndexState
+from kvmodels.flows.effects import read
 from kvmodels.flows.evolution import batches, record_pass
-from kvmodels.flows.evolution.record_pass import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH_MS, UNTIMED_BATCH, PassWork
+from kvmodels.flows.evolution.record_pass import (
+    FIRST_BATCH,
+    LARGEST_BATCH,
+    LONGEST_ALONE_MS,
+    LONGEST_BATCH_MS,
+    UNTIMED_BATCH,
+    PassWork,
+)
 from kvmodels.indexing.built_entries import EntryBuilder
 from kvmodels.testing.interleaving import Interleaving
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
@@ -148,6 +157,45 @@ def test_large_batches_grow_only_while_they_are_short():
         work.passed(took)
         sizes.append(work.batch_size)
     assert sizes == [FIRST_BATCH, UNTIMED_BATCH, 400, 800, 800, 400, 800, 1_600, 3_200, LARGEST_BATCH, LARGEST_BATCH]
+
+
+def test_batches_of_a_build_that_writes_alone_may_take_longer():
+    work = PassWork(Interleaving().process(Person).context)
+    for took in (1, *[LONGEST_ALONE_MS // 2] * 4):
+        work.passed(took, alone=True)
+    assert work.batch_size == 3_200
+    work.passed(LONGEST_ALONE_MS // 2)
+    assert work.batch_size == 1_600
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("writes", [False, True], ids=["alone", "beside a writer"])
+def test_a_build_that_waits_for_a_disk_finds_out_whether_others_write(monkeypatch, blocking, writes):
+    test = Interleaving()
+    old = test.process(OldPerson)
+    for number in range(5):
+        test.at_once(old[OldPerson].create(id=f"{number}", phone=f"{number}"))
+    ada, bob = test.process(Person), test.process(Person)
+    ada.context.traits = replace(ada.context.traits, blocking=blocking)
+    found: list[bool] = []
+    passed = PassWork.passed
+
+    def note(work: PassWork, took_ms: int, *, alone: bool = False) -> None:
+        found.append(alone)
+        passed(work, took_ms, alone=alone)
+
+    def read_later(ranges: Any) -> Any:
+        if writes:
+            test.at_once(bob[Person].create(id="x", phone="x"))
+        return read(ranges)
+
+    monkeypatch.setattr(batches, "MANY_ENTRIES", 1)
+    monkeypatch.setattr("kvmodels.flows.evolution.batches.read", read_later)
+    monkeypatch.setattr(PassWork, "passed", note)
+    test.add("build", build(ada, "phone"))
+    test.run()
+    assert found[0] is (blocking and not writes)
+    assert store_faults(test.engine) == []
 
 
 def test_batches_of_a_slow_disk_may_take_twice_the_time_of_the_quickest():

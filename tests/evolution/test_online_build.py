@@ -8,7 +8,8 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -86,28 +87,33 @@ def fill(path: Path | str, records: int) -> None:
         db[First].bulk_create(users, batch_size=few)
 
 
+BUILDERS = ("build",)
+LIBRARIES = ("build", "full")
+"""Builders of this release of the library, and of one that compiles each record, in turns."""
+
+
 def build_beside_writers(
-    path: Path | str, release: str, seed: int, *, writers: int, kills: int, keys: int
+    path: Path | str, release: str, seed: int, *, writers: int, kills: int, keys: int, builders: Sequence[str]
 ) -> dict[str, Any]:
     """Writers, 2 builders that are killed in turn and followed by another one, until the last two end the build."""
     moments = random.Random(seed)
-    left = iter(range(kills))
+    left, kinds = iter(range(kills)), cycle(builders)
 
     def next_builder() -> subprocess.Popen[str]:
-        return start("build", path, release, *([moments.uniform(0, 0.03)] if next(left, None) is not None else []))
+        return start(next(kinds), path, release, *([moments.uniform(0, 0.03)] if next(left, None) is not None else []))
 
     writing = [start("write", path, release, seed * 10 + n, keys) for n in range(writers)]
-    builders = [next_builder(), next_builder()]
+    building = [next_builder(), next_builder()]
     for writer in writing:
         ready(writer)
     killed = 0
     for n in range(kills):
-        victim = builders[n % 2]
+        victim = building[n % 2]
         victim.communicate(timeout=120)
         crowd.remove(victim)
         killed += victim.returncode == -signal.SIGPROF
-        builders[n % 2] = next_builder()
-    for builder in builders:
+        building[n % 2] = next_builder()
+    for builder in building:
         answer(ready(builder))
     for writer in writing:
         writer.send_signal(signal.SIGTERM)
@@ -119,9 +125,11 @@ def build_beside_writers(
     }
 
 
-def plan_and_copies(path: Path | str, seed: int, *, records: int, writers: int, kills: int) -> None:
+def plan_and_copies(
+    path: Path | str, seed: int, *, records: int, writers: int, kills: int, builders: Sequence[str] = BUILDERS
+) -> None:
     fill(path, records)
-    counts = build_beside_writers(path, "plan", seed, writers=writers, kills=kills, keys=records)
+    counts = build_beside_writers(path, "plan", seed, writers=writers, kills=kills, keys=records, builders=builders)
     print(f"seed {seed}: {counts}")
     assert counts["killed"] > 0
     assert counts["written"] > 0
@@ -136,9 +144,11 @@ def plan_and_copies(path: Path | str, seed: int, *, records: int, writers: int, 
         assert db.check().ok
 
 
-def unique_with_duplicates(path: Path | str, seed: int, *, records: int, writers: int, kills: int) -> None:
+def unique_with_duplicates(
+    path: Path | str, seed: int, *, records: int, writers: int, kills: int, builders: Sequence[str] = BUILDERS
+) -> None:
     fill(path, records)
-    counts = build_beside_writers(path, "name", seed, writers=writers, kills=kills, keys=records)
+    counts = build_beside_writers(path, "name", seed, writers=writers, kills=kills, keys=records, builders=builders)
     with Database(path, models=[UniqueName], durability="relaxed") as db:
         users = db[UniqueName]
         assert db.check().ok
@@ -175,8 +185,8 @@ def test_builds_of_large_collections_beside_writers(tmp_path, seed):
     unique_with_duplicates(tmp_path / "name.db", seed, records=10_000, writers=4, kills=20)
 
 
-def test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_reads(tmp_path):
-    path = tmp_path / "app.db"
+def old_process_beside_a_build(path: Path | str) -> None:
+    """An old process writes until the build begins, and then only reads."""
     fill(path, 300)
     old = ready(start("old", path, 5, 300))
     (built,) = [state for index, state, _ in answer(ready(start("build", path, "plan"))) if index == "plan"]
@@ -188,6 +198,16 @@ def test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_re
     with Database(path, models=[WithPlan], require_current=True) as db:
         assert db[WithPlan].filter(plan="free").count() == db[WithPlan].count()
         assert db.check().ok
+
+
+def test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_reads(tmp_path):
+    old_process_beside_a_build(tmp_path / "app.db")
+
+
+@pytest.mark.servers
+def test_builders_of_two_releases_of_the_library_build_one_index_together(tmp_path):
+    plan_and_copies(tmp_path / "plan.db", 3, records=300, writers=2, kills=3, builders=LIBRARIES)
+    unique_with_duplicates(tmp_path / "name.db", 3, records=300, writers=2, kills=3, builders=LIBRARIES)
 
 
 # --- one process, step by step --------------------------------------------------------------------------------------

@@ -10,7 +10,13 @@ from tests.bulk.models import Thing, filled, memory
 from tests.bulk.test_killed import COUNT, STORIES
 from tests.evolution.accounts import Account, Touched, account
 from tests.evolution.test_killed_changes import RECORDS
-from tests.evolution.test_online_build import nobody_is_left_behind, plan_and_copies, unique_with_duplicates
+from tests.evolution.test_online_build import (
+    LIBRARIES,
+    nobody_is_left_behind,
+    old_process_beside_a_build,
+    plan_and_copies,
+    unique_with_duplicates,
+)
 from tests.killing import killed_until_done
 from tests.postgres.databases import Databases
 
@@ -27,6 +33,21 @@ def test_a_unique_index_over_duplicates_is_built_beside_four_writers_by_two_buil
     databases: Databases,
 ):
     unique_with_duplicates(databases.url(), 11, records=300, writers=4, kills=3)
+
+
+def test_builders_of_two_releases_of_the_library_build_one_index_together(databases: Databases):
+    unique_with_duplicates(databases.url(), 3, records=300, writers=2, kills=3, builders=LIBRARIES)
+
+
+def test_an_old_process_writes_until_the_build_begins_and_then_only_reads(databases: Databases):
+    old_process_beside_a_build(databases.url())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_large_builds_beside_writers_by_builders_of_two_releases_that_are_killed(databases: Databases, seed: int):
+    plan_and_copies(databases.url("plan"), seed, records=5_000, writers=4, kills=20, builders=LIBRARIES)
+    unique_with_duplicates(databases.url("name"), seed, records=5_000, writers=4, kills=20, builders=LIBRARIES)
 
 
 @pytest.mark.parametrize("story", STORIES)

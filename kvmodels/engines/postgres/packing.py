@@ -8,7 +8,7 @@ written itself, is computed from what is stored and committed under checks that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from kvmodels.core.operations import (
     U64_MODULUS,
@@ -35,6 +35,9 @@ _LIVE, _STORED, _VACANT = 0, 1, 2
 _SUM_KINDS: Final = {"sum": 0, "min": 1, "max": 2}
 _KEEPS_DEADLINE: Final = 4
 _HAS_DEADLINE: Final = 8
+
+_MANY: Final = 20
+"""From so many mutations on, a look at all of them together is quicker than one at each."""
 
 
 class PackedWrite(NamedTuple):
@@ -67,6 +70,8 @@ class PackedWrite(NamedTuple):
 
 def packed(write: AtomicWrite) -> PackedWrite | None:
     """Return the packed form of an operation; None if it must be computed from what is stored."""
+    if _only_sets(write.mutations):
+        return PackedWrite(write.checks, [*cast("tuple[Set, ...]", write.mutations)], [], [])
     last: dict[tuple[bytes, bool], Set | Delete | Arithmetic] = {}
     for mutation in write.mutations:
         if isinstance(mutation, Apply):
@@ -94,6 +99,16 @@ def packed(write: AtomicWrite) -> PackedWrite | None:
     return PackedWrite(write.checks, sets, deletes, sums)
 
 
+def _only_sets(mutations: Sequence[Mutation]) -> bool:
+    """Return whether an operation of many mutations sets each key once, without deadlines, as in an index build."""
+    if len(mutations) < _MANY or {*map(type, mutations)} != {Set}:
+        return False
+    sets = cast("Sequence[Set]", mutations)
+    return len({one.key for one in sets}) == len(sets) and {(one.expire_at, one.versionstamped) for one in sets} == {
+        (None, False)
+    }
+
+
 def parameters_of(writes: Sequence[PackedWrite], context: Sequence[int]) -> tuple[Parameter, Parameter]:
     """Return the parameters ``blobs`` and ``numbers`` of ``commit_1`` for operations.
 
@@ -106,14 +121,14 @@ def parameters_of(writes: Sequence[PackedWrite], context: Sequence[int]) -> tupl
     for checks, unordered, deletes, sums in writes:
         sets = sorted(unordered, key=_is_stamped)
         numbers += len(checks), len(sets), sum(map(_is_stamped, sets)), len(deletes), len(sums)
+        blobs += [check.key for check in checks]
         for check in checks:
-            blobs.append(check.key)
             numbers += _judged(check)
         blobs += [one.key for one in sets]
         blobs += deletes
         blobs += [one.key for one in sums]
+        blobs += [one.value for one in sets]
         for one in sets:
-            blobs.append(one.value)
             numbers += one.encoding, one.expire_at
         for added in sums:
             blobs.append(added.operand.to_bytes(8, "little"))

@@ -11,18 +11,18 @@ batch was committed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout
-from kvmodels.core.operations import AtomicWrite, Check, Committed, Mutation, Row, Set
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Mutation, Row, Set, point
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import Flow, commit, read_together
+from kvmodels.flows.effects import Flow, commit, read, read_together
 from kvmodels.flows.hydration.rows import cause_of, shown_key
 from kvmodels.flows.references import anchor, busy_targets, read_neighbours
 from kvmodels.indexing import rules
@@ -34,6 +34,9 @@ from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.indexing.references import NO_TARGET, MissingTarget, RemainingReferrers
 from kvmodels.indexing.versions import CommitMoment
 from kvmodels.schema.compile.columns import failed_function
+
+MANY_ENTRIES: Final = 200
+"""From so many entries on, a batch that waits for a disk asks whether others write; its size depends on that."""
 
 
 class IndexViolation(NamedTuple):
@@ -87,7 +90,11 @@ def misfit_of(error: KvModelsError | ValidationError) -> Misfit:
 
 
 class RecordBatch:
-    """The checks and mutations of one commit. It begins with the check of the progress, if it advances any."""
+    """The checks and mutations of one commit. It begins with the check of the progress, if it advances any.
+
+    Attributes:
+        was_alone: whether it is known that nothing else was written between the batch before and its commit.
+    """
 
     def __init__(self, context: Context, view: HeaderView, live: LiveCollection, progress: Check | None = None) -> None:
         self._context = context
@@ -97,6 +104,7 @@ class RecordBatch:
         self._checks: dict[bytes, Check] = {}
         self._mutations: list[Mutation] = []
         self.live = live
+        self.was_alone = False
         self.check(progress)
 
     def restarted(self) -> RecordBatch:
@@ -192,6 +200,8 @@ class RecordBatch:
         Returns None if a unique slot is not free, so that the changes must be compiled. Records that were written or
         removed meanwhile are left out. Raises LimitExceededError.
         """
+        if self._context.traits.blocking and len(built.sets) >= MANY_ENTRIES:
+            self.was_alone = yield from self._is_alone()
         while True:
             write = built.write(self._progress, moved)
             check_budget(write, self._context.limits, (self.live,))
@@ -210,6 +220,14 @@ class RecordBatch:
                 break
         self._context.view = None
         return False
+
+    def _is_alone(self) -> Flow[bool]:
+        """Return whether nothing was written since the progress row, by the version of the store. Cost: one read."""
+        progress = self._progress
+        if progress is None:
+            return False
+        found = yield from read((point(progress.key),))
+        return found.versionstamp == progress.versionstamp
 
     def commit(self) -> Flow[bool]:
         """Commit the batch; return whether it is known to have been applied.

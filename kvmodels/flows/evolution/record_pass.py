@@ -39,6 +39,9 @@ LONGEST_BATCH_MS: Final = 10
 Where a commit takes long by itself, such as for a slow disk, twice as long as the quickest batch.
 """
 
+LONGEST_ALONE_MS: Final = 50
+"""The same for files and servers as long as nothing else is written: to flush a small batch takes most of its time."""
+
 VIOLATIONS_REPORTED: Final = 1_000
 
 
@@ -88,11 +91,11 @@ class PassWork:
         self.scanned = 0
         self.written = 0
 
-    def passed(self, took_ms: int) -> None:
-        """Note that a batch was committed."""
+    def passed(self, took_ms: int, *, alone: bool = False) -> None:
+        """Note that a batch was committed; ``alone`` if it is known that nothing else was written meanwhile."""
         self.conflicts = 0
         self._quickest_ms = min(self._quickest_ms, took_ms)
-        longest = max(LONGEST_BATCH_MS, 2 * self._quickest_ms)
+        longest = max(LONGEST_ALONE_MS if alone else LONGEST_BATCH_MS, 2 * self._quickest_ms)
         fitting = LARGEST_BATCH
         if 2 * took_ms > longest:
             fitting = self.batch_size // (1 if took_ms <= longest else 2)
@@ -219,15 +222,15 @@ class RecordPass(ABC):
             alone.check_header()
             self._list(alone, rows[0], self.unfit)
             moved = yield from self._advance(alone, stored.after(rows, 0))
-        yield from self._judge(rows, committed=moved is not None, took_ms=(yield from now()) - began)
+        if moved is None:
+            yield from self._failed(rows)
+        else:
+            self.work.passed((yield from now()) - began, alone=batch.was_alone)
         return moved
 
-    def _judge(self, rows: Sequence[Row], *, committed: bool, took_ms: int = 0) -> Flow[None]:
-        if committed:
-            self.work.passed(took_ms)
-        else:
-            self.work.halve(rows)
-            yield from self.work.pause(self.key)
+    def _failed(self, rows: Sequence[Row]) -> Flow[None]:
+        self.work.halve(rows)
+        yield from self.work.pause(self.key)
 
     def _write_all(
         self, batch: RecordBatch, stored: PassProgress, rows: Sequence[Row], now_ms: int
@@ -306,7 +309,10 @@ class RecordPass(ABC):
         except LimitExceededError:
             self.work.halve(listed)
             return None if len(listed) > 1 else False
-        yield from self._judge(listed, committed=removed is not None)
+        if removed is None:
+            yield from self._failed(listed)
+        else:
+            self.work.passed(0)
         return removed
 
     def _try_all(self, batch: RecordBatch, listed: Sequence[Row]) -> Flow[bool | None]:
