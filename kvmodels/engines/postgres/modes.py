@@ -19,7 +19,7 @@ WORTH_US: Final = 300
 PROBES: Final = 8
 """Seals from whose times the flush is taken: the shortest one, because a seal may also wait for a processor."""
 
-FAST_S: Final = 5.0
+FAST_S: Final = 30.0
 """A process commits strictly for so long after it has found the flush not worth sharing; then it measures again."""
 
 
