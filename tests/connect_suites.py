@@ -135,6 +135,7 @@ TOO_LARGE_FOR_DENOKV: Final = frozenset(
         "test_a_release_with_upgrades_only_reads_until_it_is_applied_and_the_older_one_from_then_on",
         "test_a_term_without_a_value_names_its_record",
         "test_a_transaction_finds_by_its_own_writes",
+        "test_a_transaction_reads_values_that_it_has_written",
         "test_a_transaction_finds_what_it_has_written",
         "test_a_transaction_is_judged_for_protected_records_at_its_end",
         "test_a_transaction_sees_and_keeps_the_effects",
