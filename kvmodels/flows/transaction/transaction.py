@@ -21,6 +21,7 @@ from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import (
     InvalidArgumentError,
+    KvModelsError,
     OperationTooLargeError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -35,6 +36,7 @@ from kvmodels.flows.effects import (
     Read,
     ReadPresent,
     ReadUnchecked,
+    Request,
     ReserveWrites,
     Sleep,
     TakeTurn,
@@ -58,9 +60,9 @@ from kvmodels.flows.transaction.checks import (
     version_of,
 )
 from kvmodels.flows.transaction.commit import Rerun
+from kvmodels.flows.transaction.other_reads import presently, read_apart
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.refusals import has_ended, read_what_changed, wrote_itself
-from kvmodels.flows.transaction.serving import presently, serve
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -74,6 +76,27 @@ from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
+    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
+    step: Callable[[Any], Request] = flow.send
+    answered: Any = None
+    try:
+        while True:
+            try:
+                request = step(answered)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                answered = yield from answer(request)
+            except KvModelsError as error:
+                step, answered = flow.throw, error
+    finally:
+        flow.close()
+        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 class TransactionFlows:
@@ -167,7 +190,8 @@ class TransactionFlows:
             self._leave_turns([one.start for one in request.ranges if one.end is None])
         expired = request.include_expired
         if not self.context.traits.snapshots and not self._reads_once(request.ranges):
-            return (yield from self._read_apart(request))
+            chunks = split_ranges(self.context.limits, map(self._overlay.widened, request.ranges), guarded=True)
+            return (yield from read_apart(request, chunks, self._read))
         if not self._overlay:
             asked: list[ReadRange] = []
             follow = None if request.follow is None else noting(request.follow, asked)
@@ -186,17 +210,6 @@ class TransactionFlows:
         """Return whether the engine takes these ranges in one read, with rows that the transaction hides."""
         widened = [*map(self._overlay.widened, ranges)]
         return len(ranges) <= 1 or fits_one_read(self.context.limits, widened, guarded=True)
-
-    def _read_apart(self, request: Read) -> Flow[ReadResult | GuardFailed]:
-        """Read the ranges in several reads; without snapshots each is of a state of its own."""
-        ranges, found = [*request.ranges], list[list[Row]]()
-        for chunk in split_ranges(self.context.limits, map(self._overlay.widened, ranges), guarded=True):
-            some = ranges[len(found) : len(found) + len(chunk)]
-            result = yield from self._read(request._replace(ranges=some))
-            if isinstance(result, GuardFailed):
-                return result
-            found += result.ranges
-        return ReadResult(found, [], b"")
 
     def _merged(
         self, ranges: Sequence[ReadRange], expired: bool, *, guarded: bool = False

@@ -147,9 +147,9 @@ def needs_reading(parts: Iterable[Predicate]) -> bool:
     """Return whether something must be read before a filter is planned: keys of a query, or numbers of entries."""
     for part in parts:
         if isinstance(part, Condition):
-            if part.operand.__class__ is Subquery or part.lookup in TEXT_TESTS:
+            if part.operand.__class__ is Subquery:
                 return True
-            if part.lookup == OF_KIND and part.operand.narrowed:
+            if part.lookup in _WITHOUT_SPANS and (part.lookup != OF_KIND or part.operand.narrowed):
                 return True
         elif needs_reading(part.parts):
             return True
