@@ -341,13 +341,29 @@ class Query:
         self, where: Conjunction, order: tuple[Order, ...], reverse: bool, start: int = 0, stop: int | None = None
     ) -> Query:
         """Return the query with another filter, order and slice; ``replace()`` takes three times as long."""
-        others = self.scan_allowed, self.using, self.sort_limit, self.fields, self.distinct, self.related, self.pending
-        targets = self.target_tests, self.target_values
-        return Query(self.schema, where, order, reverse, start, stop, *others, self.ranked, self.choice, *targets)
+        return Query(
+            self.schema,
+            where,
+            order,
+            reverse,
+            start,
+            stop,
+            self.scan_allowed,
+            self.using,
+            self.sort_limit,
+            self.fields,
+            self.distinct,
+            self.related,
+            self.pending,
+            self.ranked,
+            self.choice,
+            self.target_tests,
+            self.target_values,
+        )
 
     def refuse_slice(self, method: str) -> None:
         """Raise InvalidArgumentError if a slice has been taken, with the name of the method that must come first."""
-        if self.sliced:
+        if self.start or self.stop is not None:  # as `sliced`, without its call
             raise InvalidArgumentError(
                 "a query cannot be changed once a slice has been taken",
                 argument=method,
