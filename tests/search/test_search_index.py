@@ -26,6 +26,7 @@ from kvmodels import (
 )
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.words import stemming, tokenizer
+from kvmodels.schema.words.search import MAX_WORDS
 
 
 class Page(KvModel, collection="pages"):
@@ -230,6 +231,14 @@ def test_a_hundred_hostile_texts_are_no_error():
         for text in HOSTILE:
             found = db[Page].filter(by_text__search=text, org="a")
             assert found.count() == len(found.to_list()), text
+            ranked = db[Page].filter(org="a").search("by_text", text)
+            assert {hit.record.id for hit in ranked} == {one.id for one in found}, text
+            for query in (found, ranked):  # an entry of each record for each of at most 100 words, in a part of a list
+                work = query.explain(analyze=True).analysis
+                assert work is not None
+                assert work.rows <= 5 * MAX_WORDS + 2, text
+                assert work.records <= 2 * 5, text
+                assert work.batches <= MAX_WORDS + 5, text
 
 
 def test_a_search_without_the_group_names_it():
