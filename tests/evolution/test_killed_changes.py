@@ -19,7 +19,14 @@ from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
 from tests.evolution.test_building_kinds import answers_are_right
-from tests.evolution.test_online_build import answer, nobody_is_left_behind, ready, start
+from tests.evolution.test_online_build import (
+    LIBRARIES,
+    answer,
+    nobody_is_left_behind,
+    ready,
+    start,
+    unique_with_duplicates,
+)
 from tests.killing import KILLS, Story, killed_until_done
 from tests.oracle import audit, read_engine, read_store, spec_of
 
@@ -70,6 +77,11 @@ def test_a_build_of_every_kind_of_index_that_is_killed_again_and_again_beside_wr
         assert audit(read_store(db.kv), [spec_of(Resident)]) == []
         assert db.check().findings == ()
         answers_are_right(db[Resident])
+
+
+@pytest.mark.servers
+def test_builders_of_two_releases_of_the_library_build_one_index_together(tmp_path):
+    unique_with_duplicates(tmp_path / "app.db", 3, records=300, writers=2, kills=3, builders=LIBRARIES)
 
 
 @pytest.mark.servers

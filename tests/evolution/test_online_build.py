@@ -204,12 +204,6 @@ def test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_re
     old_process_beside_a_build(tmp_path / "app.db")
 
 
-@pytest.mark.servers
-def test_builders_of_two_releases_of_the_library_build_one_index_together(tmp_path):
-    plan_and_copies(tmp_path / "plan.db", 3, records=300, writers=2, kills=3, builders=LIBRARIES)
-    unique_with_duplicates(tmp_path / "name.db", 3, records=300, writers=2, kills=3, builders=LIBRARIES)
-
-
 # --- one process, step by step --------------------------------------------------------------------------------------
 
 
