@@ -62,6 +62,7 @@ SUITES = frozenset(
         "tests.references.test_on_delete",
         "tests.references.test_paths",
         "tests.references.test_reading",
+        "tests.references.test_related_paths",
         "tests.references.test_remove_cascade",
         "tests.references.test_semi_joins",
         "tests.references.test_values_of_targets",

@@ -27,6 +27,7 @@ from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Refer
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction, needs_reading
+from kvmodels.schema.filters.target_filters import MOST_LEVELS
 
 M = TypeVar("M")
 
@@ -117,7 +118,8 @@ class Query:
         sort_limit: the maximum number of results sorted in memory; None: an order without an index is refused.
         fields: the fields of each result, which is then a dict of their values; None: results are objects.
         distinct: whether equal results are returned only once.
-        related: the foreign keys whose targets are read too; each result is then a tuple of the object and its targets.
+        related: the foreign keys, or paths of them, whose targets are read too; each result is then a tuple of the
+            object and its targets.
         pending: whether something must be read before this one is planned: the keys of queries among the operands, or
             the numbers of entries of a text lookup.
         ranked: the order by distance of a ranked query; None for all others.
@@ -262,7 +264,7 @@ class Query:
                 value=len(keys),
                 hint="Give one to four attributes of the class: with_related(Book.author_id, Book.editor_id).",
             )
-        return replace(self, related=tuple(reference_of(self.schema, key).field for key in keys))
+        return replace(self, related=tuple("__".join(key_path_of(self.schema, key)) for key in keys))
 
     def limited(self, count: int) -> Query:
         """Take at most the first ``count`` of these results."""
@@ -444,14 +446,38 @@ def order_names(directions: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
 
 def reference_of(schema: ModelSchema, key: object) -> Reference:
     """Return the foreign key for an attribute of a class. Raises InvalidArgumentError."""
+    field, *further = key_path_of(schema, key)
+    if further:
+        raise _no_key(schema, key)
+    return schema.references[field]
+
+
+def key_path_of(schema: ModelSchema, key: object) -> list[str]:
+    """Return the foreign keys of a path, ``Check.project.to(Project.owner)``; raises InvalidArgumentError."""
     given = key  # ``isinstance`` leaves ``key`` with a type that is not known in part
     name, model = origin(cast("FieldRef[Any]", key)) if isinstance(key, ForeignKeyRef) else ("", None)
-    if name in schema.references and model is not None and issubclass(schema.model, model):
-        return schema.references[name]
-    raise InvalidArgumentError(
+    path = keys_on_path(schema, name) if model is not None and issubclass(schema.model, model) else []
+    if not 1 <= len(path) <= MOST_LEVELS:
+        raise _no_key(schema, given)
+    return path
+
+
+def keys_on_path(schema: ModelSchema, name: str) -> list[str]:
+    """Return the foreign keys of a name such as ``project__owner``; none if it is no path of foreign keys."""
+    if name in schema.references:
+        return [name]
+    for field, target in schema.targets.items():
+        further = keys_on_path(target, name.removeprefix(f"{field}__")) if name.startswith(f"{field}__") else []
+        if further:
+            return [field, *further]
+    return []
+
+
+def _no_key(schema: ModelSchema, given: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
         "this is not a foreign key of the model",
         argument="key",
         value=short_repr(given),
         expected=tuple(f"{schema.name}.{field}" for field in schema.references),
-        hint="Give the attribute of the class: Book.author_id.",
+        hint="Give the attribute of the class, Book.author_id, or where it is allowed a path of up to three of them.",
     )

@@ -436,11 +436,12 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         no more. So a page may have fewer items than its size.
 
         Args:
-            keys: one to four foreign keys of the model, such as ``Book.author_id``.
+            keys: one to four foreign keys of the model, such as ``Book.author_id``, or paths of up to three foreign
+                keys, such as ``Chapter.book_id.to(Book.author_id)``, with the target at the end of each.
 
         Returns:
             A new query set of tuples. Methods that filter, order, count or write ignore the targets. Cost: one more
-            read for each batch or page, and one for each record whose target is missing.
+            read for each batch or page, and each level of a path, and one for each record whose target is missing.
 
         Raises:
             InvalidArgumentError: this is not a foreign key of the model, there is no key or more than four, or the

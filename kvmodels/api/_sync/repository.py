@@ -191,10 +191,10 @@ class Repository(QuerySet[M], Generic[M]):
 
         Args:
             obj: an object of the model.
-            key: the foreign key, ``Book.author_id``.
+            key: the foreign key, ``Book.author_id``, or a path, ``Chapter.book_id.to(Book.author_id)``.
 
         Returns:
-            The object of the target; None if the field is None. Cost: one read.
+            The object of the target; None if the field is None. Cost: one read for each foreign key.
 
         Raises:
             InvalidArgumentError: this is not a foreign key of the model, or its target is not in the database.

@@ -22,7 +22,7 @@ from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import ranked, related, scan, target_values
-from kvmodels.flows.reading.related import RelatedScan, declared
+from kvmodels.flows.reading.related import RelatedScan, followed_collections
 from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
 from kvmodels.flows.reading.target_values import TargetValuesScan, keys_and_collections, with_target_values
@@ -194,8 +194,7 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     if not analyze:
         return plan
     through_index = all(one.index is not None for one in plan.scans)
-    references = [query.schema.references[field] for field in query.related]
-    collections = [declared(context, one).collection for one in references] + _tested_collections(query.target_tests)
+    collections = followed_collections(context, query) + _tested_collections(query.target_tests)
     collections += followed.values()
     targets = tuple(context.layouts[one].prefix for one in collections)
     lists = yield from _lists_of(context, plan)

@@ -8,8 +8,9 @@ so an object that was loaded before a change is not mistaken for damage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 from kvmodels._support.naming import short_repr
 from kvmodels.catalog.catalogue import IndexState
@@ -25,15 +26,24 @@ from kvmodels.flows.hydration.rows import absent, object_of, shown_key
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import get_many_by_key, object_in
 from kvmodels.query.matching import matcher
-from kvmodels.query.query import Query, reference_of
+from kvmodels.query.query import Query, key_path_of, keys_on_path, reference_of
 from kvmodels.schema.definition.definition import ModelSchema, Reference
 from kvmodels.schema.instances import state_of
 
 
 def related(context: Context, schema: ModelSchema, instance: Any, key: object) -> Flow[Any]:
-    """Return the record that an object refers to; None if its field is None."""
+    """Return the record that an object refers to, by one foreign key or a path; None if a field is None."""
     require_object(schema, instance)
-    reference = reference_of(schema, key)
+    for field in key_path_of(schema, key):
+        reference = schema.references[field]
+        instance = yield from _target_of(context, schema, instance, reference)
+        if instance is None:
+            return None
+        schema = declared(context, reference)
+    return instance
+
+
+def _target_of(context: Context, schema: ModelSchema, instance: Any, reference: Reference) -> Flow[Any]:
     target = declared(context, reference)
     value = getattr(instance, reference.field)
     if value is None:
@@ -202,8 +212,62 @@ def fetch(context: Context, query: Query) -> Flow[list[Any]]:
 def with_targets(context: Context, query: Query, instances: Sequence[Any]) -> Flow[list[Any]]:
     """Return tuples of the objects and the targets of ``query.related``.
 
-    An object is left out if its target is missing and its own record was removed, or matches the query no more.
+    An object is left out if its target is missing and its own record was removed, or matches the query no more. On a
+    path, the objects of one level are those that the next level is read for.
     """
+    paths = [keys_on_path(query.schema, name) for name in query.related]
+    if all(len(path) == 1 for path in paths):
+        return (yield from _with_first_targets(context, query, instances))
+    firsts = tuple(dict.fromkeys(path[0] for path in paths))
+    found = yield from _with_first_targets(context, replace(query, related=firsts), instances)
+    further: dict[str, _Further] = {}
+    for at, field in enumerate(firsts, 1):
+        rests = tuple(dict.fromkeys("__".join(path[1:]) for path in paths if path[0] == field and path[1:]))
+        if rests:
+            targets = {id(result[at]): result[at] for result in found if result[at] is not None}
+            below = Query(declared(context, query.schema.references[field]), related=rests)
+            rows = yield from with_targets(context, below, list(targets.values()))
+            further[field] = _Further(below, {below.schema.primary_key_of(row[0]): row for row in rows})
+    results: list[Any] = []
+    for instance, *targets_of_it in found:
+        by_field = dict(zip(firsts, targets_of_it, strict=True))
+        if all(one.has(by_field[field]) for field, one in further.items()):
+            results.append((instance, *(_at_end(path, by_field, further) for path in paths)))
+    return results
+
+
+class _Further(NamedTuple):
+    """The targets of one foreign key with their own targets, by primary key."""
+
+    query: Query
+    rows: dict[tuple[Any, ...], Any]
+
+    def has(self, target: Any) -> bool:
+        """Return whether a target was not left out, as one that was removed in between."""
+        return target is None or self.query.schema.primary_key_of(target) in self.rows
+
+
+def _at_end(path: Sequence[str], by_field: Mapping[str, Any], further: Mapping[str, _Further]) -> Any:
+    target = by_field[path[0]]
+    if target is None or path[0] not in further:
+        return target
+    below = further[path[0]]
+    row = below.rows[below.query.schema.primary_key_of(target)]
+    return row[0] if len(path) == 1 else row[1 + below.query.related.index("__".join(path[1:]))]
+
+
+def followed_collections(context: Context, query: Query) -> list[str]:
+    """Return the collections whose records are read with the results."""
+    found: list[str] = []
+    for name in query.related:
+        schema = query.schema
+        for field in keys_on_path(schema, name):
+            schema = declared(context, schema.references[field])
+            found.append(schema.collection)
+    return found
+
+
+def _with_first_targets(context: Context, query: Query, instances: Sequence[Any]) -> Flow[list[Any]]:
     targets = _Targets(context, query)
     rows = [targets.keys_of(instance) for instance in instances]
     known = yield from targets.load(rows)
