@@ -18,6 +18,7 @@ from kvmodels import (
     ProtectedError,
     ReferenceViolationError,
     UniqueViolationError,
+    UnknownFieldError,
     UnknownLookupError,
 )
 from tests.references.models import Author, Book, Category, Cover, Tagging
@@ -211,10 +212,13 @@ def test_verbs_and_filters_take_the_object_itself(db: Database):
     assert caught.value.field == "author_id"
 
 
-def test_a_filter_by_a_field_of_the_target_is_refused_with_the_way_to_write_it(db: Database):
-    with pytest.raises(UnknownLookupError, match=r"Filter by a query: Book\.author_id\.in_") as caught:
-        db[Book].filter(author_id__name="Jane")
-    assert caught.value.suggestion is None
+def test_a_filter_by_a_field_of_a_target_that_is_not_opened_is_refused_with_the_way_to_write_it(db: Database):
+    with Database("memory://", models=[Book]) as alone:
+        with pytest.raises(UnknownLookupError, match=r"Filter by a query: Book\.author_id\.in_") as caught:
+            alone[Book].filter(author_id__name="Jane")
+        assert caught.value.suggestion is None
+        with pytest.raises(UnknownFieldError, match="among the models of the database"):
+            alone[Book].filter(author__name="Jane")
     with pytest.raises(UnknownLookupError, match="It has: ") as caught:
         db[Book].filter(author_id__gtt=1)
     assert caught.value.suggestion == "gt"

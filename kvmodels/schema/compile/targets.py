@@ -54,13 +54,16 @@ def _resolved(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]
 
 
 def _reached(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]]) -> tuple[tuple[str, type[Any]], ...]:
-    """Return collection and class of every target that foreign keys lead to, in a fixed order."""
+    """Return collection and class of every target that foreign keys lead to, in a fixed order.
+
+    The collection is empty for a target that is no model of the database.
+    """
     reached: list[tuple[str, type[Any]]] = []
     waiting = [schema.collection]
     known = {schema.collection}
     while waiting:
         for one in found.get(waiting.pop(0), {}).values():
-            reached.append((one.collection, one.model))
+            reached.append((one.collection if one.collection in found else "", one.model))
             if one.collection not in known:
                 known.add(one.collection)
                 waiting.append(one.collection)
