@@ -17,7 +17,7 @@ from typing_extensions import is_typeddict
 
 from kvmodels._support.annotations import own_annotations
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, TargetReads
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
@@ -84,7 +84,8 @@ def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
         if query.distinct:
             raise _no_distinct_paths(paths)
         own += [column.field for column in query.schema.primary_key]
-    return replace(query, fields=tuple(dict.fromkeys(own)), target_values=paths)
+    targets = TargetReads(query.target_tests, paths) if paths or query.target_tests else None
+    return replace(query, fields=tuple(dict.fromkeys(own)), targets=targets)
 
 
 def distinct_query(query: Query) -> Query:

@@ -105,6 +105,18 @@ class RankedOrder(NamedTuple):
     scored: bool = False
 
 
+class TargetReads(NamedTuple):
+    """Reads of the targets of foreign keys.
+
+    Attributes:
+        tests: predicates that are tested on the targets, batch by batch; no part of ``Query.where``.
+        values: paths of foreign keys to fields of targets, whose values are a part of the results.
+    """
+
+    tests: Conjunction = ()
+    values: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A filter, an order and a slice over one collection.
@@ -124,8 +136,7 @@ class Query:
             the numbers of entries of a text lookup.
         ranked: the order by distance of a ranked query; None for all others.
         choice: the entries that narrow text lookups; see ``kvmodels.query.planning.narrowing``.
-        target_values: paths of foreign keys to fields of targets, whose values are read with ``fields``.
-        target_tests: predicates that are tested on the targets of foreign keys, batch by batch; no part of ``where``.
+        targets: what is read of the targets of foreign keys for the filter and the results; None for nothing.
     """
 
     schema: ModelSchema
@@ -143,8 +154,17 @@ class Query:
     pending: bool = False
     ranked: RankedOrder | None = None
     choice: tuple[tuple[int, ...], ...] = ()
-    target_tests: Conjunction = ()
-    target_values: tuple[str, ...] = ()
+    targets: TargetReads | None = None
+
+    @property
+    def target_tests(self) -> Conjunction:
+        """Return the predicates that are tested on the targets of foreign keys."""
+        return () if self.targets is None else self.targets.tests
+
+    @property
+    def target_values(self) -> tuple[str, ...]:
+        """Return the paths of foreign keys to fields of targets, whose values are read with ``fields``."""
+        return () if self.targets is None else self.targets.values
 
     @property
     def target_test_fields(self) -> tuple[str, ...]:
@@ -359,8 +379,7 @@ class Query:
             self.pending,
             self.ranked,
             self.choice,
-            self.target_tests,
-            self.target_values,
+            self.targets,
         )
 
     def refuse_slice(self, method: str) -> None:

@@ -75,7 +75,7 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Ba
         return DistinctScan(context, query)
     if query.related:
         return RelatedScan(context, query, batch_size=batch_size)
-    if query.target_values:
+    if query.targets is not None and query.target_values:
         return TargetValuesScan(context, query, batch_size=batch_size)
     return ResultScan(context, query, batch_size=batch_size)
 
@@ -100,7 +100,7 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
         return run_resolved(context, query, fetch)
     if query.related:
         return related.fetch(context, query)
-    if query.target_values:
+    if query.targets is not None and query.target_values:
         return target_values.fetch(context, query)
     if query.distinct and is_distinct(query):
         return collected(DistinctScan(context, query))

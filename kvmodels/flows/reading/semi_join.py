@@ -29,7 +29,7 @@ from kvmodels.flows.reading.rarest import narrowed
 from kvmodels.flows.reading.scan import DistinctScan, collected, distinct_plan_of, fetch
 from kvmodels.query.planning.distinct import is_distinct
 from kvmodels.query.plans import QueryPlan, describe
-from kvmodels.query.query import Query
+from kvmodels.query.query import Query, TargetReads
 from kvmodels.schema.declare.expressions import Subquery
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import (
@@ -69,7 +69,7 @@ def resolved(context: Context, query: Query, *, cursor: str | None = None) -> Fl
         rest = yield from _with_keys(context, others)
         rest = yield from narrowed(context, rest, counts=cursor is None)
         if (yield from _is_served(context, rest)):
-            return replace(rest, target_tests=parts)
+            return replace(rest, targets=TargetReads(parts, rest.target_values))
     query = yield from _with_keys(context, query)
     return (yield from narrowed(context, query, counts=cursor is None))
 

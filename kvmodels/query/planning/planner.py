@@ -140,7 +140,7 @@ def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] 
     tested.
     """
     schema = query.schema
-    if schema.variants is not None or query.target_tests:
+    if schema.variants is not None or query.targets is not None:
         return None
     fields: list[str] = []
     operands: list[Any] = []
@@ -277,7 +277,7 @@ class _Planning:
             matches=matcher(query.schema, tested) if tested else None,
             sort=sort,
             choice=query.choice,
-            target_tests=query.target_tests,
+            target_tests=() if query.targets is None else query.targets.tests,
         )
 
     def _scans(self) -> tuple[tuple[Scan, ...], Conjunction]:
