@@ -184,7 +184,9 @@ def _require_marks(extent: Extent) -> None:
         number = getattr(extent, name)
         if number is not None and (type(number) is not int or number < 1):
             hint = f"Give a whole number from 1 on, or {whole}."
-            raise InvalidArgumentError(f"a number of {name} is below 1", argument=name, value=number, hint=hint)
+            raise InvalidArgumentError(
+                "a size of a highlighted part is below 1", argument=name, value=number, hint=hint
+            )
 
 
 def _bounded(extent: Extent) -> Extent:
