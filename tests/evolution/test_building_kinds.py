@@ -30,6 +30,7 @@ from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import Indexed, MultiIndexed
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
 from tests.evolution.test_online_build import (
+    BUILDERS,
     answer,
     build_beside_writers,
     crowd,
@@ -163,7 +164,7 @@ def built_again_beside_writers(path: Path, seed: int, *, records: int, names: Se
 
 def every_kind(path: Path, seed: int, *, records: int, writers: int, kills: int, names: Sequence[str]) -> None:
     fill(path, records, seed)
-    counts = build_beside_writers(path, "kinds", seed, writers=writers, kills=kills, keys=records)
+    counts = build_beside_writers(path, "kinds", seed, writers=writers, kills=kills, keys=records, builders=BUILDERS)
     print(f"seed {seed}: {counts}")
     assert counts["killed"] > 0
     assert counts["written"] > 0

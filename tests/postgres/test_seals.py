@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Committed
-from kvmodels.engines.postgres import errors, flows, schema
+from kvmodels.engines.postgres import errors, flows, reads, schema
 from kvmodels.engines.postgres.connection import Calls
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.reads import ChangesRead, SettledRead, Statements
@@ -170,7 +170,7 @@ def test_a_follower_that_does_not_look_for_the_commit_itself_is_convicted(
     world: SealWorld, monkeypatch: pytest.MonkeyPatch
 ):
     """A later seal is above the version of a commit that a crash has removed."""
-    once = flows.settled_once
+    once = reads.settled_once
 
     def blind(texts: Statements, version: int) -> Calls[SettledRead]:
         found = yield from once(texts, version)
@@ -183,7 +183,7 @@ def test_a_follower_that_does_not_look_for_the_commit_itself_is_convicted(
 
 def test_a_batch_that_settles_its_own_end_is_convicted(world: SealWorld, monkeypatch: pytest.MonkeyPatch):
     """The state that was read is later than the end of a batch, and what is left out of it depends on that state."""
-    once = flows.changes_once
+    once = reads.changes_once
 
     def at_its_end(*given: Any) -> Calls[ChangesRead]:
         found = yield from once(*given)
