@@ -63,6 +63,7 @@ IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
     "tests.queues.test_listeners": BOTH,
     "tests.queues.test_messages": BOTH,
     "tests.references.test_paths": (DENOKV,),
+    "tests.references.test_related_paths": (DENOKV,),
     "tests.references.test_semi_joins": (DENOKV,),
     "tests.references.test_values_of_targets": (DENOKV,),
     "tests.references.test_with_related": (DENOKV,),

@@ -30,6 +30,13 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ),
     ("count",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "gerne=novel"))]),
     ("explain",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "gerne=novel"))]),
+    ("search",): (
+        ("books", "sea"),
+        [
+            (2, "bokos", ("bokos", "sea")),
+            (2, "search index", ("books", "sea")),
+        ],
+    ),
     ("insert",): (
         ("books", "books.json"),
         [
