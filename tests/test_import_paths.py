@@ -16,10 +16,10 @@ DOCUMENTED = {
     "kvmodels.limits": "Limits Traits",
     "kvmodels.engines.faults": "FaultEngine",
     "kvmodels.engines.memory": "MemoryEngine",
-    "kvmodels.testing": "DatabaseCore FaultEngine FaultRates History Interleaving MemoryEngine Process VirtualTime",
+    "kvmodels.testing": "DatabaseCore FaultEngine FaultRates StepHistory Interleaving MemoryEngine Process VirtualTime",
     "kvmodels.testing.interleaving": "Interleaving",
     "kvmodels.testing.processes": "Process",
-    "kvmodels.testing.schedules": "FaultRates History",
+    "kvmodels.testing.schedules": "FaultRates StepHistory",
 }
 
 

@@ -26,8 +26,10 @@ from kvmodels.cli.wording import in_commands
 from kvmodels.codecs.typed_json import value_to_json
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidValueError
 from kvmodels.flows.describe.catalogue import CollectionDescription
+from kvmodels.query.planning.ranked import names_of_ranking_indexes
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.polymorphic import collection_schema
 from kvmodels.schema.definition.values import RESERVED_FIELD
 from kvmodels.schema.describe.describe import describe
 
@@ -213,7 +215,7 @@ def insert(
 
 def _search_index(model: type[KvModel], name: str | None) -> str:
     """Return the name of the search index of a model. Raises CommandError unless it is one, or was given."""
-    known = [one.name for one in describe(model).indexes if one.kind == "search"]
+    known = names_of_ranking_indexes(collection_schema(model), "search")
     if name in known:
         return name
     if name is None and len(known) == 1:

@@ -125,8 +125,13 @@ def _ranking_for(schema: ModelSchema, method: str, by: FieldName) -> tuple[Index
     raise _not_ranked(schema, method, name) if by_index else _without_index(schema, method, name)
 
 
+def names_of_ranking_indexes(schema: ModelSchema, method: str) -> list[str]:
+    """Return the names of the indexes of kinds that supply an order, such as ``search``."""
+    return [one.name for one in schema.indexes.values() if method in ACCESS[one.kind].rankings]
+
+
 def _not_ranked(schema: ModelSchema, method: str, name: str) -> UnknownFieldError:
-    ranked = [one.name for one in schema.indexes.values() if method in ACCESS[one.kind].rankings]
+    ranked = names_of_ranking_indexes(schema, method)
     return UnknownFieldError(
         "the index does not supply this order",
         model=schema.name,

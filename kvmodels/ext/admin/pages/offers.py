@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from kvmodels.errors import InvalidLookupError
+from kvmodels.query.planning.ranked import names_of_ranking_indexes
 from kvmodels.query.text_lookups import lookup_values
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.polymorphic import collection_schema
@@ -84,9 +85,10 @@ def search_names(model: type[KvModel], description: ModelDescription, fixed: Col
     return list(dict.fromkeys([*exact, *words, *prefixes, *parts]))[:_MOST_SEARCHED]
 
 
-def ranked_searches(description: ModelDescription) -> dict[str, str]:
+def ranked_searches(model: type[KvModel], description: ModelDescription) -> dict[str, str]:
     """Return, by the lookup, the indexes whose records a search ranks."""
-    indexes = [index for index in description.indexes if index.kind == "search" and index.options.get("rank", True)]
+    ranking = names_of_ranking_indexes(collection_schema(model), "search")
+    indexes = [one for one in description.indexes if one.name in ranking and one.options.get("rank", True)]
     return {f"{index.name}__search": index.name for index in indexes}
 
 

@@ -163,7 +163,7 @@ class RecordsPage(StorePage):
 
     async def _found_by(self, repository: Any, name: str, text: str, where: Q) -> tuple[list[Any], bool]:
         """Return the first records that a lookup finds, and whether there are more."""
-        index = ranked_searches(self.description).get(name)
+        index = ranked_searches(self.model, self.description).get(name)
         if index is not None:
             try:
                 best = await self.backend.call(repository.search(index, text).page, size=_FOUND)
