@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 from kvmodels import ULID, Database, ExclusionConstraint, ExclusionViolationError, Field, KvModel, PrimaryKey, Q
@@ -81,7 +82,7 @@ def tour(url: str = "memory://bookings") -> None:
     """Book a day on one store."""
     with Database(url, models=[Booking]) as db:
         with ThreadPoolExecutor(THREADS) as pool:
-            booked = list(pool.map(lambda thread: compete(db, thread), range(THREADS)))
+            booked = list(pool.map(partial(compete, db), range(THREADS)))
         show("hours that were wanted", THREADS * len(ROOMS) * 4)
         show("hours that were booked", sum(booked))
         noon = OPENS + 4 * HOUR

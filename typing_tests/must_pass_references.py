@@ -62,6 +62,8 @@ book.author_id = 2
 
 db = Database("memory://", models=[Author, Book, Chapter])
 author = db[Author].create(id=2)
+db[Author].create(id=1)
+db[Book].create(id=1, author_id=1)
 assert_type(db[Book].filter(Book.author_id == 1), QuerySet[Book])
 db[Book].filter(Book.editor_id == None)  # noqa: E711
 db[Book].order_by(Book.author_id.desc())

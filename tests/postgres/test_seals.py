@@ -143,7 +143,8 @@ def test_a_layer_above_that_does_not_settle_is_convicted(
         scene(world)
 
 
-def _never_waits(*_: Any) -> Generator[Any, Any, bool]:
+def _never_waits(*_: Any, bounded: bool = False) -> Generator[Any, Any, bool]:
+    del bounded
     yield from ()
     return True
 

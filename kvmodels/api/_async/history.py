@@ -191,7 +191,7 @@ class AsyncPast(Generic[M]):
         """
         return await self.get_or_none(key) is not None
 
-    def filter(self, *expressions: Expression, **lookups: Any) -> AsyncPastQuery[M]:
+    def filter(self, /, *expressions: Expression, **lookups: Any) -> AsyncPastQuery[M]:
         """Return a query of the records as they were; call ``allow_scan()`` on it.
 
         Args:

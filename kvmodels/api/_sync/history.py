@@ -185,7 +185,7 @@ class Past(Generic[M]):
         """
         return self.get_or_none(key) is not None
 
-    def filter(self, *expressions: Expression, **lookups: Any) -> PastQuery[M]:
+    def filter(self, /, *expressions: Expression, **lookups: Any) -> PastQuery[M]:
         """Return a query of the records as they were; call ``allow_scan()`` on it.
 
         Args:
