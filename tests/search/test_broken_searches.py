@@ -94,6 +94,7 @@ def test_a_filter_that_is_tested_after_the_limit_is_noticed(monkeypatch: pytest.
     convicted()
 
 
+@pytest.mark.fast_kinds
 def test_statistics_that_are_not_taken_back_are_noticed(monkeypatch: pytest.MonkeyPatch):
     def added_only(totals: Any, amounts: Any, sign: int) -> None:
         if sign > 0:
