@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from tests.keeper import PID
@@ -69,19 +70,22 @@ class KeptProcess:
             raise RuntimeError(f"{program.name} failed, so there is no server for the tests:\n{made.stderr}")
         return made.stdout
 
-    def spawn(self, users: Path, command: Sequence[str | Path]) -> None:
+    def spawn(
+        self, users: Path, command: Sequence[str | Path], variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Start the server beside a keeper.
 
         Args:
             users: the file whose lock every process shares that uses the server.
             command: of the server.
+            variables: of its environment, beside those of its programs.
         """
         arguments = [str(one) for one in (KEEPER, users, self.folder, self.user, *command)]
         # Not a Popen, which would want to be waited for.
         self._keeper = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", *arguments],
-            self._environment,
+            {**self._environment, **variables},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),

@@ -92,7 +92,7 @@ def run_client(
             known |= _read(engine, rng, journal)
         checked = rng.sample(KEYS, rng.choice((0, 1, 1, 2, 3)))
         checks = tuple(Check(key, known.get(key)) for key in checked)
-        mutations = tuple(_mutation(rng) for _ in range(rng.choice((0, 1, 2, 3))))
+        mutations = tuple(random_mutation(rng) for _ in range(rng.choice((0, 1, 2, 3))))
         mark = b"mark-%d-%d" % (seed, turn)
         if doubts is not None:
             mutations += (Set(mark, b"", 2),)
@@ -112,11 +112,11 @@ def run_client(
     return journal._replace(refused=refused)
 
 
-def judge(journals: Sequence[Journal], final: ReadResult) -> Verdict:
-    """Replay the commits of all clients; ``final`` is a read of EVERYTHING after the last of them."""
+def judge(journals: Sequence[Journal], final: ReadResult, everything: ReadRange = EVERYTHING) -> Verdict:
+    """Replay the commits of all clients; ``final`` is a read of ``everything`` after the last of them."""
     commits = sorted(entry for journal in journals for entry in journal.commits)
     reads = sorted((seen for journal in journals for seen in journal.reads), key=lambda seen: seen.versionstamp)
-    reads.append(Seen(final.versionstamp, (EVERYTHING,), final.ranges))
+    reads.append(Seen(final.versionstamp, (everything,), final.ranges))
     violations: list[str] = []
     state: dict[bytes, Row] = {}
     waiting = iter(reads)
@@ -132,7 +132,7 @@ def judge(journals: Sequence[Journal], final: ReadResult) -> Verdict:
             if (None if row is None else row.versionstamp) != check.versionstamp:
                 violations.append(f"commit {stamp.hex()} was acknowledged, but its check of {check.key!r} fails")
         for mutation in write.mutations:
-            _apply(state, mutation, stamp)
+            apply(state, mutation, stamp)
     while seen is not None:
         violations += _compare(state, seen)
         seen = next(waiting, None)
@@ -166,8 +166,9 @@ def _read(engine: Engine, rng: random.Random, journal: Journal) -> dict[bytes, b
     return found | {row.key: row.versionstamp for rows in result.ranges for row in rows}
 
 
-def _mutation(rng: random.Random) -> Mutation:
-    key = rng.choice(KEYS)
+def random_mutation(rng: random.Random, keys: Sequence[bytes] = KEYS) -> Mutation:
+    """Return a mutation of one of the keys."""
+    key = rng.choice(keys)
     kind = rng.randrange(5)
     if kind == 0:
         return Delete(key)
@@ -183,7 +184,8 @@ def _exclusive_or(operand: int, stored: tuple[bytes, int] | None) -> tuple[bytes
     return (present ^ operand).to_bytes(8, "little"), 2
 
 
-def _apply(state: dict[bytes, Row], mutation: Mutation, stamp: bytes) -> None:
+def apply(state: dict[bytes, Row], mutation: Mutation, stamp: bytes) -> None:
+    """Carry out a mutation on a state."""
     if isinstance(mutation, Set):
         state[mutation.key] = Row(mutation.key, mutation.value, mutation.encoding, stamp, None)
     elif isinstance(mutation, Delete):

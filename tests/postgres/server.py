@@ -77,12 +77,16 @@ class PostgresServer(BySocket):
         folder: empty, or that of a server that runs.
         kind: which PostgreSQL.
         settings: beside those of every server.
+
+    Attributes:
+        variables: of the environment in which it is started next.
     """
 
     def __init__(self, folder: Path, kind: Kind = "postgres", settings: Mapping[str, str] = VOLATILE) -> None:
         super().__init__(folder)
         self.kind = kind
         self.settings = {**SETTINGS, **settings}
+        self.variables: dict[str, str] = {}
 
     @property
     def users(self) -> Path:
@@ -118,7 +122,8 @@ class PostgresServer(BySocket):
             RuntimeError: says why it cannot be started.
         """
         options = [f"-c{name}={value}" for name, value in self.settings.items()]
-        self.spawn(users, [self.program("postgres"), "-D", self.data, "-k", self.folder, *options])
+        command = [self.program("postgres"), "-D", self.data, "-k", self.folder, *options]
+        self.spawn(users, command, self.variables)
         self.wait_until_ready(self.program("pg_isready"), self.settings.get("port", "5432"))
 
     def stop(self) -> None:
