@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kvmodels import CommitUnknownError, Database, KvModel, PrimaryKey, RetryPolicy, Unique
 from kvmodels.core.keys import encode_key, key_range
@@ -155,7 +155,7 @@ def notes_of(path: Path) -> list[Note]:
     return found
 
 
-def opened(url: str, **options: object) -> Database:
+def opened(url: str, **options: Any) -> Database:
     """Return the store of a history."""
     retry = RetryPolicy(deadline_s=RETRIES_S)
     return Database(url, models=[Claim], busy_timeout=BUSY_S, retry=retry, **options)

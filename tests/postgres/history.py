@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Self
 
 import psycopg
 
@@ -39,7 +40,7 @@ _KINDS = "SELECT count(*) FILTER (WHERE base IS NOT NULL), count(*) FROM kvmodel
 
 
 class History:
-    """Processes on one store, until ``finish`` is called.
+    """Processes on one store, until ``finish`` is called; the end of the block kills those that are left.
 
     Args:
         url: of the store, which is empty; with all servers that may hold it.
@@ -55,10 +56,18 @@ class History:
         with opened(url, change_log=CHANGE_LOG_S, durable_reads=False) as db:
             db.kv.set(("first",), 1)
         (folder / ACKNOWLEDGED).touch()
+        self._kinds = WRITERS
         self._followers = [self._start(kind) for kind in FOLLOWERS]
         self._others = [self._start(kind) for kind in READERS]
         self._writers = [self._start(kind) for kind in WRITERS]
-        self._kinds = list(WRITERS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for one in (*self._writers, *self._others, *self._followers):
+            one.kill()
+            one.wait()
 
     def wait_for(self, more: int) -> None:
         """Wait until so many writes more were acknowledged."""

@@ -94,6 +94,17 @@ class SealWorld:
         """Commit early, and die before the seal; the id of the operation."""
         return self._applied(write)[0]
 
+    @contextmanager
+    def unfinished(self, write: AtomicWrite) -> Iterator[None]:
+        """Commit early in a transaction that ends after the block, without a seal."""
+        with self._link.transaction():
+            self._applied(write)
+            yield
+
+    def somebody_waits(self) -> bool:
+        """Whether a session waits for a lock."""
+        return self.admin.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").fetchall()[0][0] is True
+
     def lose(self, version: int) -> None:
         """Remove what a crash removes of the last commit, whose keys are new."""
         self.admin.execute("DELETE FROM kvmodels.kv WHERE version = %s", [version])
@@ -212,6 +223,20 @@ def a_relaxed_commit_seals_the_state_that_it_is_built_on(world: SealWorld) -> No
         assert version == sealed
     finally:
         relaxed.close()
+
+
+def a_commit_waits_for_the_one_before_it(world: SealWorld) -> None:
+    """Its checks are made in the state that the other one leaves, and not in the one that it has found."""
+    with world.unfinished(put(b"k")):
+        call = world.begin(lambda: world.engine.commit(absent(b"k")))
+        world.wait_until(lambda: call.done() or world.somebody_waits())
+    assert call.exception(T_S) is None
+    assert call.result() == Conflict((0,))
+
+
+def a_strict_commit_waits_for_the_one_before_it(world: SealWorld) -> None:
+    world.strict()
+    a_commit_waits_for_the_one_before_it(world)
 
 
 # What is durable
@@ -467,6 +492,8 @@ SCENES = (
     a_strict_refusal_waits_as_well,
     a_conflict_that_a_read_has_found_waits,
     a_resolution_waits,
+    a_commit_waits_for_the_one_before_it,
+    a_strict_commit_waits_for_the_one_before_it,
     a_relaxed_commit_seals_the_state_that_it_is_built_on,
     a_state_that_is_durable_stays_so,
     commits_are_strict_while_the_counter_is_ahead_of_the_clock,

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,6 +27,10 @@ RUNS = range(5)
 LATE_US = 10_000
 BETWEEN = 60
 """Acknowledged writes between two faults."""
+
+_SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid"
+)
 
 ANSWERED_TOO_SOON = 'INSERT INTO "kvmodels".seals VALUES (last) ON CONFLICT DO NOTHING;'
 
@@ -58,81 +62,68 @@ def notes_folder(folder: Path) -> Path:
 
 def clients_and_sessions_are_killed(kind: Kind, folder: Path, seed: int) -> list[str]:
     rng = random.Random(seed)
-    with late_server(kind, folder) as server:
-        history = History(server.url, notes_folder(folder), seed)
+    with late_server(kind, folder) as server, History(server.url, notes_folder(folder), seed) as history:
         for turn in range(6):
             history.wait_for(BETWEEN)
             history.kill_a_writer(rng.randrange(100))
             if turn % 2:
                 with psycopg.connect(server.url, autocommit=True) as admin:
-                    admin.execute(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-                    )
+                    admin.execute(f"SELECT pg_terminate_backend(pid) FROM ({_SESSIONS}) o".encode())
         history.wait_for(BETWEEN)
         return history.finish().violations
 
 
 def a_session_is_killed_and_the_server_recovers(kind: Kind, folder: Path, seed: int) -> list[str]:
     rng = random.Random(seed)
-    with late_server(kind, folder) as server:
-        history = History(server.url, notes_folder(folder), seed)
+    with late_server(kind, folder) as server, History(server.url, notes_folder(folder), seed) as history:
         for _ in range(4):
             history.wait_for(BETWEEN)
             with psycopg.connect(server.url, autocommit=True) as admin:
-                pids = admin.execute(
-                    "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-                ).fetchall()
+                pids = admin.execute(_SESSIONS).fetchall()
             with suppress(ProcessLookupError):
                 os.kill(rng.choice(pids)[0], signal.SIGKILL)
         history.wait_for(BETWEEN)
         return history.finish().violations
 
 
-def the_server_loses_power(kind: Kind, folder: Path, seed: int) -> list[str]:
-    with late_server(kind, folder) as server:
-        return _violations_of_losses(server, folder, seed)
-
-
-def _violations_of_losses(server: PostgresServer, folder: Path, seed: int, *, mutant: str | None = None) -> list[str]:
-    history = History(server.url, notes_folder(folder), seed)
-    if mutant is not None:
-        replace_functions(server.url, mutant, "")
-    for _ in range(4):
+def the_server_loses_power(kind: Kind, folder: Path, seed: int, *, mutant: str | None = None) -> list[str]:
+    with late_server(kind, folder) as server, History(server.url, notes_folder(folder), seed) as history:
+        if mutant is not None:
+            replace_functions(server.url, mutant, "")
+        for _ in range(4):
+            history.wait_for(BETWEEN)
+            server.stop()
+            server.start(server.users)
         history.wait_for(BETWEEN)
-        server.stop()
-        server.start(server.users)
-    history.wait_for(BETWEEN)
-    return history.finish().violations
+        return history.finish().violations
 
 
 def a_standby_is_promoted(kind: Kind, folder: Path, seed: int) -> list[str]:
     """The primary dies, and with it what the standby has not got."""
-    with (
-        late_server(kind, folder, max_wal_senders="10") as primary,
-        own_server(
-            kind,
-            copy_of=primary,
-            fsync="off",
-            primary_conninfo=f"host={primary.folder} user=postgres application_name=standby",
-        ) as standby,
-    ):
+    with late_server(kind, folder, max_wal_senders="10") as primary, standby_of(primary) as standby:
         make_late(standby, folder)
         standby.start(standby.users)
-        with psycopg.connect(primary.url, autocommit=True) as admin:
-            admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-            admin.execute("SELECT pg_reload_conf()")
+        _have_commits_wait(primary, "standby")
         _wait_for_the_standby(primary)
         hosts = quote(f"{primary.folder},{standby.folder}", safe=",")
-        history = History(f"postgresql://postgres@/postgres?host={hosts}", notes_folder(folder), seed)
-        history.wait_for(3 * BETWEEN)
-        primary.stop()
-        standby.promote()
-        with psycopg.connect(standby.url, autocommit=True) as admin:
-            admin.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-            admin.execute("SELECT pg_reload_conf()")
-        history.wait_for(3 * BETWEEN)
-        return history.finish().violations
+        with History(f"postgresql://postgres@/postgres?host={hosts}", notes_folder(folder), seed) as history:
+            history.wait_for(3 * BETWEEN)
+            primary.stop()
+            standby.promote()
+            history.wait_for(3 * BETWEEN)
+            return history.finish().violations
+
+
+def standby_of(primary: PostgresServer) -> AbstractContextManager[PostgresServer]:
+    """A standby that is not started yet. A server without this setting does not wait for another one."""
+    name = f"host={primary.folder} user=postgres application_name=standby"
+    return own_server(primary.kind, copy_of=primary, fsync="off", primary_conninfo=name)
+
+
+def _have_commits_wait(primary: PostgresServer, name: str) -> None:
+    with psycopg.connect(primary.url, autocommit=True) as admin:
+        admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
+        admin.execute("SELECT pg_reload_conf()")
 
 
 def _wait_for_the_standby(primary: PostgresServer) -> None:
@@ -163,6 +154,5 @@ def test_nothing_that_was_promised_is_taken_back(
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["postgres", "postgres15"])
 def test_a_server_that_answers_before_the_seal_is_convicted(tmp_path: Path, kind: Kind):
-    with late_server(kind, tmp_path) as server:
-        violations = _violations_of_losses(server, tmp_path, 1, mutant=ANSWERED_TOO_SOON)
+    violations = the_server_loses_power(kind, tmp_path, 1, mutant=ANSWERED_TOO_SOON)
     assert any("was acknowledged, and" in one for one in violations), violations

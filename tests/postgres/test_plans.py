@@ -33,6 +33,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.postgres import connection
 from kvmodels.engines.postgres.engine import PostgresEngine
 from tests.postgres.databases import Databases
+from tests.postgres.early import AlwaysEarly, use_mode
 
 pytestmark = pytest.mark.servers
 
@@ -51,7 +52,11 @@ INSERT INTO kvmodels.commits (version, prev, at, id, void)
 SELECT n + 1, n, n, gen_random_uuid(), false FROM generate_series(1, {ROWS}) n;
 INSERT INTO kvmodels.log (key, version)
 SELECT convert_to('e' || lpad(n::text, 6, '0'), 'UTF8'), n + 1 FROM generate_series(1, {ROWS}) n;
+INSERT INTO kvmodels.seals (version) SELECT n FROM generate_series(1, {ROWS}) n;
 """
+KEYED = ("kv", "log", "commits", "seals")
+"""The tables that grow."""
+
 REPORTING = {
     "session_preload_libraries": "auto_explain",
     "auto_explain.log_min_duration": "0",
@@ -121,9 +126,9 @@ def faults(told: list[dict[str, Any]]) -> list[str]:
     for one in told:
         for node in nodes(one["Plan"]):
             kind, table = node["Node Type"], node.get("Relation Name")
-            read = [below for below in nodes(node) if below.get("Relation Name") in ("kv", "log", "commits")]
+            read = [below for below in nodes(node) if below.get("Relation Name") in KEYED]
             looked_at = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-            if table in ("kv", "log", "commits") and kind not in ("Index Scan", "Index Only Scan", "ModifyTable"):
+            if table in KEYED and kind not in ("Index Scan", "Index Only Scan", "ModifyTable"):
                 found.append(f"{kind} of {table}: {one['Query Text']}")
             if kind in ("Sort", "Hash Join", "Merge Join", "Hash") and read:
                 found.append(f"{kind}: {one['Query Text']}")
@@ -197,25 +202,61 @@ def test_a_count_goes_through_an_index(engine: PostgresEngine, plans: list[dict[
     assert {"kv", "commits"} <= tables(plans)
 
 
+WRITE = AtomicWrite(
+    (
+        *(Check(b"e%06d" % n, to_versionstamp(2)) for n in range(1, 30)),
+        Check(b"r000002", to_versionstamp(2), physical=True),
+        Check(b"x", VACANT),
+    ),
+    (
+        *(Set(b"e%06d" % n, b"new", 3) for n in range(1, 30)),
+        *(Set(b"n%06d" % n, b"new", 3, expire_at=9_999) for n in range(1, 30)),
+        *(Delete(b"e%06d" % n) for n in range(100, 130)),
+        Arithmetic("sum", b"number", 1),
+    ),
+)
+
+
 def test_a_commit_goes_through_an_index(engine: PostgresEngine, plans: list[dict[str, Any]]):
-    written = engine.commit(
-        AtomicWrite(
-            (
-                *(Check(b"e%06d" % n, to_versionstamp(2)) for n in range(1, 30)),
-                Check(b"r000002", to_versionstamp(2), physical=True),
-                Check(b"x", VACANT),
-            ),
-            (
-                *(Set(b"e%06d" % n, b"new", 3) for n in range(1, 30)),
-                *(Set(b"n%06d" % n, b"new", 3, expire_at=9_999) for n in range(1, 30)),
-                *(Delete(b"e%06d" % n) for n in range(100, 130)),
-                Arithmetic("sum", b"number", 1),
-            ),
-        )
-    )
-    assert isinstance(written, Committed)
+    assert isinstance(engine.commit(WRITE), Committed)
     assert faults(plans) == []
     assert {"kv", "commits", "log", "meta"} <= tables(plans)
+
+
+def test_an_early_commit_and_its_seal_go_through_an_index(url: str, plans: list[dict[str, Any]]):
+    engine = PostgresEngine(url, clock=lambda: 2 * ROWS, durable_reads=False)
+    use_mode(engine, AlwaysEarly)
+    plans.clear()
+    assert isinstance(engine.commit(WRITE), Committed)
+    assert faults(plans) == []
+    assert {"kv", "commits", "log", "meta", "seals"} <= tables(plans)
+    assert any("INSERT INTO" in one["Query Text"] and ".seals" in one["Query Text"] for one in plans)
+    plans.clear()
+    assert isinstance(engine.commit(AtomicWrite((), (Set(b"after", b"new", 3),))), Committed)
+    assert faults(plans) == []
+    engine.close()
+
+
+def test_the_question_whether_a_state_is_durable_goes_through_an_index(
+    url: str, plans: list[dict[str, Any]], session: psycopg.Connection
+):
+    # An early commit without a seal, so that the seals are looked at.
+    session.execute(
+        "INSERT INTO kvmodels.commits (version, prev, at, id, void, base)"
+        " VALUES (%s, %s, %s, gen_random_uuid(), false, 2)",
+        (ROWS + 2, ROWS + 1, ROWS),
+    )
+    engine = PostgresEngine(url, clock=lambda: 2 * ROWS)
+    plans.clear()
+    assert engine.settle(to_versionstamp(ROWS))
+    assert any("sealed_2" in one["Query Text"] for one in plans)
+    assert faults(plans) == []
+    assert {"commits", "seals"} <= tables(plans)
+    plans.clear()
+    assert engine.settle(to_versionstamp(ROWS + 2)), "this process seals it"
+    assert any("seal_2" in one["Query Text"] for one in plans)
+    assert faults(plans) == []
+    engine.close()
 
 
 def test_the_resolution_of_a_lost_answer_goes_through_an_index(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Committed
-from kvmodels.engines.postgres import errors, flows, reads, schema
+from kvmodels.engines.postgres import errors, flows, reads
 from kvmodels.engines.postgres.connection import Calls
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.reads import ChangesRead, SettledRead, Statements
@@ -17,6 +17,7 @@ from kvmodels.errors import StorageFullError
 from tests.contract.shorthand import number
 from tests.postgres import seal_scenes as scenes
 from tests.postgres.databases import Databases
+from tests.postgres.mutants import make_mutant, restore
 from tests.postgres.seal_scenes import SCENES, SealWorld, put
 
 pytestmark = pytest.mark.servers
@@ -55,6 +56,7 @@ def test_scene_that_is_the_same_for_all_ways(world: SealWorld, scene: Callable[[
 
 
 _LAST_SEAL = 'greatest(c.base, (SELECT x.version FROM "kvmodels".seals x ORDER BY x.version DESC LIMIT 1))'
+_LOCK = 'LOCK TABLE "kvmodels".gate IN EXCLUSIVE MODE;'
 MUTANTS: dict[str, tuple[Callable[[SealWorld], None], str, str]] = {
     "answered before the seal": (
         scenes.a_commit_is_visible_before_its_seal_and_answered_behind_it,
@@ -92,6 +94,13 @@ MUTANTS: dict[str, tuple[Callable[[SealWorld], None], str, str]] = {
         ";",
     ),
     "no bound": (scenes.what_is_not_sealed_for_a_second_makes_the_next_commit_strict, "<= 1000;", "<= 100000000;"),
+    "the lock is not taken": (scenes.a_commit_waits_for_the_one_before_it, _LOCK, ""),
+    "the lock is not taken by a strict commit": (scenes.a_strict_commit_waits_for_the_one_before_it, _LOCK, ""),
+    "checks are not looked at": (
+        scenes.a_refusal_waits_for_the_state_that_it_rests_on,
+        "IF cardinality(failed) > 0 THEN\n                outcome := 1;",
+        "IF false THEN\n                outcome := 1;",
+    ),
     "the setting is not looked at": (
         scenes.the_setting_makes_every_commit_strict,
         "mode = 2 AND NOT durable_reads",
@@ -102,26 +111,15 @@ MUTANTS: dict[str, tuple[Callable[[SealWorld], None], str, str]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_functions_without_a_rule_are_convicted(world: SealWorld, monkeypatch: pytest.MonkeyPatch, mutant: str):
+def test_functions_without_a_rule_are_convicted(world: SealWorld, mutant: str):
     scene, part, other = MUTANTS[mutant]
-    text = schema._text
-
-    def mutated(name: str, of: str) -> bytes:
-        read = text(name, of).decode()
-        if name == "functions.sql":
-            assert part in read
-            read = read.replace(part, other)
-        return read.encode()
-
     connection = world._link
     try:
-        with monkeypatch.context() as patch:
-            patch.setattr(schema, "_text", mutated)
-            schema._make_functions(connection, "kvmodels")
+        make_mutant(connection, part, other)
         with pytest.raises(AssertionError):
             scene(world)
     finally:
-        schema._make_functions(connection, "kvmodels")
+        restore(connection)
 
 
 @pytest.mark.parametrize(

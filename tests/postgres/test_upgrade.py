@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from kvmodels.core.operations import point
+from kvmodels.engines.postgres import schema
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.schema import FUNCTIONS, WITHOUT_SEALS
 from kvmodels.errors import EngineError, EngineTimeoutError, InvalidArgumentError
@@ -82,6 +83,20 @@ def test_a_role_that_could_write_an_older_store_can_seal_in_the_new_one(url: str
     use_mode(engine, AlwaysEarly)
     commit(engine, put(b"k"))
     engine.close()
+
+
+@pytest.mark.usefixtures("older")
+def test_an_upgrade_that_does_not_copy_the_rights_is_convicted(url: str, monkeypatch: pytest.MonkeyPatch):
+    text = schema._text
+    copied = "EXECUTE pg_catalog.format('GRANT"
+    assert copied.encode() in text("upgrade.sql", "kvmodels")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            schema, "_text", lambda *of: text(*of).replace(copied.encode(), b"PERFORM pg_catalog.format('GRANT")
+        )
+        PostgresEngine(url, durable_reads=False).close()
+    with pytest.raises(EngineError):
+        PostgresEngine(url.replace("postgres@", "app@"))
 
 
 @pytest.mark.usefixtures("older")

@@ -1,0 +1,94 @@
+"""A synchronous standby that does not answer: what is visible meanwhile, who waits, and which locks are held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from kvmodels.core.operations import Committed, Conflict, ReadRange
+from kvmodels.engines.postgres.engine import PostgresEngine
+from tests.contract.shorthand import keys
+from tests.crowd import until
+from tests.postgres.mutants import replace_functions
+from tests.postgres.seal_scenes import T_S, SealWorld, absent, put
+from tests.postgres.server import own_server
+
+pytestmark = pytest.mark.servers
+
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+_NOTIFYING = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass"
+    " AND mode = 'AccessExclusiveLock'"
+)
+"""The lock of transactions that notify, which only one of the server has at a time."""
+
+_SEALS = 'INSERT INTO "kvmodels".seals VALUES (last) ON CONFLICT DO NOTHING;'
+_NOTIFIES = """
+        PERFORM pg_catalog.pg_notify('kvmodels_' OPERATOR(pg_catalog.||)
+            ('"kvmodels".gate'::pg_catalog.regclass::pg_catalog.oid)::pg_catalog.text, last::pg_catalog.text);
+"""
+
+
+@pytest.fixture
+def world() -> Iterator[SealWorld]:
+    with own_server("postgres15", fsync="off") as server:
+        one = SealWorld(f"{server.url}&application_name=absent")
+        yield one
+        await_standby(one, "")
+        one.close()
+
+
+def await_standby(world: SealWorld, name: str) -> None:
+    """Have commits wait for a standby of a name; empty for none."""
+    world.admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
+    world.admin.execute("SELECT pg_reload_conf()")
+    with psycopg.connect(world.url) as other:
+        until(lambda: other.execute("SHOW synchronous_standby_names").fetchall() == [(name,)])
+
+
+def number(world: SealWorld, query: str) -> int:
+    return int(world.admin.execute(query.encode()).fetchall()[0][0])
+
+
+def test_a_commit_is_visible_and_neither_it_nor_a_refusal_by_it_is_answered(world: SealWorld):
+    await_standby(world, "absent")
+    made = world.begin(lambda: world.engine.commit(put(b"k")))
+    until(lambda: number(world, _WAITING) == 1)
+    refused = world.begin(lambda: world.engine.commit(absent(b"k")))
+    until(lambda: number(world, _WAITING) == 1 and world.somebody_waits())
+    assert keys(world.engine, ReadRange(b"", b"\xff")) == [b"k"]
+    assert not made.done()
+    assert not refused.done()
+    await_standby(world, "")
+    assert isinstance(made.result(T_S), Committed)
+    assert refused.result(T_S) == Conflict((0,))
+
+
+def a_seal_that_waits_keeps_others_from_notifying(world: SealWorld) -> bool:
+    """Return whether a commit that listeners are to learn of holds the lock of notifications while its seal waits."""
+    listening = PostgresEngine(f"{world.url}-listening", poll_interval=1e6)
+    try:
+        start = world.engine.commit(put(b"a")).versionstamp  # type: ignore[union-attr]
+        told = world.begin(lambda: listening.wait_for_commit(start, T_S))
+        until(lambda: listening.check_open().listener.active)
+        await_standby(world, "absent")
+        made = world.begin(lambda: world.engine.commit(put(b"b")))
+        until(lambda: number(world, _WAITING) == 1)
+        held = number(world, _NOTIFYING) > 0
+        await_standby(world, "")
+        assert told.result(T_S) == made.result(T_S).versionstamp
+    finally:
+        listening.close()
+    return held
+
+
+def test_a_seal_that_waits_keeps_no_other_transaction_from_notifying(world: SealWorld):
+    assert not a_seal_that_waits_keeps_others_from_notifying(world)
+
+
+def test_a_notification_inside_of_the_seal_is_convicted(world: SealWorld):
+    """With it, the seals of all processes wait for each other, one flush after the other."""
+    replace_functions(world.url, _SEALS, f"{_SEALS}{_NOTIFIES}")
+    assert a_seal_that_waits_keeps_others_from_notifying(world)
