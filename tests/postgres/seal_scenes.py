@@ -34,6 +34,7 @@ T_S = 60.0
 EVERYTHING = ReadRange(b"", b"\xff")
 _APPLY = b"SELECT answer FROM kvmodels.apply_2(%b, %b, %b)"
 _RESOLVE = b"SELECT part, outcome, s FROM kvmodels.resolve_1(%b, %b, %b, %b, %b)"
+_BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE relation = 'kvmodels.seals'::regclass AND NOT granted"
 
 
@@ -102,8 +103,9 @@ class SealWorld:
             yield
 
     def somebody_waits(self) -> bool:
-        """Whether a session waits for a lock."""
-        return self.admin.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").fetchall()[0][0] is True
+        """Whether a session of this database waits for a lock."""
+        ((number,),) = self.admin.execute(_BLOCKED).fetchall()
+        return int(number) > 0
 
     def lose(self, version: int) -> None:
         """Remove what a crash removes of the last commit, whose keys are new."""

@@ -36,16 +36,32 @@ def world() -> Iterator[SealWorld]:
     with own_server("postgres15", fsync="off") as server:
         one = SealWorld(f"{server.url}&application_name=absent")
         yield one
-        await_standby(one, "")
+        await_nothing(one)
         one.close()
 
 
-def await_standby(world: SealWorld, name: str) -> None:
-    """Have commits wait for a standby of a name; empty for none."""
-    world.admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
+def await_standby(world: SealWorld) -> None:
+    """Have commits wait for a standby that does not exist."""
+    world.admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
     world.admin.execute("SELECT pg_reload_conf()")
-    with psycopg.connect(world.url) as other:
-        until(lambda: other.execute("SHOW synchronous_standby_names").fetchall() == [(name,)])
+    with psycopg.connect(world.url, autocommit=True) as probe:
+        while not _waits(world, probe):
+            pass  # the server takes the setting over a moment later
+
+
+def _waits(world: SealWorld, probe: psycopg.Connection) -> bool:
+    call = world.begin(lambda: probe.execute("UPDATE kvmodels.meta SET resolutions = resolutions"))
+    until(lambda: call.done() or number(world, _WAITING) == 1)
+    waits = not call.done()
+    probe.cancel()
+    call.result(T_S)
+    return waits
+
+
+def await_nothing(world: SealWorld) -> None:
+    """Let commits wait for their own disk alone again."""
+    world.admin.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+    world.admin.execute("SELECT pg_reload_conf()")
 
 
 def number(world: SealWorld, query: str) -> int:
@@ -53,7 +69,7 @@ def number(world: SealWorld, query: str) -> int:
 
 
 def test_a_commit_is_visible_and_neither_it_nor_a_refusal_by_it_is_answered(world: SealWorld):
-    await_standby(world, "absent")
+    await_standby(world)
     made = world.begin(lambda: world.engine.commit(put(b"k")))
     until(lambda: number(world, _WAITING) == 1)
     refused = world.begin(lambda: world.engine.commit(absent(b"k")))
@@ -61,7 +77,7 @@ def test_a_commit_is_visible_and_neither_it_nor_a_refusal_by_it_is_answered(worl
     assert keys(world.engine, ReadRange(b"", b"\xff")) == [b"k"]
     assert not made.done()
     assert not refused.done()
-    await_standby(world, "")
+    await_nothing(world)
     assert isinstance(made.result(T_S), Committed)
     assert refused.result(T_S) == Conflict((0,))
 
@@ -73,11 +89,11 @@ def a_seal_that_waits_keeps_others_from_notifying(world: SealWorld) -> bool:
         start = world.engine.commit(put(b"a")).versionstamp  # type: ignore[union-attr]
         told = world.begin(lambda: listening.wait_for_commit(start, T_S))
         until(lambda: listening.check_open().listener.active)
-        await_standby(world, "absent")
+        await_standby(world)
         made = world.begin(lambda: world.engine.commit(put(b"b")))
         until(lambda: number(world, _WAITING) == 1)
         held = number(world, _NOTIFYING) > 0
-        await_standby(world, "")
+        await_nothing(world)
         assert told.result(T_S) == made.result(T_S).versionstamp
     finally:
         listening.close()

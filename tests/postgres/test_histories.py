@@ -28,6 +28,8 @@ LATE_US = 10_000
 BETWEEN = 60
 """Acknowledged writes between two faults."""
 
+LOSSES = 4
+
 _SESSIONS = (
     "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid"
 )
@@ -76,7 +78,7 @@ def clients_and_sessions_are_killed(kind: Kind, folder: Path, seed: int) -> list
 def a_session_is_killed_and_the_server_recovers(kind: Kind, folder: Path, seed: int) -> list[str]:
     rng = random.Random(seed)
     with late_server(kind, folder) as server, History(server.url, notes_folder(folder), seed) as history:
-        for _ in range(4):
+        for _ in range(LOSSES):
             history.wait_for(BETWEEN)
             with psycopg.connect(server.url, autocommit=True) as admin:
                 pids = admin.execute(_SESSIONS).fetchall()
@@ -90,7 +92,7 @@ def the_server_loses_power(kind: Kind, folder: Path, seed: int, *, mutant: str |
     with late_server(kind, folder) as server, History(server.url, notes_folder(folder), seed) as history:
         if mutant is not None:
             replace_functions(server.url, mutant, "")
-        for _ in range(4):
+        for _ in range(LOSSES if mutant is None else 2 * LOSSES):
             history.wait_for(BETWEEN)
             server.stop()
             server.start(server.users)

@@ -224,7 +224,7 @@ def test_a_commit_goes_through_an_index(engine: PostgresEngine, plans: list[dict
 
 
 def test_an_early_commit_and_its_seal_go_through_an_index(url: str, plans: list[dict[str, Any]]):
-    engine = PostgresEngine(url, clock=lambda: 2 * ROWS, durable_reads=False)
+    engine = PostgresEngine(url, clock=lambda: 2 * ROWS // 1_000, durable_reads=False)
     use_mode(engine, AlwaysEarly)
     plans.clear()
     assert isinstance(engine.commit(WRITE), Committed)
@@ -246,7 +246,7 @@ def test_the_question_whether_a_state_is_durable_goes_through_an_index(
         " VALUES (%s, %s, %s, gen_random_uuid(), false, 2)",
         (ROWS + 2, ROWS + 1, ROWS),
     )
-    engine = PostgresEngine(url, clock=lambda: 2 * ROWS)
+    engine = PostgresEngine(url, clock=lambda: 2 * ROWS // 1_000)
     plans.clear()
     assert engine.settle(to_versionstamp(ROWS))
     assert any("sealed_2" in one["Query Text"] for one in plans)
