@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kvmodels import CommitUnknownError, Database, KvModel, PrimaryKey, RetryPolicy, Unique
-from kvmodels.core.keys import encode_key, key_range
+from kvmodels.core.keys import Key, encode_key, key_range
 from kvmodels.core.operations import (
     AtomicWrite,
     Check,
@@ -34,8 +34,8 @@ from tests.contract.replay import Seen, random_mutation
 from tests.postgres.early import AlwaysEarly, NeverEarly, use_mode
 from tests.through_loop import EngineThroughLoop
 
-NAMES = tuple(("key", number) for number in range(6))
-END = ("key", "end")
+NAMES: tuple[Key, ...] = tuple(("key", number) for number in range(6))
+END: Key = ("key", "end")
 KEYS = tuple(encode_key(name) for name in NAMES)
 EVERYTHING = ReadRange(*key_range(prefix=("key",)))
 MARKS = ReadRange(*key_range(prefix=("mark",)))
@@ -156,9 +156,15 @@ def notes_of(path: Path) -> list[Note]:
 
 
 def opened(url: str, **options: Any) -> Database:
-    """Return the store of a history."""
+    """Return the store of a history; a session that is ended while it is opened is an error that asks to try again."""
     retry = RetryPolicy(deadline_s=RETRIES_S)
-    return Database(url, models=[Claim], busy_timeout=BUSY_S, retry=retry, **options)
+    end = time.monotonic() + RETRIES_S
+    while True:
+        try:
+            return Database(url, models=[Claim], busy_timeout=BUSY_S, retry=retry, **options)
+        except EngineTimeoutError:
+            if time.monotonic() > end:
+                raise
 
 
 def engine_of(db: Database) -> PostgresEngine:
@@ -263,7 +269,8 @@ class Client:
         marked = write._replace(mutations=(*write.mutations, Set(mark, b"", 2)))
         self._journal.note(Intent(mark, marked))
         result: Result = "refused"
-        versionstamp, failed, began = b"", (), time.monotonic()
+        failed: tuple[int, ...] = ()
+        versionstamp, began = b"", time.monotonic()
         try:
             outcome = engine.commit(marked)
         except CommitUnknownError:

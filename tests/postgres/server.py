@@ -122,7 +122,7 @@ class PostgresServer(BySocket):
             RuntimeError: says why it cannot be started.
         """
         options = [f"-c{name}={value}" for name, value in self.settings.items()]
-        command = [self.program("postgres"), "-D", self.data, "-k", self.folder, *options]
+        command: list[str | Path] = [self.program("postgres"), "-D", self.data, "-k", self.folder, *options]
         self.spawn(users, command, self.variables)
         self.wait_until_ready(self.program("pg_isready"), self.settings.get("port", "5432"))
 

@@ -11,6 +11,7 @@ from kvmodels.core.operations import Committed, Conflict, ReadRange
 from kvmodels.engines.postgres.engine import PostgresEngine
 from tests.contract.shorthand import keys
 from tests.crowd import until
+from tests.postgres.early import AlwaysEarly, use_mode
 from tests.postgres.mutants import replace_functions
 from tests.postgres.seal_scenes import T_S, SealWorld, absent, put
 from tests.postgres.server import own_server
@@ -69,17 +70,20 @@ def number(world: SealWorld, query: str) -> int:
 
 
 def test_a_commit_is_visible_and_neither_it_nor_a_refusal_by_it_is_answered(world: SealWorld):
+    other = PostgresEngine(f"{world.url}-other", busy_timeout=T_S)
+    use_mode(other, AlwaysEarly)
     await_standby(world)
     made = world.begin(lambda: world.engine.commit(put(b"k")))
     until(lambda: number(world, _WAITING) == 1)
-    refused = world.begin(lambda: world.engine.commit(absent(b"k")))
-    until(lambda: number(world, _WAITING) == 1 and world.somebody_waits())
-    assert keys(world.engine, ReadRange(b"", b"\xff")) == [b"k"]
+    refused = world.begin(lambda: other.commit(absent(b"k")))
+    until(lambda: world.somebody_waits())
+    assert keys(other, ReadRange(b"", b"\xff")) == [b"k"]
     assert not made.done()
     assert not refused.done()
     await_nothing(world)
     assert isinstance(made.result(T_S), Committed)
     assert refused.result(T_S) == Conflict((0,))
+    other.close()
 
 
 def a_seal_that_waits_keeps_others_from_notifying(world: SealWorld) -> bool:

@@ -38,9 +38,9 @@ ANSWERED_TOO_SOON = 'INSERT INTO "kvmodels".seals VALUES (last) ON CONFLICT DO N
 
 
 @contextmanager
-def late_server(kind: Kind, folder: Path, **settings: str) -> Iterator[PostgresServer]:
+def late_server(kind: Kind, folder: Path) -> Iterator[PostgresServer]:
     """A server whose log is written late. The kernel outlives it, so it needs no fsync."""
-    with own_server(kind, start=False, fsync="off", **settings) as server:
+    with own_server(kind, start=False, fsync="off", max_wal_senders="10") as server:
         make_late(server, folder)
         server.start(server.users)
         yield server
@@ -102,7 +102,7 @@ def the_server_loses_power(kind: Kind, folder: Path, seed: int, *, mutant: str |
 
 def a_standby_is_promoted(kind: Kind, folder: Path, seed: int) -> list[str]:
     """The primary dies, and with it what the standby has not got."""
-    with late_server(kind, folder, max_wal_senders="10") as primary, standby_of(primary) as standby:
+    with late_server(kind, folder) as primary, standby_of(primary) as standby:
         make_late(standby, folder)
         standby.start(standby.users)
         _have_commits_wait(primary, "standby")
