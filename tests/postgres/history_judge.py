@@ -52,7 +52,7 @@ class Stored(NamedTuple):
 
 @dataclass
 class Findings:
-    """What the judge has found; ``violations`` is empty for a store that keeps its promises."""
+    """The findings of the judge; ``violations`` is empty for a store that keeps its promises."""
 
     violations: list[str] = field(default_factory=list)
     acknowledged: int = 0

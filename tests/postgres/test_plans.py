@@ -271,7 +271,10 @@ def test_the_resolution_of_a_lost_answer_goes_through_an_index(
     assert "commits" in tables(plans)
 
 
-def test_sweeps_go_through_an_index(engine: PostgresEngine, plans: list[dict[str, Any]]):
+def test_sweeps_go_through_an_index(engine: PostgresEngine, plans: list[dict[str, Any]], session: psycopg.Connection):
+    # A trim removes all seals but the last one; it reads no other rows, so a few show it.
+    session.execute("DELETE FROM kvmodels.seals WHERE version < %s", (ROWS - 20,))
+    plans.clear()
     store = engine.check_open()
     assert engine.sweep(50) == 50
     store.due()
