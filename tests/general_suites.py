@@ -72,6 +72,7 @@ ABOUT_FAST_KINDS = {
     "tests.query.test_what_is_read": 3,
     "tests.ranks.test_rank_costs": 1,
     "tests.ranks.test_broken_ranks": 1,
+    "tests.search.test_broken_searches": 1,
     "tests.test_trace_calls": 3,
     "tests.transactions.test_contended_verbs": 1,
     "tests.unit.maintenance.test_plain_writes": 9,
