@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection
 from kvmodels.catalog.keyspace import (
-    HEADER_KEY,
     build_key,
     counter_prefix,
     drop_key,
@@ -30,14 +29,14 @@ from kvmodels.catalog.keyspace import (
 )
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.core.keys import encode_key
-from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, after_prefix
+from kvmodels.core.operations import Delete
 from kvmodels.errors import InvalidArgumentError, SchemaMismatchError
-from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
-from kvmodels.flows.evolution.drop_index import rows_removed_at_once
+from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.evolution.drop_index import remove_rows
 from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.histories import history_prefixes
-from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.flows.evolution.throttle import UNPACED, Pace
 
 
 def drop_collection(context: Context, name: str, pace: Pace = UNPACED) -> Flow[bool]:
@@ -63,7 +62,7 @@ def drop_collection(context: Context, name: str, pace: Pace = UNPACED) -> Flow[b
             indexes = tuple(replace(index, state=IndexState.DROPPING) for index in stored.indexes)
             marked = replace(stored, dropping=True, indexes=indexes)
             yield from commit_header(context, view, view.header.with_collection(marked))
-        elif (yield from _remove_rows(context, view, stored, pace)):
+        elif (yield from remove_rows(context, view, _prefixes(stored), stored.name, index=None, pace=pace)):
             mutations = tuple(Delete(key) for key in _single_keys(stored))
             if (yield from commit_header(context, view, view.header.without_collection(name), mutations=mutations)):
                 return True
@@ -103,22 +102,3 @@ def _prefixes(stored: StoredCollection) -> Iterator[bytes]:
     yield reference_anchors(stored.name)
     yield from history_prefixes(stored.name)
     yield encode_key((stored.name,))  # last, so that an interrupted call leaves records to be seen
-
-
-def _remove_rows(context: Context, view: HeaderView, stored: StoredCollection, pace: Pace) -> Flow[bool]:
-    """Remove all rows of a collection; return False after a conflict or a lost answer."""
-    check = Check(HEADER_KEY, view.versionstamp, physical=True)
-    removed = 0
-    for prefix in _prefixes(stored):
-        left = ReadRange(prefix, after_prefix(prefix))
-        while True:
-            size = rows_at_once(context.limits, rows_removed_at_once(context.limits, pace))
-            span = left._replace(limit=size, keys_only=True)
-            rows = (yield from read((span,), include_expired=True)).ranges[0]
-            if not rows:
-                break
-            if (yield from try_commit(AtomicWrite((check,), tuple(Delete(row.key) for row in rows)))) is None:
-                return False
-            removed += len(rows)
-            yield from pace.after(SchemaProgress("drop", stored.name, None, removed), len(rows), left)
-    return True

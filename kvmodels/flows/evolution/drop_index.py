@@ -10,6 +10,7 @@ Rules of this module: every step can be lost, repeated or interrupted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
@@ -19,7 +20,7 @@ from kvmodels.catalog.unknown import unknown_section
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, Set, after_prefix, point
 from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, read, try_commit
+from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
 from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.limits import Limits
@@ -35,6 +36,30 @@ def rows_removed_at_once(limits: Limits, pace: Pace) -> int:
     """Return how many rows a commit may remove, however long their keys are."""
     longest = limits.max_operation_bytes // limits.max_key_bytes - _BESIDE
     return max(1, min(pace.size(ENTRIES_PER_COMMIT), limits.max_mutations - _BESIDE, longest))
+
+
+def remove_rows(
+    context: Context, view: HeaderView, prefixes: Iterable[bytes], collection: str, *, index: str | None, pace: Pace
+) -> Flow[bool]:
+    """Remove all rows under the prefixes, in their order; return False after a conflict or a lost answer.
+
+    Each commit checks that the header is that of ``view``. ``index``: the name that the progress tells.
+    """
+    check = Check(HEADER_KEY, view.versionstamp, physical=True)
+    removed = 0
+    for prefix in prefixes:
+        left = ReadRange(prefix, after_prefix(prefix))
+        while True:
+            size = rows_at_once(context.limits, rows_removed_at_once(context.limits, pace))
+            span = left._replace(limit=size, keys_only=True)
+            rows = (yield from read((span,), include_expired=True)).ranges[0]
+            if not rows:
+                break
+            if (yield from try_commit(AtomicWrite((check,), tuple(Delete(row.key) for row in rows)))) is None:
+                return False
+            removed += len(rows)
+            yield from pace.after(SchemaProgress("drop", collection, index, removed), len(rows), left)
+    return True
 
 
 def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:

@@ -18,23 +18,22 @@ from kvmodels.catalog.catalogue import IndexState, StoredCollection
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.history import StoredHistory
 from kvmodels.catalog.keyspace import (
-    HEADER_KEY,
     also_prefix,
     build_key,
     history_prefix,
     trash_prefix,
     violation_prefix,
 )
-from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, Row, Set, after_prefix
+from kvmodels.core.operations import Delete, ReadRange, Row, Set, after_prefix
 from kvmodels.errors import DecodeError, LimitExceededError
 from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once, try_commit
+from kvmodels.flows.effects import Flow, now, read_all
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation, misfit_of
 from kvmodels.flows.evolution.build import BuildReport
-from kvmodels.flows.evolution.drop_index import rows_removed_at_once
+from kvmodels.flows.evolution.drop_index import remove_rows
 from kvmodels.flows.evolution.header import commit_header, outdated_generations
 from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
-from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.flows.evolution.throttle import UNPACED, Pace
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.indexing.entries import Misfit, RecordChange, StoredRecord
 from kvmodels.indexing.versions import require_room
@@ -193,20 +192,9 @@ def history_prefixes(collection: str) -> Iterator[bytes]:
 
 def _end(context: Context, view: HeaderView, collection: StoredCollection, pace: Pace) -> Flow[None]:
     """Remove the rows of a history that is being dropped, and then its section."""
-    check = Check(HEADER_KEY, view.versionstamp, physical=True)
-    removed = 0
-    for prefix in history_prefixes(collection.name):
-        left = ReadRange(prefix, after_prefix(prefix))
-        while True:
-            size = rows_at_once(context.limits, rows_removed_at_once(context.limits, pace))
-            span = left._replace(limit=size, keys_only=True)
-            rows = (yield from read((span,), include_expired=True)).ranges[0]
-            if not rows:
-                break
-            if (yield from try_commit(AtomicWrite((check,), tuple(Delete(row.key) for row in rows)))) is None:
-                context.view = None
-                return
-            removed += len(rows)
-            yield from pace.after(SchemaProgress("drop", collection.name, HISTORY, removed), len(rows), left)
+    prefixes = history_prefixes(collection.name)
+    if not (yield from remove_rows(context, view, prefixes, collection.name, index=HISTORY, pace=pace)):
+        context.view = None
+        return
     header = view.header.with_collection(replace(collection, history=None))
     yield from commit_header(context, view, header, mutations=(Delete(_build(collection)),))

@@ -7,11 +7,11 @@ on its way to the engine, so the numbers are those of the actual reads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kvmodels.catalog.keyspace import IndexLayout
 from kvmodels.core.operations import ReadResult, Row
@@ -22,10 +22,10 @@ from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import ranked, related, scan, target_values
-from kvmodels.flows.reading.related import RelatedScan, followed_collections
+from kvmodels.flows.reading.related import followed_collections, with_targets
 from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
-from kvmodels.flows.reading.target_values import TargetValuesScan, keys_and_collections, with_target_values
+from kvmodels.flows.reading.target_values import keys_and_collections, with_target_values
 from kvmodels.query.aggregates import Grouping, Measure
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
@@ -37,6 +37,9 @@ from kvmodels.schema.filters.predicate import Predicate, conditions_of
 from kvmodels.schema.filters.target_filters import target_filter_of
 
 T = TypeVar("T")
+
+_Completion: TypeAlias = Callable[[Context, Query, Sequence[Any]], Flow[list[Any]]]
+"""A function that returns results with their targets, or values of these; it may leave some out."""
 
 
 class _PendingScan:
@@ -62,6 +65,26 @@ class _PendingScan:
         return (yield from steps_of(self._scan.next_batch()))
 
 
+class _CompletedScan:
+    """An iteration over results that get their targets, or values of these, batch by batch."""
+
+    def __init__(self, context: Context, query: Query, batch_size: int | None, complete: _Completion) -> None:
+        self._context = context
+        self._query = query
+        self._complete = complete
+        self._scan = ResultScan(context, query, batch_size=batch_size)
+
+    @property
+    def done(self) -> bool:
+        """Whether there are no more results."""
+        return self._scan.done
+
+    def next_batch(self) -> Flow[list[Any]]:
+        """Read the next results in order; raises like ``ResultScan.next_batch`` and the completion."""
+        found = yield from steps_of(self._scan.next_batch())
+        return (yield from self._complete(self._context, self._query, found))
+
+
 def results(context: Context, query: Query, batch_size: int | None = None) -> Batches:
     """Return an iteration over the results of a query; nothing is read yet.
 
@@ -74,9 +97,9 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Ba
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
     if query.related:
-        return RelatedScan(context, query, batch_size=batch_size)
+        return _CompletedScan(context, query, batch_size, with_targets)
     if query.targets is not None and query.target_values:
-        return TargetValuesScan(context, query, batch_size=batch_size)
+        return _CompletedScan(context, query, batch_size, with_target_values)
     return ResultScan(context, query, batch_size=batch_size)
 
 
@@ -171,7 +194,7 @@ def page(
         return found._replace(objects=(yield from with_target_values(context, query, found.objects)))
     if not query.related:
         return found
-    return found._replace(objects=(yield from related.with_targets(context, query, found.objects)))
+    return found._replace(objects=(yield from with_targets(context, query, found.objects)))
 
 
 # --- explain ----------------------------------------------------------------------------------------------------

@@ -178,25 +178,6 @@ def _index_of(live: LiveCollection, reference: Reference) -> LiveIndex:
 _Keys: TypeAlias = tuple[bytes | None, ...]
 
 
-class RelatedScan:
-    """An iteration over results with their targets, batch by batch; a stateful object for one reader."""
-
-    def __init__(self, context: Context, query: Query, *, batch_size: int | None = None) -> None:
-        self._context = context
-        self._query = query
-        self._scan = scan.ResultScan(context, query, batch_size=batch_size)
-
-    @property
-    def done(self) -> bool:
-        """Whether there are no more results."""
-        return self._scan.done
-
-    def next_batch(self) -> Flow[list[Any]]:
-        """Read the next results in order; raises like ``ResultScan.next_batch`` and ``with_targets``."""
-        found = yield from steps_of(self._scan.next_batch())
-        return (yield from with_targets(self._context, self._query, found))
-
-
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:
     """Return all results of a query with their targets, in order."""
     results: list[Any] = []

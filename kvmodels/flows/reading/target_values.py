@@ -24,25 +24,6 @@ from kvmodels.schema.definition.definition import ModelSchema
 Values = dict[str, Any]
 
 
-class TargetValuesScan:
-    """An iteration over results with values of their targets, batch by batch; a stateful object for one reader."""
-
-    def __init__(self, context: Context, query: Query, *, batch_size: int | None = None) -> None:
-        self._context = context
-        self._query = query
-        self._scan = scan.ResultScan(context, query, batch_size=batch_size)
-
-    @property
-    def done(self) -> bool:
-        """Whether there are no more results."""
-        return self._scan.done
-
-    def next_batch(self) -> Flow[list[Any]]:
-        """Read the next results in order; raises like ``ResultScan.next_batch`` and ``with_target_values``."""
-        found = yield from steps_of(self._scan.next_batch())
-        return (yield from with_target_values(self._context, self._query, found))
-
-
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:
     """Return all results of a query with values of their targets, in order."""
     found = yield from steps_of(scan.fetch(context, query))
