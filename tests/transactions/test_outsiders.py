@@ -8,7 +8,7 @@ import pytest
 
 from kvmodels import Database, KvModel, PrimaryKey, Transaction
 from kvmodels.core.keys import encode_key
-from tools.trace_calls import instructions
+from tests.write_costs import fewest_instructions
 
 KEY = encode_key(("meters", 1))
 
@@ -66,11 +66,14 @@ def test_a_record_that_one_process_writes_costs_no_instruction_more():
     with Database("memory://outsiders", models=[Meter]) as db:
         db[Meter].create(id=1)
         context: Any = db._core.context
-        counts = set[int]()
-        for report in (None, list[bytes]().extend):
+        found: list[bytes] = []
+        counts = []
+        for report in (None, found.extend):
             context.turns.on_outsiders = report
             for _ in range(3):
                 db[Meter].mutate(1, raise_by_one)
-            counts.add(instructions(lambda: db[Meter].mutate(1, raise_by_one)))
+            counts.append(fewest_instructions(lambda: db[Meter].mutate(1, raise_by_one)))
         context.turns.on_outsiders = None
-    assert len(counts) == 1
+    assert not found
+    # A look at a list of keys, or one more call, takes more than this.
+    assert counts[1] <= counts[0] + 5
