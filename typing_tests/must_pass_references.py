@@ -111,3 +111,6 @@ async def in_async_code(database: AsyncDatabase) -> None:
 
 assert_type(db[Author].fetch_referrers([author], Book.author_id, limit=10), dict[Any, list[Book]])
 assert_type(db[Author].fetch_referrers([author], Book.editor_id, limit=10), dict[Any, list[Book]])
+newest = db[Author].fetch_referrers([author], Book.author_id, filter=col(Book.id) > 1, order_by="-id", limit=1)
+assert_type(newest, dict[Any, list[Book]])
+db[Author].fetch_referrers([author], Book.author_id, order_by=[Book.author_id, "id"], limit=1)

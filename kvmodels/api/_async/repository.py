@@ -28,12 +28,13 @@ from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.history import restoring, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv import record_watch
-from kvmodels.flows.reading import lookup
+from kvmodels.flows.reading import lookup, referrers
 from kvmodels.flows.reading import related as relations
+from kvmodels.flows.reading.referrers import ReferrerOptions
 from kvmodels.flows.writing import records, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
 from kvmodels.query.planning import boards
-from kvmodels.query.query import Query
+from kvmodels.query.query import OrderColumn, Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
@@ -218,36 +219,56 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         return found
 
     async def fetch_referrers(
-        self, objs: Iterable[M], key: ForeignKeyRef[R, Any, M | None], *, limit: int
+        self,
+        objs: Iterable[M],
+        key: ForeignKeyRef[R, Any, M | None],
+        *,
+        limit: int,
+        filter: Expression | None = None,  # noqa: A002 - the name of the method of a query
+        order_by: OrderColumn | Iterable[OrderColumn] = (),
     ) -> dict[Any, list[R]]:
-        """Return for each object the first records that refer to it, in the order of their primary keys.
+        """Return for each object the first records that refer to it.
 
         Args:
             objs: objects of the model, such as the items of a page.
             key: the foreign key of the other model, ``Book.author_id``.
             limit: the most records for each object, 1 or more.
+            filter: a condition on the referring records: ``Book.year >= 1900``, ``Q(year__gte=1900)``.
+            order_by: a column to order them by, or several; by default the primary key. An index that begins with the
+                foreign key must have this order: ``Index("author_id", "-year")``. ``explain()`` of the query for the
+                records of one object shows the range that is read for each.
 
         Returns:
             Lists of objects by the primary keys of ``objs``. Cost: two reads, of one range for each object and of the
-            records; more if the engine does not take so many at once.
+            records; more if the engine does not take so many at once, or if conditions are tested on the records. If
+            no single range has the records of an object, as with a list of values before the order, each object costs
+            a query.
 
         Raises:
             InvalidArgumentError: the foreign key does not refer to this model, or the limit is not a positive number.
+            NoUsableIndexError: no index has this order; the hint shows the line to add.
+            IndexNotReadyError: an index is not built.
+            UnknownFieldError, UnknownLookupError, InvalidValueError: the filter or the order is invalid.
 
         Examples:
-            >>> from kvmodels import AsyncDatabase, ForeignKey, KvModel, PrimaryKey
+            >>> from kvmodels import AsyncDatabase, ForeignKey, Index, KvModel, PrimaryKey
             >>> class Shelf(KvModel, collection="shelves"):
             ...     id: PrimaryKey[int]
             >>> class Box(KvModel, collection="boxes"):
             ...     id: PrimaryKey[int]
             ...     shelf_id: ForeignKey[int, Shelf]
+            ...     weight: int
+            ...     class Meta:
+            ...         indexes = (Index("shelf_id", "-weight"),)
             >>> db = await AsyncDatabase("memory://", models=[Shelf, Box]).open()
             >>> shelf = await db[Shelf].create(id=7)
-            >>> box = await db[Box].create(id=1, shelf_id=shelf)
-            >>> await db[Shelf].fetch_referrers([shelf], Box.shelf_id, limit=10)
-            {7: [Box(id=1, shelf_id=7)]}
+            >>> _ = await db[Box].bulk_create([Box(id=number, shelf_id=7, weight=number) for number in range(4)])
+            >>> light = Box.weight < 3
+            >>> await db[Shelf].fetch_referrers([shelf], Box.shelf_id, filter=light, order_by="-weight", limit=1)
+            {7: [Box(id=2, shelf_id=7, weight=2)]}
         """
-        return await self._run_flow("fetch_referrers", relations.fetch_referrers, objs, key, limit)
+        options = ReferrerOptions(limit, filter, order_by)
+        return await self._run_flow("fetch_referrers", referrers.fetch_referrers, objs, key, options)
 
     def watch(self, *, since: str | None = None, timeout: float | None = None) -> histories.AsyncRecordWatchIterator[M]:
         """Watch the records of the model: the latest version of each record that changes, or its removal.

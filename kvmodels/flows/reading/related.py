@@ -1,4 +1,4 @@
-"""Records on the other side of a foreign key: targets of records, referring records, and results with their targets.
+"""Targets of foreign keys: those of one record, and results of queries with their targets.
 
 The targets of a batch of results are read at once, after the records, so results with the same target share one object.
 
@@ -12,21 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-from kvmodels._support.naming import short_repr
-from kvmodels.catalog.catalogue import IndexState
-from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.references import IncomingReference
-from kvmodels.catalog.unknown import unknown_declared
-from kvmodels.core.operations import ReadRange, format_versionstamp, point
-from kvmodels.errors import DanglingReferenceError, IndexNotReadyError, InvalidArgumentError, StaleObjectError
-from kvmodels.flows.arguments import items_of, require_limit, require_object
-from kvmodels.flows.context import Context, live_collection, planned, reload_header
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.core.operations import format_versionstamp, point
+from kvmodels.errors import DanglingReferenceError, InvalidArgumentError, StaleObjectError
+from kvmodels.flows.arguments import require_object
+from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import ROUNDS, Flow, read, read_all, steps_of
 from kvmodels.flows.hydration.rows import absent, object_of, shown_key
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import get_many_by_key, object_in
 from kvmodels.query.matching import matcher
-from kvmodels.query.query import Query, key_path_of, keys_on_path, reference_of
+from kvmodels.query.query import Query, key_path_of, keys_on_path
 from kvmodels.schema.definition.definition import ModelSchema, Reference
 from kvmodels.schema.instances import state_of
 
@@ -95,42 +91,6 @@ def dangling(live: LiveCollection, reference: Reference, key: tuple[Any, ...], t
     )
 
 
-def fetch_referrers(
-    context: Context, schema: ModelSchema, instances: Iterable[Any], key: object, limit: int
-) -> Flow[dict[Any, list[Any]]]:
-    """Return, for each object, the first records that refer to it, in the order of their primary keys."""
-    require_limit(limit, "Give 1 or more: limit=10.")
-    objects = items_of("objs", instances, "Give objects of the model in a list.")
-    for instance in objects:
-        require_object(schema, instance)
-    referring = _referring(context, schema, key)
-    reference = reference_of(referring, key)
-    target = context.layouts[schema.collection]
-    keys = [*dict.fromkeys(schema.primary_key_of(instance) for instance in objects)]
-    while True:
-        view, index = yield from planned(context, referring, lambda live: _index_of(live, reference))
-        incoming = IncomingReference(
-            referring.collection, index.layout, context.layouts[referring.collection], index.layout
-        )
-        ranges: list[ReadRange] = [incoming.span(target.pack(values), limit) for values in keys]
-        found = yield from read_all(context.limits, ranges, view.guard)
-        if found is not None:
-            break
-        yield from reload_header(context)
-    wanted = [
-        (values[0], incoming.records.unpack(incoming.pk_of(context.codec, row)))
-        for values, rows in zip(keys, found, strict=True)
-        for row in rows
-    ]
-    records = yield from get_many_by_key(context, referring, [pk for _, pk in wanted])
-    referrers: dict[Any, list[Any]] = {values[0]: [] for values in keys}
-    for (value, _), record in zip(wanted, records, strict=True):
-        # Read after its entry: it may refer to another record now.
-        if record is not None and getattr(record, reference.field) == value:
-            referrers[value].append(record)
-    return referrers
-
-
 def declared(context: Context, reference: Reference) -> ModelSchema:
     """Return the schema of the target of a foreign key. Raises InvalidArgumentError."""
     for schema in context.schemas.values():
@@ -142,36 +102,6 @@ def declared(context: Context, reference: Reference) -> ModelSchema:
         value=reference.target_name,
         expected=tuple(schema.name for schema in context.schemas.values()),
         hint="Name its class in Database(url, models=[...]).",
-    )
-
-
-def _referring(context: Context, schema: ModelSchema, key: object) -> ModelSchema:
-    """Return the schema of the model that declares the foreign key."""
-    model = getattr(key, "_model", None)
-    for one in context.schemas.values():
-        if one.model is model:  # a class that derives from another one has records of its own
-            reference = reference_of(one, key)
-            if declared(context, reference).collection == schema.collection:
-                return one
-    raise InvalidArgumentError(
-        "this is not a foreign key that refers to the model",
-        argument="key",
-        value=short_repr(key),
-        hint=f"Give the attribute of another class whose target is {schema.name}: Book.author_id.",
-    )
-
-
-def _index_of(live: LiveCollection, reference: Reference) -> LiveIndex:
-    index = live.readable.get(reference.index_name)
-    if index is not None:
-        return index
-    if live.states[reference.index_name] is IndexState.UNKNOWN:
-        raise unknown_declared(live.schema, reference.index_name)
-    raise IndexNotReadyError(
-        "the index of a foreign key is not complete",
-        model=live.schema.name,
-        index=reference.index_name,
-        state=live.states[reference.index_name].value,
     )
 
 
