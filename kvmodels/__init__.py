@@ -50,6 +50,7 @@ _NAMES_OF = {
     "flows.transfer.load": "LoadResult",
     "limits": "Limits",
     "query.aggregates": "Avg Count Max Min Sum",
+    "query.child_counts": "Exists",
     "query.hits": "Hit SearchHit",
     "query.planning.boards": "BoardPlan",
     "query.plans": "QueryPlan",

@@ -110,6 +110,7 @@ from kvmodels.query.aggregates import Count as Count
 from kvmodels.query.aggregates import Max as Max
 from kvmodels.query.aggregates import Min as Min
 from kvmodels.query.aggregates import Sum as Sum
+from kvmodels.query.child_counts import Exists as Exists
 from kvmodels.query.hits import Hit as Hit
 from kvmodels.query.hits import SearchHit as SearchHit
 from kvmodels.query.planning.boards import BoardPlan as BoardPlan
@@ -220,6 +221,7 @@ __all__ = [
     "EngineTimeoutError",
     "ExclusionConstraint",
     "ExclusionViolationError",
+    "Exists",
     "Expression",
     "F",
     "Field",

@@ -27,6 +27,7 @@ from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
 from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
+from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import single_key
 
@@ -216,7 +217,8 @@ class Count(Aggregate):
     """The number of records, or of records whose field is not None.
 
     Args:
-        field: a field; None for every record.
+        field: a field; None for every record. In ``with_counts``, the foreign key of the records to count.
+        filter: only in ``with_counts``: a condition on these records.
 
     Examples:
         >>> from kvmodels import Count, Database, KvModel, PrimaryKey
@@ -230,6 +232,7 @@ class Count(Aggregate):
     """
 
     field: FieldName | None = None  # type: ignore[assignment]
+    filter: Expression | None = None
     function: ClassVar[str] = "count"
 
 
@@ -241,6 +244,8 @@ class Sum(Aggregate):
 
     Args:
         field: the field.
+        key: only in ``with_counts``: the foreign key of the records to add up.
+        filter: only in ``with_counts``: a condition on these records.
 
     Examples:
         >>> from kvmodels import Database, KvModel, PrimaryKey, Sum
@@ -253,6 +258,8 @@ class Sum(Aggregate):
         ({'price__sum': 1.0}, {'price__sum': None})
     """
 
+    key: ForeignKeyRef[Any, Any, Any] | None = None
+    filter: Expression | None = None
     function: ClassVar[str] = "sum"
 
 
@@ -461,6 +468,13 @@ def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, A
     """
     measures: dict[str, Measure] = {}
     for label, function in [*((None, item) for item in given), *named.items()]:
+        if getattr(function, "filter", None) is not None or getattr(function, "key", None) is not None:
+            raise InvalidArgumentError(
+                "only with_counts() takes functions with a foreign key or a filter",
+                argument="functions",
+                value=label or type(function).__name__,
+                hint="Filter the query: filter(...).aggregate(...).",
+            )
         measure = _measure(schema, label, function)
         if measure.label in measures:
             raise InvalidArgumentError(

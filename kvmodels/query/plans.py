@@ -316,6 +316,7 @@ class QueryPlan:
         ranked: the order by distance of a ranked query.
         choice: the entries that narrow text lookups, for cursors; see ``kvmodels.query.planning.narrowing``.
         target_tests: the predicates that are tested on the targets of foreign keys, after ``matches``.
+        counts: the numbers that are returned with each result, each with the foreign key of the counted records.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -335,6 +336,7 @@ class QueryPlan:
     ranked: RankedOrder | None = field(default=None, metadata=INTERNAL)
     choice: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
     target_tests: tuple[Predicate, ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
+    counts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def index(self) -> str | None:
@@ -466,6 +468,8 @@ class QueryPlan:
         if self.related:
             each = "batch" if not any("__" in name for name in self.related) else "level and batch"
             yield "with", f"the targets of {', '.join(self.related)}, in one more read for each {each}"
+        for label, key in self.counts:
+            yield "counts", f"{label}, the records with {key}, in one more request for each batch"
         if self.analysis is not None:
             yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
             if self.analysis.lists:

@@ -70,12 +70,13 @@ def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedFie
 
 def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
     """Return the query for the values of these fields. Raises InvalidArgumentError if it reads related records."""
-    if query.related:
+    if query.related or query.child_counts:
+        method = "with_related" if query.related else "with_counts"
         raise InvalidArgumentError(
             "a query that reads related records returns objects, not values of fields",
-            argument="with_related",
-            value=query.related,
-            hint="Leave out with_related(), or take the values from the objects.",
+            argument=method,
+            value=query.related or tuple(one.label for one in query.child_counts),
+            hint=f"Leave out {method}(), or take the values from the objects.",
         )
     items = tuple(selected)
     own = [name for item in items for name in (item.names if item.key is None else (item.key,))]

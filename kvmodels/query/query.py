@@ -111,10 +111,12 @@ class TargetReads(NamedTuple):
     Attributes:
         tests: predicates that are tested on the targets, batch by batch; no part of ``Query.where``.
         values: paths of foreign keys to fields of targets, whose values are a part of the results.
+        counts: numbers of referring records, as ``ChildCount``, which are returned with each result.
     """
 
     tests: Conjunction = ()
     values: tuple[str, ...] = ()
+    counts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,19 @@ class Query:
         return () if self.targets is None else self.targets.values
 
     @property
+    def child_counts(self) -> tuple[Any, ...]:
+        """Return the numbers of referring records that are returned with each result."""
+        return () if self.targets is None else self.targets.counts
+
+    def reading(self, targets: TargetReads) -> Query:
+        """Return the query with other reads of targets."""
+        return replace(self, targets=targets if any(targets) else None)
+
+    def without_counts(self) -> Query:
+        """Return the query for the results alone."""
+        return self.reading(TargetReads(self.target_tests, self.target_values))
+
+    @property
     def target_test_fields(self) -> tuple[str, ...]:
         """Return the fields that ``target_tests`` need of a record, among them the foreign keys."""
         return tuple(dict.fromkeys(condition.field for part in self.target_tests for condition in conditions_of(part)))
@@ -199,17 +214,38 @@ class Query:
     def filtered(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
         """Add conditions; raises like ``parse``."""
         self.refuse_slice("filter")
-        return self._narrowed(parse(self.schema, expressions, keywords))
+        try:
+            return self._narrowed(parse(self.schema, expressions, keywords))
+        except UnknownFieldError as error:
+            raise self._number_refusal(error, "filter") from error
 
     def excluding(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
         """Exclude records that satisfy all these conditions together; raises like ``parse``."""
         self.refuse_slice("exclude")
-        return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
+        try:
+            return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
+        except UnknownFieldError as error:
+            raise self._number_refusal(error, "exclude") from error
 
     def ordered(self, columns: Iterable[OrderColumn]) -> Query:
         """Replace the order. Raises UnknownFieldError."""
         self.refuse_slice("order_by")
-        return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)
+        try:
+            return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)
+        except UnknownFieldError as error:
+            raise self._number_refusal(error, "order_by") from error
+
+    def _number_refusal(self, error: UnknownFieldError, method: str) -> UnknownFieldError | InvalidArgumentError:
+        """Return the error for a field that does not exist, or for a number of ``with_counts``."""
+        labels = [one.label for one in self.child_counts if f"{error.field}__".startswith(f"{one.label}__")]
+        if not labels:
+            return error
+        return InvalidArgumentError(
+            "results can be neither filtered nor ordered by a number of the records that refer to them",
+            argument=method,
+            value=labels[0],
+            hint="Keep it in a field with an index, and change it in the transaction that writes those records.",
+        )
 
     def reversed(self) -> Query:
         """Reverse the order."""
@@ -270,12 +306,14 @@ class Query:
 
     def relating(self, keys: tuple[object, ...]) -> Query:
         """Read the targets of these foreign keys with each object; raises InvalidArgumentError."""
-        if self.fields is not None or self.related:
+        if self.fields is not None or self.related or self.child_counts:
             raise InvalidArgumentError(
                 "only a query for objects can read related records",
                 argument="with_related",
-                value="values" if self.fields is not None else self.related,
-                hint="Call with_related() once, with all foreign keys, and without values(), values_list() and only().",
+                value="values" if self.fields is not None else self.related or "with_counts",
+                hint="Call with_counts() after with_related()."
+                if self.child_counts
+                else "Call with_related() once, with all foreign keys, and without values(), values_list() and only().",
             )
         if not 1 <= len(keys) <= MOST_RELATED:
             raise InvalidArgumentError(

@@ -19,9 +19,10 @@ from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import queries
+from kvmodels.flows.reading import child_counts, queries
 from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
+from kvmodels.query.child_counts import Exists
 from kvmodels.query.hits import Hit, SearchHit
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.planning import ranked as ranked_plans
@@ -462,6 +463,47 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             [(Song(id=1, band='Can'), Band(name='Can'))]
         """
         return QuerySet(self._runner, self._query.relating(keys), self._shape)
+
+    def with_counts(self, **counts: aggregates.Count | aggregates.Sum | Exists) -> QuerySet[tuple[R, dict[str, Any]]]:
+        """Return tuples of each result and numbers of the records that refer to it.
+
+        A number comes from the counters of an aggregate index, or from a range of an index that begins with the foreign
+        key and serves the filter. Outside a transaction, the numbers are read after the results. Results can be neither
+        filtered nor ordered by them.
+
+        Args:
+            counts: ``Count(Book.author_id)``, ``Exists(Book.author_id)`` or ``Sum("pages", key=Book.author_id)``, each
+                with a condition on the counted records: ``filter=Book.year > 1900``. A sum needs an aggregate index.
+
+        Returns:
+            A new query set of tuples: the result, which is a tuple after ``with_related``, and the numbers by name. The
+            sum of no records is None. Cost: one more request for each number and each batch or page, if the engine
+            takes so many ranges at once. In a transaction, entries are read instead of counted, because its commit
+            checks them.
+
+        Raises:
+            InvalidArgumentError: this is not a foreign key that refers to the model, a number has the name of a field,
+                there is none, or the query returns values of fields.
+            InvalidValueError: an argument is not Count, Sum or Exists, or the filter is invalid.
+            UnknownFieldError, UnknownLookupError: the filter or the sum is about no field that supports it.
+            NoUsableIndexError, IndexNotReadyError: while reading, if no index has a number; the hint shows the line to
+                add.
+
+        Examples:
+            >>> from kvmodels import Database, Count, Exists, ForeignKey, KvModel, PrimaryKey
+            >>> class Club(KvModel, collection="clubs"):
+            ...     id: PrimaryKey[int]
+            >>> class Player(KvModel, collection="players"):
+            ...     id: PrimaryKey[int]
+            ...     club: ForeignKey[int, Club]
+            >>> db = Database("memory://", models=[Club, Player])
+            >>> club = db[Club].create(id=7)
+            >>> _ = db[Player].bulk_create([Player(id=number, club=7) for number in range(3)])
+            >>> db[Club].with_counts(players=Count(Player.club), any=Exists(Player.club)).to_list()
+            [(Club(id=7), {'players': 3, 'any': True})]
+        """
+        query = child_counts.counted(self._runner.context, self._query, counts)
+        return QuerySet(self._runner, query, self._shape)
 
     def group_by(self, *fields: projections.FieldName) -> GroupedQuery:
         """Group records by equal values, to count and sum them with ``aggregate``.

@@ -21,7 +21,8 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import ranked, related, scan, target_values
+from kvmodels.flows.reading import child_counts, ranked, related, scan, target_values
+from kvmodels.flows.reading.child_counts import with_numbers
 from kvmodels.flows.reading.related import followed_collections, with_targets
 from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
@@ -39,7 +40,7 @@ from kvmodels.schema.filters.target_filters import target_filter_of
 T = TypeVar("T")
 
 _Completion: TypeAlias = Callable[[Context, Query, Sequence[Any]], Flow[list[Any]]]
-"""A function that returns results with their targets, or values of these; it may leave some out."""
+"""A function that returns results with their targets, values of these or numbers; it may leave some out."""
 
 
 class _PendingScan:
@@ -66,13 +67,13 @@ class _PendingScan:
 
 
 class _CompletedScan:
-    """An iteration over results that get their targets, or values of these, batch by batch."""
+    """An iteration over results that get their targets, values of these or numbers, batch by batch."""
 
-    def __init__(self, context: Context, query: Query, batch_size: int | None, complete: _Completion) -> None:
+    def __init__(self, context: Context, query: Query, scan: Batches, complete: _Completion) -> None:
         self._context = context
         self._query = query
+        self._scan = scan
         self._complete = complete
-        self._scan = ResultScan(context, query, batch_size=batch_size)
 
     @property
     def done(self) -> bool:
@@ -80,7 +81,7 @@ class _CompletedScan:
         return self._scan.done
 
     def next_batch(self) -> Flow[list[Any]]:
-        """Read the next results in order; raises like ``ResultScan.next_batch`` and the completion."""
+        """Read the next results in order; raises like the iteration alone and the completion."""
         found = yield from steps_of(self._scan.next_batch())
         return (yield from self._complete(self._context, self._query, found))
 
@@ -92,15 +93,18 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Ba
     """
     if query.pending:
         return _PendingScan(context, query, batch_size)
+    if query.targets is not None and query.child_counts:
+        return _CompletedScan(context, query, results(context, query.without_counts(), batch_size), with_numbers)
     if query.ranked is not None:
         return ranked.RankedScan(context, query)
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
+    found = ResultScan(context, query, batch_size=batch_size)
     if query.related:
-        return _CompletedScan(context, query, batch_size, with_targets)
+        return _CompletedScan(context, query, found, with_targets)
     if query.targets is not None and query.target_values:
-        return _CompletedScan(context, query, batch_size, with_target_values)
-    return ResultScan(context, query, batch_size=batch_size)
+        return _CompletedScan(context, query, found, with_target_values)
+    return found
 
 
 def checked_batch_size(size: Any) -> int:
@@ -121,6 +125,8 @@ def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
     """Return the flow that reads all results of a query, in order."""
     if query.pending:
         return run_resolved(context, query, fetch)
+    if query.targets is not None and query.child_counts:
+        return child_counts.fetch(context, query, fetch)
     if query.related:
         return related.fetch(context, query)
     if query.targets is not None and query.target_values:
@@ -190,11 +196,14 @@ def page(
         )
     query = yield from resolved(context, query, cursor=after or before)
     found = yield from scan.page(context, query, size, after, before)
+    objects = found.objects
     if query.target_values:
-        return found._replace(objects=(yield from with_target_values(context, query, found.objects)))
-    if not query.related:
-        return found
-    return found._replace(objects=(yield from with_targets(context, query, found.objects)))
+        objects = yield from with_target_values(context, query, objects)
+    if query.related:
+        objects = yield from with_targets(context, query, objects)
+    if query.child_counts:
+        objects = yield from with_numbers(context, query, objects)
+    return found if objects is found.objects else found._replace(objects=objects)
 
 
 # --- explain ----------------------------------------------------------------------------------------------------
@@ -211,6 +220,8 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
         plan, run = replace(found.plan, distinct=told_apart(found)), _counted(context, query)
     else:
         plan = replace((yield from plan_of(context, query)), related=query.related or tuple(followed))
+        counts = tuple((one.label, f"{one.query.schema.name}.{one.field}") for one in query.child_counts)
+        plan = replace(plan, counts=counts)
         run = _scanned(context, asked)
     if asked.pending:
         plan = replace(plan, semi_joins=(yield from described(context, asked)))

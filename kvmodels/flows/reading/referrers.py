@@ -106,7 +106,7 @@ def referring_schema(context: Context, schema: ModelSchema, key: object) -> Mode
 
 def queries_of(context: Context, query: Query, field: str, keys: Sequence[Any]) -> Flow[list[Query]]:
     """Return the query for the records of each key, with the keys of queries among the operands, read once."""
-    asked = [query.filtered((), {field: key}) for key in keys]
+    asked = [_of_key(query, field, key) for key in keys]
     if not query.pending or not asked:
         return asked
     if field in query.filter_fields:  # the filter may fix the key itself, so each query has operands of its own
@@ -115,10 +115,14 @@ def queries_of(context: Context, query: Query, field: str, keys: Sequence[Any]) 
             found += [(yield from resolved(context, one))]
         return found
     first = yield from resolved(context, asked[0])
-    own = asked[0].where[-1]
-    return [
-        replace(first, where=tuple(one.where[-1] if part == own else part for part in first.where)) for one in asked
-    ]
+    own = asked[0].where[0]
+    return [replace(first, where=tuple(one.where[0] if part == own else part for part in first.where)) for one in asked]
+
+
+def _of_key(query: Query, field: str, key: object) -> Query:
+    """Return the query for the records of one key; the key is compared first, as in the index that an error names."""
+    narrowed = query.filtered((), {field: key})
+    return replace(narrowed, where=(narrowed.where[-1], *narrowed.where[:-1]))
 
 
 # --- by the index of the foreign key ----------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def resolved(context: Context, query: Query, *, cursor: str | None = None) -> Fl
         rest = yield from _with_keys(context, others)
         rest = yield from narrowed(context, rest, counts=cursor is None)
         if (yield from _is_served(context, rest)):
-            return replace(rest, targets=TargetReads(parts, rest.target_values))
+            return replace(rest, targets=TargetReads(parts, rest.target_values, rest.child_counts))
     query = yield from _with_keys(context, query)
     return (yield from narrowed(context, query, counts=cursor is None))
 

@@ -1,0 +1,252 @@
+"""Numbers of the records that refer to each result equal a Python program over all records."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvmodels import (
+    AggregateIndex,
+    AsyncDatabase,
+    Count,
+    Database,
+    Exists,
+    Field,
+    ForeignKey,
+    Index,
+    Indexed,
+    InvalidArgumentError,
+    InvalidValueError,
+    KvModel,
+    Max,
+    NoUsableIndexError,
+    PrimaryKey,
+    Q,
+    Sum,
+    UnknownFieldError,
+    col,
+)
+from tests.query.engines import watched
+
+
+class Team(KvModel, collection="teams"):
+    id: PrimaryKey[int]
+    name: Indexed[str] = Field(default="")
+
+
+class Room(KvModel, collection="rooms"):
+    id: PrimaryKey[int]
+    team: ForeignKey[int, Team]
+
+
+class Job(KvModel, collection="jobs"):
+    id: PrimaryKey[int]
+    room: ForeignKey[int | None, Room] = Field(default=None)
+    backup: ForeignKey[int | None, Room] = Field(default=None)
+    status: str
+    size: int
+    note: str = ""
+
+    class Meta:
+        indexes = (
+            Index("room", "status", "size"),
+            AggregateIndex("backup", sums=("size",)),
+            AggregateIndex("backup", "status", sums=("size",)),
+        )
+
+
+MODELS = (Team, Room, Job)
+NUMBERS: dict[str, tuple[Any, Callable[[list[Job], int], Any]]] = {
+    "all": (Count(Job.room), lambda jobs, room: sum(job.room == room for job in jobs)),
+    "up": (
+        Count(Job.room, filter=Q(status="up")),
+        lambda jobs, room: sum(job.room == room and job.status == "up" for job in jobs),
+    ),
+    "large": (
+        Count(Job.room, filter=Q(status="up", size__gte=5)),
+        lambda jobs, room: sum(job.room == room and job.status == "up" and job.size >= 5 for job in jobs),
+    ),
+    "any": (
+        Exists(Job.room, filter=Q(status="down")),
+        lambda jobs, room: any(job.room == room and job.status == "down" for job in jobs),
+    ),
+    "backups": (Count(Job.backup), lambda jobs, room: sum(job.backup == room for job in jobs)),
+    "has_backup": (Exists(Job.backup), lambda jobs, room: any(job.backup == room for job in jobs)),
+    "sizes": (
+        Sum("size", key=Job.backup),
+        lambda jobs, room: (
+            sum(job.size for job in jobs if job.backup == room) if any(job.backup == room for job in jobs) else None
+        ),
+    ),
+    "sizes_up": (
+        Sum(col(Job.size), key=Job.backup, filter=Q(status__in=["up", "new"])),
+        lambda jobs, room: (
+            sum(job.size for job in jobs if job.backup == room and job.status in ("up", "new"))
+            if any(job.backup == room and job.status in ("up", "new") for job in jobs)
+            else None
+        ),
+    ),
+    "of_one": (Count(Job.room, filter=Q(room=1)), lambda jobs, room: sum(job.room == room == 1 for job in jobs)),
+}
+
+
+def stock(db: Any, drawn: random.Random, rooms: int = 6, jobs: int = 40) -> list[Job]:
+    db[Team].bulk_create([Team(id=number, name=f"t{number}") for number in range(2)])
+    db[Room].bulk_create([Room(id=number, team=number % 2) for number in range(rooms)], batch_size=8)
+    stored = [
+        Job(
+            id=number,
+            room=drawn.choice([None, *range(rooms - 1)]),
+            backup=drawn.choice([None, *range(rooms - 1)]),
+            status=drawn.choice(["up", "down", "new"]),
+            size=drawn.randrange(10),
+        )
+        for number in range(jobs)
+    ]
+    db[Job].bulk_create(stored, batch_size=4)
+    return stored
+
+
+def check_all(db: Any, jobs: list[Job]) -> None:
+    counted = db[Room].with_counts(**{label: function for label, (function, _) in NUMBERS.items()})
+    expected = [
+        (room, {label: number(jobs, room.id) for label, (_, number) in NUMBERS.items()}) for room in db[Room].all()
+    ]
+    assert counted.to_list() == list(counted) == expected
+    assert counted.filter(pk__gte=2).to_list() == expected[2:]
+    assert counted.first() == expected[0]
+    assert counted[1:3].to_list() == expected[1:3]
+    page = counted.page(size=2)
+    assert page.items == expected[:2]
+    assert counted.page(size=2, after=page.next_cursor).items == expected[2:4]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "no snapshots", "nine ranges"])
+def test_numbers_equal_python(kind: str, tmp_path: Any):
+    if kind in ("memory", "sqlite"):
+        db = Database("memory://" if kind == "memory" else str(tmp_path / "store.db"), models=MODELS)
+    else:
+        db, _ = watched(MODELS, **({"snapshots": False} if kind == "no snapshots" else {"max_ranges": 9}))
+    with db:
+        check_all(db, stock(db, random.Random(3)))
+
+
+def test_a_transaction_counts_its_own_writes():
+    with Database("memory://", models=MODELS) as db:
+        stock(db, random.Random(5), jobs=20)
+        with db.transaction() as tx:
+            tx[Job].patch(3, room=1, status="up")
+            tx[Job].create(id=90, room=2, backup=2, status="up", size=7)
+            tx[Job].remove(5)
+            with tx.unchecked():  # a commit may check fewer reads than these
+                check_all(tx, list(tx[Job].all()))
+
+
+def test_a_writer_of_a_counted_record_conflicts_with_a_transaction():
+    with Database("memory://", models=MODELS) as db:
+        stock(db, random.Random(5), rooms=2, jobs=0)
+        db[Job].create(id=50, room=0, status="up", size=1)
+        attempts = 0
+
+        @db.transactional()
+        def close(tx: Any) -> int:
+            nonlocal attempts
+            attempts += 1
+            ((_, numbers),) = tx[Room].filter(pk=0).with_counts(jobs=Count(Job.room)).to_list()
+            if attempts == 1:
+                db[Job].patch(50, room=None)
+            tx[Team].patch(0, name=str(numbers["jobs"]))
+            return int(numbers["jobs"])
+
+        assert (close(), attempts) == (0, 2)
+
+
+def test_async_results_and_paths_are_the_same():
+    async def run() -> None:
+        async with AsyncDatabase("memory://", models=MODELS) as db:
+            team = await db[Team].create(id=1, name="a")
+            room = await db[Room].create(id=1, team=1)
+            await db[Job].create(id=1, room=1, status="up", size=2)
+            counted = db[Room].filter(team__name="a").with_related(Room.team).with_counts(jobs=Count(Job.room))
+            assert await counted.to_list() == [((room, team), {"jobs": 1})] == [row async for row in counted]
+            assert await counted.count() == 1
+
+    asyncio.run(run())
+
+
+def test_a_page_takes_one_request_more_for_each_number():
+    db, engine = watched(MODELS)
+    stock(db, random.Random(1), rooms=20, jobs=300)
+    query = db[Room].with_related(Room.team)
+    for number in (Count(Job.room), Exists(Job.room), Sum("size", key=Job.backup)):
+        engine.meter.reset()
+        query.page(size=20)
+        without = engine.meter.reads
+        query.with_counts(number=number).page(size=20)
+        assert engine.meter.reads == without + without + 1
+
+
+def test_the_plan_shows_the_numbers():
+    with Database("memory://", models=MODELS) as db:
+        plan = db[Room].with_counts(jobs=Count(Job.room)).explain(analyze=True)
+        assert "jobs, the records with Job.room, in one more request for each batch" in str(plan)
+
+
+def test_numbers_without_an_index_are_refused_and_the_named_line_is_shown():
+    with Database("memory://", models=MODELS) as db:
+        stock(db, random.Random(1), jobs=5)
+        for function, line in (
+            (Count(Job.room, filter=Q(note="a")), 'Add Index("room", "note") to the indexes of Job.Meta.'),
+            (Sum("size", key=Job.room), 'Add AggregateIndex("room", sums=("size",)) to the indexes of Job.Meta.'),
+            (
+                Sum("size", key=Job.room, filter=Q(note="a")),
+                'Add AggregateIndex("room", "note", sums=("size",)) to the indexes of Job.Meta.',
+            ),
+        ):
+            with pytest.raises(NoUsableIndexError) as caught:
+                db[Room].with_counts(number=function).to_list()
+            assert caught.value.hint == line
+
+
+def test_filters_and_orders_by_a_number_are_refused_with_a_hint():
+    with Database("memory://", models=MODELS) as db:
+        counted = db[Room].with_counts(jobs=Count(Job.room))
+        calls: list[Callable[[], object]] = [
+            lambda: counted.filter(jobs__gt=3),
+            lambda: counted.exclude(jobs=3),
+            lambda: counted.filter(Q(jobs=3) | Q(pk=1)),
+            lambda: counted.order_by("-jobs"),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgumentError, match="Keep it in a field with an index"):
+                call()
+        with pytest.raises(UnknownFieldError):
+            counted.filter(colour=3)
+
+
+def test_bad_numbers_are_refused_before_a_read():
+    with Database("memory://", models=MODELS) as db:
+        rooms: Any = db[Room]
+        counted = rooms.with_counts(jobs=Count(Job.room))
+        calls: list[tuple[type[Exception], Callable[[], object]]] = [
+            (InvalidArgumentError, rooms.with_counts),
+            (InvalidValueError, lambda: rooms.with_counts(jobs=Max("size"))),
+            (InvalidArgumentError, lambda: rooms.with_counts(jobs=Count())),
+            (InvalidArgumentError, lambda: rooms.with_counts(jobs=Count(Room.team))),
+            (InvalidArgumentError, lambda: rooms.with_counts(jobs=Sum("size"))),
+            (InvalidArgumentError, lambda: rooms.with_counts(team=Count(Job.room))),
+            (UnknownFieldError, lambda: rooms.with_counts(jobs=Count(Job.room, filter=Q(colour=1)))),
+            (UnknownFieldError, lambda: rooms.with_counts(jobs=Sum("colour", key=Job.room))),
+            (InvalidArgumentError, lambda: rooms.values("id").with_counts(jobs=Count(Job.room))),
+            (InvalidArgumentError, lambda: counted.values("id")),
+            (InvalidArgumentError, lambda: counted.with_counts(jobs=Count(Job.room))),
+            (InvalidArgumentError, lambda: counted.with_related(Room.team)),
+            (InvalidArgumentError, lambda: rooms.aggregate(Count(filter=Q(pk=1)))),
+        ]
+        for error, call in calls:
+            with pytest.raises(error):
+                call()
