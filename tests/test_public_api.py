@@ -60,6 +60,7 @@ PUBLIC = [
     "EngineTimeoutError",
     "ExclusionConstraint",
     "ExclusionViolationError",
+    "Exists",
     "Expression",
     "F",
     "Field",

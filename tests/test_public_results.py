@@ -68,6 +68,7 @@ ARGUMENTS = {
     "Count",
     "DatabaseSettings",
     "DegreeBox",
+    "Exists",
     "F",
     "History",
     "Hooks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kvmodels import CASCADE, SET_NULL, Database, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey, col
+from kvmodels import CASCADE, SET_NULL, Database, Exists, Field, ForeignKey, ForeignKeyRef, KvModel, PrimaryKey, col
 
 
 class Author(KvModel, collection="authors"):
@@ -39,6 +39,8 @@ db = Database("memory://", models=[Author, Book])
 db[Author].related(Author(id=1), Book.author_id)  # mypy: arg-type / pyright: reportArgumentType
 db[Book].fetch_referrers([Book(id=1, author_id=1)], Book.author_id, limit=1)  # mypy: arg-type / pyright: reportArgumentType
 db[Author].fetch_referrers([Author(id=1)], Book.author_id, order_by=1, limit=1)  # mypy: arg-type / pyright: reportArgumentType
+db[Author].with_counts(books=3)  # mypy: arg-type / pyright: reportArgumentType
+db[Author].with_counts(books=Exists("author_id"))  # mypy: arg-type / pyright: reportArgumentType
 Book(id=1)  # mypy: call-arg / pyright: reportCallIssue
 Book(id=1, author_id=1).author_id.upper()  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType
 db[Author].with_related(Book.author_id)  # mypy: arg-type / pyright: reportArgumentType

@@ -183,7 +183,7 @@ def _of_queries(context: Context, queries: Sequence[Query], field: str, limit: i
             for query in queries:
                 found += [(yield from steps_of(scan.fetch(context, query.limited(limit))))]
             return found
-        read = yield from _CommonScan(context, view, plans, limit).results()
+        read = yield from _ReferrerScan(context, view, plans, limit).results()
         if read is not None:
             return read
         yield from reload_header(context)
@@ -235,7 +235,7 @@ def are_one_scan(plans: Iterable[QueryPlan], field: str) -> bool:
     return len(indexes) <= 1 and None not in indexes
 
 
-class _CommonScan:
+class _ReferrerScan:
     """Reads the first results of several plans together; a stateful object for one reader."""
 
     def __init__(self, context: Context, view: HeaderView, plans: Sequence[QueryPlan], limit: int) -> None:
