@@ -113,10 +113,10 @@ async def in_async_code(database: AsyncDatabase) -> None:
 
 assert_type(db[Author].fetch_referrers([author], Book.author_id, limit=10), dict[Any, list[Book]])
 assert_type(db[Author].fetch_referrers([author], Book.editor_id, limit=10), dict[Any, list[Book]])
-newest = db[Author].fetch_referrers([author], Book.author_id, filter=col(Book.id) > 1, order_by="-id", limit=1)
+newest = db[Author].fetch_referrers([author], Book.author_id, filter=Book.id > 1, order_by="-id", limit=1)
 assert_type(newest, dict[Any, list[Book]])
 counted = db[Author].with_counts(books=Count(Book.author_id), any=Exists(Book.author_id))
 assert_type(counted, QuerySet[tuple[Author, dict[str, Any]]])
-both = db[Book].with_related(Book.author_id).with_counts(chapters=Count(Chapter.book_id, filter=col(Chapter.id) > 1))
+both = db[Book].with_related(Book.author_id).with_counts(chapters=Count(Chapter.book_id, filter=Chapter.id > 1))
 assert_type(both, QuerySet[tuple[tuple[Book, Author], dict[str, Any]]])
 db[Author].fetch_referrers([author], Book.author_id, order_by=[Book.author_id, "id"], limit=1)

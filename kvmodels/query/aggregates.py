@@ -468,7 +468,7 @@ def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, A
     """
     measures: dict[str, Measure] = {}
     for label, function in [*((None, item) for item in given), *named.items()]:
-        if getattr(function, "filter", None) is not None or getattr(function, "key", None) is not None:
+        if isinstance(function, Count | Sum) and (function.filter, getattr(function, "key", None)) != (None, None):
             raise InvalidArgumentError(
                 "only with_counts() takes functions with a foreign key or a filter",
                 argument="functions",
