@@ -233,7 +233,7 @@ def test_a_number_without_an_index_is_refused_and_the_named_line_serves(number: 
 
     with pytest.raises(NoUsableIndexError) as caught:
         counted(Bare)
-    assert caught.value.hint == f"Add {line} to the indexes of Bare.Meta."
+    assert caught.value.hint == f"Add {line} to the indexes of Bare.Meta, for the number 'number'."
     assert counted(indexed(line)) == [(Room(id=1, team=1), {"number": expected})]
 
 

@@ -464,7 +464,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         """
         return QuerySet(self._runner, self._query.relating(keys), self._shape)
 
-    def with_counts(self, **counts: aggregates.Count | aggregates.Sum | Exists) -> QuerySet[tuple[R, dict[str, Any]]]:
+    def with_counts(self, **named: aggregates.Count | aggregates.Sum | Exists) -> QuerySet[tuple[R, dict[str, Any]]]:
         """Return tuples of each result and numbers of the records that refer to it.
 
         A number comes from the counters of an aggregate index, or from a range of an index that begins with the foreign
@@ -472,7 +472,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         filtered nor ordered by them.
 
         Args:
-            counts: ``Count(Book.author_id)``, ``Exists(Book.author_id)`` or ``Sum("pages", key=Book.author_id)``, each
+            named: ``Count(Book.author_id)``, ``Exists(Book.author_id)`` or ``Sum("pages", key=Book.author_id)``, each
                 with a condition on the counted records: ``filter=Book.year > 1900``. A sum needs an aggregate index.
 
         Returns:
@@ -502,7 +502,7 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
             >>> db[Club].with_counts(players=Count(Player.club), any=Exists(Player.club)).to_list()
             [(Club(id=7), {'players': 3, 'any': True})]
         """
-        query = child_counts.counted(self._runner.context, self._query, counts)
+        query = child_counts.counted(self._runner.context, self._query, named)
         return QuerySet(self._runner, query, self._shape)
 
     def group_by(self, *fields: projections.FieldName) -> GroupedQuery:

@@ -108,11 +108,11 @@ def _source(count: ChildCount, query: Query, live: LiveCollection) -> CounterPla
 
 
 def _refusal(count: ChildCount, query: Query, addition: str | None) -> NoUsableIndexError:
-    hint = "Read the referring records with fetch_referrers(), and count them in Python."
+    hint = f"For {count.label!r}, read the referring records with fetch_referrers(), and count them in Python."
     if addition is not None:
-        hint = f"{addition[0].upper()}{addition[1:]}."
+        hint = f"{addition[0].upper()}{addition[1:]}, for the number {count.label!r}."
     return NoUsableIndexError(
-        f"no index has the number {count.label!r} of each result",
+        "no index has a number of with_counts()",
         model=query.schema.name,
         filters=query.filter_fields,
         order=(),
