@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from kvmodels import Database
 from kvmodels.ext.admin import Admin
 from tests.admin.shop import MODELS, Author, Book, fill
+from tests.admin.test_histories import Note, Project, Ticket
 
 pytestmark = pytest.mark.servers
 
@@ -32,13 +33,19 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_MS = 60_000
+LISTS = ("records/books", "records/books/edit?id=3", "keys", "indexes", "query?collection=books", "check")
+HISTORIES = (Project, Ticket, Note)
 expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory) -> Iterator[Database]:
-    with Database(f"sqlite:///{tmp_path_factory.mktemp('shop') / 'shop.sqlite'}", models=MODELS) as db:
+    with Database(f"sqlite:///{tmp_path_factory.mktemp('shop') / 'shop.sqlite'}", models=[*MODELS, *HISTORIES]) as db:
         fill(db, 200)
+        with db.acting("grace", reason="a name of a reason that is as long as reasons are, usually"):
+            db[Project].create(id=7, name="Tunnel", text="words " * 50)
+            db[Project].patch(7, text="words " * 40 + "others")
+            db[Project].remove(7)
         yield db
         assert db.check().ok
 
@@ -180,12 +187,38 @@ def test_scripts_in_values_do_not_run(page, db, address):
     db[Author].remove(900)
 
 
+def test_history_revert_trash_and_restore(page, db, address):
+    with db.acting("ada", reason="ticket 17"):
+        db[Project].create(id=1, name="Bridge", text="a red house")
+        db[Ticket].create(id=10, project=1)
+    with db.acting("grace"):
+        db[Project].patch(1, text="a blue house")
+    page.goto(f"{address}/records/projects/record?id=1")
+    page.click("#tab-history")
+    expect(page.locator(".kv-gone")).to_have_text("red")
+    expect(page.locator(".kv-new")).to_have_text("blue")
+    expect(page.locator(".kv-version").last).to_contain_text("ticket 17")
+    page.get_by_role("button", name="Revert to this").click()
+    expect(page.locator(".alert")).to_contain_text("Reverted 1.")
+    assert db[Project].get(1).text == "a red house"
+    page.click("#delete")
+    expect(page.locator("form.kv-form")).to_contain_text("can be restored from the trash")
+    page.click("#confirm")
+    expect(page.locator("#job")).to_contain_text("1 of 1 records deleted")
+    page.goto(f"{address}/records/projects")
+    page.click("#trash")
+    page.click("[data-kv-also='id=1']")
+    expect(page.locator(".alert")).to_contain_text("Restored 1 and 1 other record.")
+    assert db[Ticket].get(10).project == 1
+
+
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_pages_fit_the_window_in_both_colours(page, address, width, colours):
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=colours)
-    for path in ("", "records/books", "records/books/edit?id=3", "keys", "indexes", "query?collection=books", "check"):
+    versions = ("records/projects/history?id=7", "records/projects/trash")
+    for path in ("", *LISTS, *versions):
         page.goto(f"{address}/{path}")
         expect(page.locator("html")).to_have_attribute("data-bs-theme", colours)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path

@@ -7,6 +7,7 @@ blocks the event loop. A page asks ``allows`` before it offers or does anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol
 
@@ -18,6 +19,8 @@ from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.core.operations import Entry
 from kvmodels.ext.admin.jobs import Jobs
+from kvmodels.flows.writing.acting import acting
+from kvmodels.indexing.versions import LONGEST_NOTE
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
@@ -98,6 +101,15 @@ class Backend:
                     break
             return found
         return await run_in_threadpool(lambda: [entry for entry, _ in zip(listing, range(count), strict=False)])
+
+    def acting(self, request: Request) -> AbstractContextManager[None]:
+        """Return a context manager for writes of the user of a request, whose name the history shows.
+
+        Without a user the actor stays that of the program, which may have set one in a middleware.
+        """
+        name = getattr(getattr(request.state, "admin_user", None), "username", None)
+        text = str(name or "").encode("utf-8", "replace")[:LONGEST_NOTE].decode("utf-8", "ignore")
+        return acting(text, None) if text else nullcontext()
 
     def allows(self, request: Request, action: AdminAction, model: type[KvModel] | None = None) -> bool:
         """Return whether the user of a request may do this."""

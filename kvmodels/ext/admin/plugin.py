@@ -18,6 +18,7 @@ from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.ext.admin.backend import AdminPermission, Backend
 from kvmodels.ext.admin.pages.checking import CheckPage
+from kvmodels.ext.admin.pages.histories import HistoryPages
 from kvmodels.ext.admin.pages.indexes import IndexesPage
 from kvmodels.ext.admin.pages.keys import KeysPage
 from kvmodels.ext.admin.pages.progress import JobsPage
@@ -26,6 +27,7 @@ from kvmodels.ext.admin.pages.queues import QueuePage
 from kvmodels.ext.admin.pages.records import RecordsPage
 from kvmodels.ext.admin.pages.schema import SchemaPage
 from kvmodels.ext.admin.same_origin import SameOrigin
+from kvmodels.schema.describe.describe import describe
 
 
 class AdminPlugin(BasePlugin):
@@ -74,6 +76,7 @@ class AdminPlugin(BasePlugin):
             admin: the admin, made with ``plugins=[plugin]``.
         """
         for collection, model in self.backend.models.items():
-            admin.add_view(RecordsPage(self.backend, model, collection))
+            pages = RecordsPage if describe(model).history is None else HistoryPages
+            admin.add_view(pages(self.backend, model, collection))
         for kind in (QueryPage, KeysPage, IndexesPage, SchemaPage, CheckPage, QueuePage, JobsPage):
             admin.add_view(kind(self.backend))

@@ -104,6 +104,8 @@ class StorePage(CustomView):
 def page(path: str, *, posts: bool = False) -> Callable[[F], F]:
     """Make a method the handler of a path below its page; errors of the library become a page.
 
+    What a form writes has the user as its actor in the history.
+
     Args:
         path: the path; empty for the page itself.
         posts: whether it answers forms in place of reading requests.
@@ -113,7 +115,10 @@ def page(path: str, *, posts: bool = False) -> Callable[[F], F]:
         @functools.wraps(handler)
         async def answered(self: StorePage, request: Request) -> Response:
             try:
-                return await handler(self, request)
+                if not posts:
+                    return await handler(self, request)
+                with self.backend.acting(request):
+                    return await handler(self, request)
             except KvModelsError as error:
                 return self.render(request, "failure.html", status=status_of(error), heading="Error", error=error)
 
