@@ -16,18 +16,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult, Row, point
+from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult, Row, as_plain_rows, point
 from kvmodels.errors import IndexChangedError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
 from kvmodels.flows.effects import (
     Flow,
     ReadUnchecked,
     count_rows,
+    fits_one_read,
     ranges_at_once,
     read,
     read_all,
@@ -36,26 +38,33 @@ from kvmodels.flows.effects import (
 )
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.execution.join import EntryReader, MatchedRecord
+from kvmodels.flows.execution.lists import counter_ranges, list_ranges, lists_in, sums_in
 from kvmodels.flows.execution.ranges import KeptFollow
-from kvmodels.indexing.entries import StoredRecord, number_in
+from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.query.kinds.ranking import (
     CountEntries,
+    EntryList,
     EntryParts,
     EntrySpan,
+    ListsRead,
     Posting,
     RankEntries,
     Ranking,
     RankRecords,
     Reach,
-    ReadCounters,
     ReadEntries,
+    ReadLists,
+    ReadPoints,
     ReadPostings,
 )
 from kvmodels.query.planning.cursor import require_same_index
 from kvmodels.query.planning.ranked import ranking_of
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
+
+MUCH_MORE: Final = 8
+"""Ranked records that are more than so many times those to read are not all sorted."""
 
 
 class RankedPosition(NamedTuple):
@@ -161,10 +170,21 @@ class RankedReader:
         self._answer: Any = None
         self._begun = bounds != ALL_PLACES  # which belong to one plan
         self._ready: deque[RankedRow] = deque()
+        self._others: list[tuple[float, bytes]] = []  # farther than those that are ready, in any order
         self._ahead: dict[bytes, Row | None] = {}
         self._exhausted = plan.combine == "nothing"
         self._ranked: RankRecords | None = None
-        self.plan = plan
+        self._adopt(plan)
+
+    def _adopt(self, plan: QueryPlan) -> None:
+        """Keep a plan, with the name of its index, and the beginnings of its entries and counters in each group."""
+        self._plan, self._name = plan, plan.index
+        self._heads = [one.start for scan in plan.scans for one in scan.ranges]
+
+    @property
+    def plan(self) -> QueryPlan:
+        """The present plan."""
+        return self._plan
 
     @property
     def tests(self) -> bool:
@@ -179,14 +199,13 @@ class RankedReader:
     @property
     def ended(self) -> bool:
         """Whether all entries were passed."""
-        return self._exhausted and not self._ready
+        return self._exhausted and not self._ready and not self._others
 
     # --- results ----------------------------------------------------------------------------------------------
 
     def next_records(self, size: int) -> Flow[list[RankedRecord]]:
         """Read the records of the next entries, at most ``size``; return those that count."""
-        if not self._ready and not self._exhausted:
-            yield from self._next_ring(0, size)
+        yield from self._prepare(0, size)
         batch = [self._ready.popleft() for _ in range(min(size, len(self._ready)))]
         if not batch:
             return []
@@ -207,8 +226,7 @@ class RankedReader:
 
         None are passed if a new plan tests records.
         """
-        if not self._ready and not self._exhausted:
-            yield from self._next_ring(number, ahead)
+        yield from self._prepare(number, ahead)
         passed = 0 if self.tests else min(number, len(self._ready))
         for _ in range(passed):
             self._ready.popleft()
@@ -232,11 +250,23 @@ class RankedReader:
             yield from self._ring(take)
             if self.tests:
                 return None
+            number += len(self._others)
+            counted.update(pk for _, pk in self._others if repeated)
+            self._others = []
             number = len(counted) if repeated else number
             self._answer = number - before
         return number if most is None else min(number, most)
 
     # --- rings ------------------------------------------------------------------------------------------------
+
+    def _prepare(self, skipped: int, ahead: int) -> Flow[None]:
+        """Read the next ring if no entry is ready; put the nearest of the records that were ranked in order."""
+        if not self._ready and not self._others and not self._exhausted:
+            yield from self._next_ring(skipped, ahead)
+        wanted = skipped + ahead
+        if self._others and len(self._ready) < wanted:
+            nearest, self._others = _nearest(self._others, wanted - len(self._ready))
+            self._ready.extend(RankedRow(RankedPosition(*one), None) for one in nearest)
 
     def _next_ring(self, skipped: int, ahead: int) -> Flow[None]:
         """Rank the entries of the next ring, and read the records of ``ahead`` entries after the skipped ones."""
@@ -246,11 +276,13 @@ class RankedReader:
             whole = yield from self._ring(found.extend, window)
             ranked = _in_order(found) if whole is None else whole
             self._ready.extend(ranked)
-            self._answer = len(ranked)
+            self._answer = len(ranked) + len(self._others)
             return
         while not self._exhausted:  # the last results are the first to be read
             before = len(found)
             yield from self._ring(found.extend)
+            found += [RankedRow(RankedPosition(*one), None) for one in self._others]
+            self._others = []
             self._answer = len(found) - before
         self._ready.extend(reversed(_in_order(found)))
 
@@ -264,25 +296,26 @@ class RankedReader:
                 whole = None
                 if isinstance(step, RankRecords):
                     self._ranked, self._begun = step, True
-                    take(self._places(step))
+                    self._others = self._places(step)
                 elif step is not None:
                     whole = yield from self._entries_of(step, take, window)
             except IndexChangedError:
                 if self._begun:
                     raise
-                self.plan = yield from plan_of(self._context, self._query)
+                self._adopt((yield from plan_of(self._context, self._query)))
                 self._ranking, self._answer = None, None
                 continue
             self._exhausted = step is None
             return whole
 
-    def _places(self, step: RankRecords) -> Iterator[RankedRow]:
-        """Yield the records that were ranked by themselves and are within reach and bounds."""
+    def _places(self, step: RankRecords) -> list[tuple[float, bytes]]:
+        """Return the records that were ranked by themselves and are within reach and bounds, in any order."""
         within, bounds = self._reach.within, self._bounds
-        for pk, distance in step.distances.items():
-            place = RankedPosition(distance, pk)
-            if (within is None or distance <= within) and bounds.has(place):
-                yield RankedRow(place, None)
+        found = [(distance, pk) for pk, distance in step.distances.items()]
+        if within is None and bounds == ALL_PLACES:
+            return found
+        nearer = [one for one in found if within is None or one[0] <= within]
+        return [one for one in nearer if bounds.has(RankedPosition(*one))]
 
     def _answered(self) -> Flow[RankEntries | RankRecords | None]:
         if self._ranking is None:
@@ -299,10 +332,12 @@ class RankedReader:
                 return step
             self._answer = yield from self._probed(step)
 
-    def _probed(self, step: ReadEntries | CountEntries | ReadPostings | ReadCounters) -> Flow[Any]:
+    def _probed(self, step: ReadEntries | CountEntries | ReadPostings | ReadLists | ReadPoints) -> Flow[Any]:
         """Return the answer to a request that ranks nothing."""
-        if isinstance(step, ReadCounters):
-            return (yield from self._counters(step))
+        if isinstance(step, ReadLists):
+            return (yield from self._lists(step))
+        if isinstance(step, ReadPoints):
+            return (yield from self._points(step))
         spans = [self._ranges(span) for span in step.spans]
         ranges = [one.wanted for some in spans for one in some]
         if isinstance(step, CountEntries):
@@ -319,21 +354,35 @@ class RankedReader:
             for span in postings
         ]
 
-    def _counters(self, step: ReadCounters) -> Flow[list[int]]:
-        """Return the sums of counters over the groups; in a transaction, its commit does not check them."""
+    def _lists(self, step: ReadLists) -> Flow[ListsRead]:
+        """Return lists and counters; in a transaction, its commit does not check the counters."""
         _, _, index = yield from self._index()
-        layout = index.layout
-        groups = [layout.counters + one.start[len(layout.prefix) :] for one in self.plan.scans[0].ranges]
-        ranges = [point(group + end) for end in step.ends for group in groups]
+        layout, heads = index.layout, self._heads
+        groups = [layout.counters + head[len(layout.prefix) :] for head in heads]
+        counters = counter_ranges(step.counters, groups)
+        asked = list_ranges(step, heads, self._context.limits, len(counters))
         if self._context.transaction is None:
-            rows = yield from self._rows(ranges)
+            rows = yield from self._rows([*counters, *asked.ranges], plain=True)
+            counted, found = rows[: len(counters)], rows[len(counters) :]
         else:
-            rows = list[list[Row]]()
-            for some in split_ranges(self._context.limits, ranges, guarded=False):
-                found: ReadResult = yield ReadUnchecked(some)
-                rows += found.ranges
-        numbers = [number_in(found[0]) if found else 0 for found in rows]
-        return [sum(numbers[at : at + len(groups)]) for at in range(0, len(numbers), len(groups))]
+            counted = yield from self._unchecked(counters)
+            if not step.needed:
+                return ListsRead([EntryList({}, 0, whole=False) for _ in step.parts], [*sums_in(counted, len(heads))])
+            found = yield from self._rows(asked.ranges)
+        return ListsRead(lists_in(asked, found, len(heads)), [*sums_in(counted, len(heads))])
+
+    def _unchecked(self, ranges: Sequence[ReadRange]) -> Flow[list[list[Row]]]:
+        rows = list[list[Row]]()
+        for some in split_ranges(self._context.limits, ranges, guarded=False):
+            found: ReadResult = yield ReadUnchecked(some)
+            rows += found.ranges
+        return rows
+
+    def _points(self, step: ReadPoints) -> Flow[dict[bytes, bytes]]:
+        """Return the values of the entries of records under one value, in any of the groups."""
+        keys = [(head + step.part + pk, pk) for head in self._heads for pk in step.keys]
+        found = yield from self._rows([point(key) for key, _ in keys], plain=True)
+        return {pk: rows[0][1] for (_, pk), rows in zip(keys, found, strict=True) if rows}
 
     def _entries_of(
         self, step: RankEntries, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None
@@ -405,15 +454,14 @@ class RankedReader:
     def _index(self) -> Flow[tuple[HeaderView, LiveCollection, LiveIndex]]:
         """Return the header, the collection and the index. Raises IndexChangedError."""
         view, live = yield from live_collection(self._context, self.plan.schema)
-        require_same_index(live, self.plan)
-        assert self.plan.index is not None  # a ranked plan reads one index
-        return view, live, live.readable[self.plan.index]
+        require_same_index(live, self._plan)
+        assert self._name is not None  # a ranked plan reads one index
+        return view, live, live.readable[self._name]
 
     def _ranges(self, span: EntrySpan) -> list[_GroupRange]:
         """Return the ranges of a span, one for each group."""
         start, end, limit, reverse = span
-        heads = [one.start for one in self.plan.scans[0].ranges]
-        return [_GroupRange(head, ReadRange(head + start, head + end, limit, reverse)) for head in heads]
+        return [_GroupRange(head, ReadRange(head + start, head + end, limit, reverse)) for head in self._heads]
 
     def _read(self, ranges: Sequence[ReadRange], follow: Follow) -> Flow[ReadResult]:
         while True:
@@ -423,13 +471,20 @@ class RankedReader:
                 return found
             yield from reload_header(self._context)
 
-    def _rows(self, ranges: Sequence[ReadRange]) -> Flow[list[list[Row]]]:
+    def _rows(self, ranges: Sequence[ReadRange], *, plain: bool = False) -> Flow[list[list[Row]]]:
+        """Return the rows of ranges; ``plain``: they may be plain tuples."""
+        context = self._context
+        at_once = plain and context.transaction is None and context.traits.snapshots
         while True:
             view, _, _ = yield from self._index()
-            found = yield from read_all(self._context.limits, ranges, view.guard)
+            if at_once and fits_one_read(context.limits, ranges, guarded=True):
+                result = yield from read(ranges, view.guard, follow=as_plain_rows)
+                found = result.ranges if isinstance(result, ReadResult) else None
+            else:
+                found = yield from read_all(context.limits, ranges, view.guard)
             if found is not None:
                 return found
-            yield from reload_header(self._context)
+            yield from reload_header(context)
 
     def _counts(self, ranges: Sequence[ReadRange]) -> Flow[list[int] | None]:
         """Count entries; None in a transaction, whose writes the engine does not know, and for too many ranges."""
@@ -454,6 +509,16 @@ class RankedReader:
             known |= {key: rows[0] if rows else None for key, rows in zip(missing, found, strict=True)}
         self._ahead = {key: row for key, row in known.items() if key not in keys}
         return [known[key] for key in keys]
+
+
+def _nearest(
+    places: list[tuple[float, bytes]], number: int
+) -> tuple[list[tuple[float, bytes]], list[tuple[float, bytes]]]:
+    """Return at least so many of the nearest places, in order, and the others."""
+    if len(places) <= MUCH_MORE * number:
+        return sorted(places), []
+    bound = nsmallest(number, [distance for distance, _ in places])[-1]
+    return sorted(one for one in places if one[0] <= bound), [one for one in places if one[0] > bound]
 
 
 def tests_records(plan: QueryPlan) -> bool:

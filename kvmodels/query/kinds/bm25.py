@@ -6,8 +6,9 @@
 ``n`` and the mean length are the statistics of the groups, ``df`` is the number of entries of a word. Words count that
 are in a bounded part of the search; the beginning of words counts as one word.
 
-The lists of words are read rarest first. Of words that must all be found, a list that is much longer than the records
-found so far is not read: their entries are looked up one by one.
+The first request reads the statistics, and with them the lists that are read in any case. Of words that must all be
+found it reads only the beginnings: short lists are complete then, the others are counted and read rarest first. A list
+that is much longer than the records found so far is not read: their entries are looked up one by one.
 
 Rules of this module: pure. The score of a record follows from its stored terms and from the numbers of the first page
 alone, so a reader can compute it again from the record, and pages agree.
@@ -15,25 +16,27 @@ alone, so a reader can compute it again from the record, and pages agree.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from math import log
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from kvmodels.core.keys import key_successor
 from kvmodels.errors import OperationTooLargeError
 from kvmodels.query.kinds.ranking import (
     CountEntries,
+    EntryList,
     EntrySpan,
+    ListsRead,
     Posting,
     RankingStep,
     RankRecords,
-    ReadCounters,
+    ReadLists,
+    ReadPoints,
     ReadPostings,
 )
 from kvmodels.query.kinds.word_spans import span_of
 from kvmodels.schema.definition.definition import Document, IndexDefinition
-from kvmodels.schema.definition.values import reader_of
-from kvmodels.schema.kinds.search import COUNT, LENGTH, Searched, SearchLookup, options_of
+from kvmodels.schema.kinds.search import COUNT, LENGTH, Searched, finder, options_of
 from kvmodels.schema.words.conditions import (
     AllWords,
     AnyWords,
@@ -51,6 +54,12 @@ B: Final = 0.75
 
 MUCH_LONGER: Final = 20
 """A list with so many entries for each record found is not read; the entries of the records are looked up."""
+
+FEW: Final = 64
+"""The number of entries at the beginning of a list that may not be needed."""
+
+Entries: TypeAlias = tuple[bytes, ...]
+"""The values of the entries of one record."""
 
 Steps = Generator[RankingStep, Any, Any]
 
@@ -95,7 +104,6 @@ class Scoring:
         records = max(numbers.records, *numbers.found, 1)
         self._mean = max(numbers.length / max(numbers.records, 1), 1.0)
         self._idf = [log(1 + (records - found + 0.5) / (found + 0.5)) for found in numbers.found]
-        self._known: list[dict[Hashable, float]] = [{} for _ in terms]
 
     def score(self, norm: int, counts: Iterable[Iterable[bytes]]) -> float:
         """Return the score for the frequencies of each term, or of each word that begins with it."""
@@ -104,20 +112,13 @@ class Scoring:
             total += self._part(at, norm, found)
         return total
 
-    def score_of_entries(self, values: Sequence[Sequence[bytes]]) -> float:
-        """Return the score for the values of the entries of each term; many records have equal ones."""
-        norm = next(value[0] for found in values for value in found)
-        total = 0.0
-        for at, found in enumerate(values):
-            if not found:
-                continue
-            entry = found[0] if len(found) == 1 and found[0][0] == norm else (norm, *found)
-            known = self._known[at]
-            part = known.get(entry)
-            if part is None:
-                part = known[entry] = self._part(at, norm, [value[1:] for value in found])
-            total += part
-        return total
+    def distances(self, at: int, entries: Iterable[Entries]) -> dict[Entries, float]:
+        """Return the negated share of a term for the values of its entries; those of many records are equal."""
+        return {found: -self._part(at, found[0][0], [value[1:] for value in found]) for found in {*entries}}
+
+    def distances_of_values(self, at: int, values: Iterable[bytes]) -> dict[bytes, float]:
+        """Return the same for a term of which a record has one entry."""
+        return {value: -self._part(at, value[0], (value[1:],)) for value in {*values}}
 
     def _part(self, at: int, norm: int, found: Iterable[bytes]) -> float:
         """Return the share of one term."""
@@ -140,69 +141,109 @@ class WordRanking:
         self._definition = definition
         self._searched = searched
         self._weights = options.weights
-        self._size = 1 + len(options.fields)
+        self._value_size = 1 + len(options.fields)
         self._most = most
         self._terms = scored_terms(searched.node)
         self._frozen = statistics_in(frozen, len(self._terms))
         self._rows = 0
-        self._lists: dict[WordTerm, dict[bytes, Sequence[bytes]]] = {}
+        self._begun: dict[WordTerm, EntryList] = {}
+        self._lists: dict[WordTerm, Mapping[bytes, Any]] = {}
         self._whole: set[WordTerm] = set()
         self._sizes: dict[WordTerm, int] = {}
 
     def steps(self) -> Steps:
         """Yield the requests, and the records with their scores as the last of them."""
         numbers = self._frozen
-        if numbers is not None:
-            self._sizes = dict(zip(self._terms, numbers.found, strict=True))
+        statistics: Sequence[int] = ()
+        if numbers is None:
+            statistics = yield from self._begin()
         else:
-            counted = yield CountEntries([_span(term) for term in self._terms])
-            if counted is not None:
-                self._sizes = dict(zip(self._terms, counted, strict=True))
+            self._sizes = dict(zip(self._terms, numbers.found, strict=True))
         found = yield from self._records(self._searched.node)
         yield from self._complete(found)
         if numbers is None:
-            records, length = yield ReadCounters((COUNT, LENGTH))
-            entries = [self._sizes[term] if term in self._sizes else self._entries(term) for term in self._terms]
-            numbers = WordStatistics(max(records, 0), max(length, 0), tuple(entries))
+            records, length = statistics
+            entries = tuple(self._sizes[term] for term in self._terms)
+            numbers = WordStatistics(max(records, 0), max(length, 0), entries)
         scoring = Scoring(self._terms, self._weights, numbers)
-        lists = [self._lists[term] for term in self._terms]
-        distances = {pk: -scoring.score_of_entries([held.get(pk, ()) for held in lists]) for pk in found}
         distance = _distance_of(self._definition, self._searched, self._terms, scoring)
-        yield RankRecords(distances, distance, numbers.plain())
+        yield RankRecords(self._distances(found, scoring), distance, numbers.plain())
 
-    def _entries(self, term: WordTerm) -> int:
-        return sum(map(len, self._lists[term].values()))
+    def _begin(self) -> Generator[RankingStep, Any, Sequence[int]]:
+        """Return the statistics; read with them whole lists, or their beginnings where some may not be needed."""
+        words = [term for term in self._terms if not term.prefix]
+        needed = _is_read_whole(self._searched.node)
+        limit = self._most + 1 if needed else FEW
+        parts = [_span(term).start for term in words]
+        read: ListsRead = yield ReadLists(parts, limit, (COUNT, LENGTH), needed)
+        for term, found in zip(words, read.lists, strict=True):
+            if found.whole:
+                self._begun[term], self._sizes[term] = found, found.size
+        others = [term for term in self._terms if term not in self._begun]
+        if others and not needed:
+            counted = yield CountEntries([_span(term) for term in others])
+            if counted is not None:
+                self._sizes.update(zip(others, counted, strict=True))
+        return read.counters
+
+    def _distances(self, found: Collection[bytes], scoring: Scoring) -> dict[bytes, float]:
+        """Return the negated score of each record."""
+        total = dict.fromkeys(found, -0.0)
+        for at, term in enumerate(self._terms):
+            held = self._lists[term]
+            of = scoring.distances(at, held.values()) if term.prefix else scoring.distances_of_values(at, held.values())
+            if len(self._terms) == 1 and len(held) == len(total):
+                return {pk: of[value] for pk, value in held.items()}
+            if len(held) > len(total):
+                for pk in total:
+                    if pk in held:
+                        total[pk] += of[held[pk]]
+                continue
+            for pk, value in held.items():
+                if pk in total:
+                    total[pk] += of[value]
+        return total
 
     # --- records ----------------------------------------------------------------------------------------------
 
-    def _records(self, node: Node) -> Generator[RankingStep, Any, set[bytes]]:
+    def _records(self, node: Node) -> Generator[RankingStep, Any, Collection[bytes]]:
         """Return the records whose entries satisfy a bounded condition, as far as entries decide."""
         if isinstance(node, WordTerm):
-            found = yield from self._list(node)
-            if all(_counts(node, value) for value in {value for values in found.values() for value in values}):
-                return set(found)
-            return {pk for pk, values in found.items() if any(_counts(node, value) for value in values)}
+            held = yield from self._list(node)
+            return self._satisfying(node, held)
         if isinstance(node, AnyWords):
             union = set[bytes]()
             for part in node.any_of:
-                union |= yield from self._records(part)
+                union.update((yield from self._records(part)))
             return union
         return (yield from self._common([*_conjuncts(node)]))
 
-    def _common(self, parts: list[Node]) -> Generator[RankingStep, Any, set[bytes]]:
+    def _satisfying(self, term: WordTerm, held: Mapping[bytes, Any]) -> Collection[bytes]:
+        """Return the records of entries that count for a term."""
+        known = {*held.values()}
+        counting = {one for one in known if any(_counts(term, value) for value in (one if term.prefix else (one,)))}
+        return held.keys() if len(counting) == len(known) else [pk for pk, one in held.items() if one in counting]
+
+    def _common(self, parts: list[Node]) -> Generator[RankingStep, Any, Collection[bytes]]:
         """Return the records that all parts have in common, the rarest part first."""
         parts.sort(key=self._estimate)
         found = yield from self._records(parts[0])
         for part in parts[1:]:
             if not found:
                 break
-            if isinstance(part, WordTerm) and self._sizes.get(part, 0) > MUCH_LONGER * len(found) and not part.prefix:
+            if isinstance(part, WordTerm) and self._is_looked_up(part, len(found)):
                 yield from self._look_up(part, found)
-                held = self._lists[part]
-                found = {pk for pk in found if any(_counts(part, value) for value in held.get(pk, ()))}
+                others: Collection[bytes] = self._satisfying(part, self._lists[part])
             else:
-                found &= yield from self._records(part)
+                others = yield from self._records(part)
+            if not isinstance(others, AbstractSet):
+                others = {*others}
+            found = [pk for pk in found if pk in others]
         return found
+
+    def _is_looked_up(self, term: WordTerm, records: int) -> bool:
+        """Return whether entries are looked up for so many records, because the list is much longer."""
+        return not (term.prefix or term in self._whole) and self._sizes.get(term, 0) > MUCH_LONGER * records
 
     def _estimate(self, node: Node) -> int:
         if isinstance(node, WordTerm):
@@ -213,39 +254,48 @@ class WordRanking:
 
     # --- lists ------------------------------------------------------------------------------------------------
 
-    def _list(self, term: WordTerm) -> Generator[RankingStep, Any, dict[bytes, Sequence[bytes]]]:
-        """Return the values of the entries of a term, by primary key."""
+    def _list(self, term: WordTerm) -> Generator[RankingStep, Any, Mapping[bytes, Any]]:
+        """Return the value of the entry of a term by primary key; of the beginning of words, all values."""
         if term in self._whole:
             return self._lists[term]
-        expected = self._rows + self._sizes.get(term, 0)
-        if expected > self._most:
-            raise self._too_many(term, expected)
-        (postings,) = yield ReadPostings((_span(term)._replace(limit=self._most - self._rows + 1),))
-        self._rows += len(postings)
+        held: Mapping[bytes, Any]
+        begun, room = self._begun.pop(term, None), self._most - self._rows
+        expected = self._sizes.get(term, 0) if begun is None else begun.size
+        if expected > room:
+            raise self._too_many(term, self._rows + expected)
+        if term.prefix:
+            (postings,) = yield ReadPostings((_span(term)._replace(limit=room + 1),))
+            size, held = len(postings), _by_key(postings, self._value_size)
+        else:
+            if begun is None:
+                read = yield ReadLists((_span(term).start,), room + 1)
+                begun = read.lists[0]
+            size, held = begun.size, _of_this_size(begun.values, self._value_size)
+        self._rows += size
         if self._rows > self._most:
             raise self._too_many(term, self._rows)
+        self._sizes.setdefault(term, size)
         self._whole.add(term)
-        self._lists[term] = _by_key(postings, self._size, several=term.prefix)
-        return self._lists[term]
+        self._lists[term] = held
+        return held
 
     def _look_up(self, term: WordTerm, keys: Iterable[bytes]) -> Generator[RankingStep, Any, None]:
         """Read the entries of a term for some records."""
-        part = _span(term).start
-        found = self._lists.setdefault(term, {})
-        asked = [pk for pk in sorted(keys) if pk not in found]
-        answers = yield ReadPostings([EntrySpan(part + pk, key_successor(part + pk)) for pk in asked])
-        for pk, postings in zip(asked, answers, strict=True):
-            found[pk] = _by_key(postings, self._size, several=False).get(pk, ())
+        found = dict(self._lists.get(term, {}))
+        values = yield ReadPoints(_span(term).start, [pk for pk in sorted(keys) if pk not in found])
+        found.update(_of_this_size(values, self._value_size))
+        self._lists[term] = found
 
-    def _complete(self, found: set[bytes]) -> Generator[RankingStep, Any, None]:
+    def _complete(self, found: Collection[bytes]) -> Generator[RankingStep, Any, None]:
         """Read the entries of scored terms that are not known of the records that were found."""
         for term in self._terms:
-            if term in self._whole or not found:
+            if not found:
                 self._lists.setdefault(term, {})
-            elif term.prefix or self._sizes.get(term, 0) <= MUCH_LONGER * len(found):
-                yield from self._list(term)
-            else:
+                self._sizes.setdefault(term, 0)
+            elif self._is_looked_up(term, len(found)):
                 yield from self._look_up(term, found)
+            else:
+                yield from self._list(term)
 
     def _too_many(self, term: WordTerm, size: int) -> OperationTooLargeError:
         word = f"{term.term}*" if term.prefix else term.term
@@ -259,23 +309,30 @@ class WordRanking:
         )
 
 
+def _is_read_whole(node: Node) -> bool:
+    """Return whether all lists of a condition are read, because no word limits those of another."""
+    return all(map(_is_read_whole, node.any_of)) if isinstance(node, AnyWords) else isinstance(node, WordTerm)
+
+
 def _span(term: WordTerm) -> EntrySpan:
     span = span_of(term)
     return EntrySpan(span.start, span.end)
 
 
-def _by_key(postings: Iterable[Posting], size: int, *, several: bool) -> dict[bytes, Sequence[bytes]]:
-    """Return the values by primary key; of a record in several groups once, without rows of other programs.
+def _of_this_size(values: Mapping[bytes, bytes], size: int) -> Mapping[bytes, bytes]:
+    """Return values by primary key without rows of other programs, whose values have another size."""
+    if {*map(len, values.values())} <= {size}:
+        return values
+    return {pk: value for pk, value in values.items() if len(value) == size}
 
-    ``several``: a record may have entries of several words.
-    """
-    if not several:
-        return {pk: (value,) for _, pk, value in postings if len(value) == size}
+
+def _by_key(postings: Iterable[Posting], size: int) -> dict[bytes, Entries]:
+    """Return the values of entries of several words by primary key; of a record in several groups once."""
     found: dict[bytes, dict[bytes, bytes]] = {}
     for part, pk, value in postings:
-        if len(value) == size:
+        if len(value) == size:  # no row of another program
             found.setdefault(pk, {})[part] = value
-    return {pk: list(values.values()) for pk, values in found.items()}
+    return {pk: tuple(values.values()) for pk, values in found.items()}
 
 
 def _counts(term: WordTerm, value: bytes) -> bool:
@@ -293,14 +350,10 @@ def _conjuncts(node: Node) -> list[Node]:
 
 def _distance_of(definition: IndexDefinition, searched: Searched, terms: Sequence[WordTerm], scoring: Scoring) -> Any:
     """Return the function from a stored document to its negated score; None if it does not satisfy the search."""
-    options = options_of(definition)
-    read = reader_of(options.terms)
-    test = SearchLookup().test(definition, searched)
+    found_in = finder(definition, searched)
 
     def distance(document: Document) -> float | None:
-        if not test(document):
-            return None
-        found = options.terms_in(read(document))
+        found = found_in(document)
         if found is None:
             return None
         held: Mapping[str, bytes] = found.frequencies

@@ -17,7 +17,9 @@ request            use                                                          
                                                                                               the ring
 ``ReadPostings``   read entries with the primary keys of their records                        ``list[Posting]`` for each
                                                                                               span
-``ReadCounters``   read counters of the groups                                                the sum of each
+``ReadLists``      read all entries of some values, and counters of the groups                ``ListsRead``
+``ReadPoints``     look up the entries of one value for some records                          their values, by packed
+                                                                                              primary key
 ``RankRecords``    rank records that were found in the entries before                         the number of records
 =================  =========================================================================  ========================
 
@@ -95,10 +97,45 @@ class ReadPostings(NamedTuple):
     spans: Sequence[EntrySpan]
 
 
-class ReadCounters(NamedTuple):
-    """Read counters, whose keys end with these bytes after the group; a transaction does not check them."""
+class ReadLists(NamedTuple):
+    """Read lists: the entries of one value of the part before the primary key; and counters of the groups.
 
-    ends: Sequence[bytes]
+    With counters, it is one request if the engine can, whose lists are cut to fit.
+
+    Attributes:
+        parts: the packed value of each list.
+        limit: the maximum number of entries of a list, in each group.
+        counters: the ends of the keys of counters, after the group; a transaction does not check them.
+        needed: whether the ranking needs the lists. A transaction, whose commit checks all that it reads, reads no
+            others.
+    """
+
+    parts: Sequence[bytes]
+    limit: int
+    counters: Sequence[bytes] = ()
+    needed: bool = True
+
+
+class EntryList(NamedTuple):
+    """The value of each entry of a list, by packed primary key; the number of entries; whether these are all."""
+
+    values: Mapping[bytes, bytes]
+    size: int
+    whole: bool
+
+
+class ListsRead(NamedTuple):
+    """The lists of ``ReadLists``, and the sum of each counter over the groups."""
+
+    lists: Sequence[EntryList]
+    counters: Sequence[int]
+
+
+class ReadPoints(NamedTuple):
+    """Look up the entries of one packed value for records with these packed primary keys."""
+
+    part: bytes
+    keys: Sequence[bytes]
 
 
 class RankRecords(NamedTuple):
@@ -116,7 +153,7 @@ class RankRecords(NamedTuple):
     frozen: Any = None
 
 
-RankingStep: TypeAlias = ReadEntries | CountEntries | RankEntries | ReadPostings | ReadCounters | RankRecords
+RankingStep: TypeAlias = ReadEntries | CountEntries | RankEntries | ReadPostings | ReadLists | ReadPoints | RankRecords
 """A request of a ranking."""
 
 Ranking: TypeAlias = Generator[RankingStep, Any, None]

@@ -32,9 +32,17 @@ from kvmodels.schema.definition.definition import (
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
 from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
 from kvmodels.schema.definition.values import computed_path, reader, reader_of
-from kvmodels.schema.words.conditions import Node, condition_of, holds, needed_terms, plain_of, terms_decide
+from kvmodels.schema.words.conditions import (
+    Node,
+    condition_of,
+    holds,
+    named_in,
+    needed_terms,
+    plain_of,
+    terms_decide,
+)
 from kvmodels.schema.words.search import Search, Written, fields_in, parsed_search
-from kvmodels.schema.words.stored_terms import StoredTerms, packed_terms, texts_of, unpacked_terms
+from kvmodels.schema.words.stored_terms import StoredTerms, named_terms, packed_terms, texts_of, unpacked_terms
 from kvmodels.schema.words.tokenizer import Tokenizer, TokenizerFunction, languages
 
 COUNT: Final = encode_key((0, "count"))
@@ -48,6 +56,9 @@ HAS_WORD: Final = "has word"
 
 MAX_TERMS: Final = 20_000
 """The maximum number of different words of a record, unless the declaration says another one."""
+
+MOST_KEPT_TERMS: Final = 10_000
+"""The maximum number of words whose terms one search keeps."""
 
 
 class SearchIndex(DeclaredIndex):
@@ -192,12 +203,17 @@ class SearchOptions(KindOptions):
         items = {"language": self.language, "digest": self.digest, "version": self.version}
         return {**found, **{name: value for name, value in items.items() if value is not None}}
 
-    def terms_in(self, packed: object) -> StoredTerms | None:
-        """Return the terms of a stored value; None if every field is None. Raises InvalidValueError."""
+    def terms_in(
+        self, packed: object, unpacked: Callable[[object, int], StoredTerms] = unpacked_terms
+    ) -> StoredTerms | None:
+        """Return the terms of a stored value; None if every field is None. Raises InvalidValueError.
+
+        ``unpacked``: takes the stored value and the number of fields, and returns the terms or raises ValueError.
+        """
         if packed is None:
             return None
         try:
-            return unpacked_terms(packed, len(self.fields))
+            return unpacked(packed, len(self.fields))
         except ValueError as error:
             raise InvalidValueError(
                 "the stored terms of a record are damaged",
@@ -266,13 +282,10 @@ class SearchLookup(KindLookup):
 
     def test(self, definition: IndexDefinition, operand: Searched) -> Test:
         """Return the test of the stored terms of a document, and of its texts where words must be adjacent."""
-        options, node = options_of(definition), operand.node
-        read = reader_of(options.terms)
-        words_of = words_reader(options)
+        found_in = finder(definition, operand)
 
         def passes(document: Document) -> bool:
-            found = options.terms_in(read(document))
-            return found is not None and holds(node, found.frequencies, words_of(document))
+            return found_in(document) is not None
 
         return passes
 
@@ -310,16 +323,49 @@ class HasWord(KindLookup):
         return operand
 
 
+def finder(definition: IndexDefinition, operand: Searched) -> Callable[[Document], StoredTerms | None]:
+    """Return the function from a document to its terms that a search names; None if it does not satisfy the search.
+
+    It raises InvalidValueError for damaged terms.
+    """
+    options, node = options_of(definition), operand.node
+    read, words_of = reader_of(options.terms), words_reader(options)
+    named = [*named_in(node)]
+    names = frozenset(one.term.encode() for one in named if not one.prefix)
+    beginnings = tuple({one.term.encode() for one in named if one.prefix})
+
+    def found_in(document: Document) -> StoredTerms | None:
+        found = options.terms_in(read(document), lambda packed, size: named_terms(packed, size, names, beginnings))
+        return found if found is not None and holds(node, found.frequencies, words_of(document)) else None
+
+    return found_in
+
+
+class _TermOfWord(dict[str, str]):
+    """The term of each word, kept while one search tests records, which repeat their words."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= MOST_KEPT_TERMS:
+            self.clear()
+        term = self[word] = self._tokenizer.term(word)
+        return term
+
+
 def words_reader(options: SearchOptions) -> Callable[[Document], Callable[[int], list[list[str]]]]:
     """Return a function from a document to a function from the number of a field to the terms of its texts."""
     readers = [reader(tuple(name.split(".")), many=False) for name in options.fields]
     tokenizer = options.tokenizer
     assert tokenizer is not None  # a declared index has one
+    term_of = _TermOfWord(tokenizer).__getitem__
 
     def words_of(document: Document) -> Callable[[int], list[list[str]]]:
         def terms_at(number: int) -> list[list[str]]:
             texts = texts_of(readers[number](document))
-            return [[tokenizer.term(word) for word in tokenizer.words(text)] for text in texts]
+            return [[*map(term_of, tokenizer.words(text))] for text in texts]
 
         return terms_at
 

@@ -194,6 +194,19 @@ def _needed(node: Node) -> Iterator[str]:
             yield from _needed(part)
 
 
+def named_in(node: Node) -> Iterator[WordTerm]:
+    """Yield every term that a condition names, those of excluded parts too."""
+    if isinstance(node, WordTerm):
+        yield node
+    elif isinstance(node, Phrase):
+        yield from (WordTerm(term, field=node.field) for term in node.terms)
+    elif isinstance(node, NoWords):
+        yield from named_in(node.part)
+    else:
+        for part in node.all_of if isinstance(node, AllWords) else node.any_of:
+            yield from named_in(part)
+
+
 def _length(term: WordTerm) -> int:
     return len(term.term)
 

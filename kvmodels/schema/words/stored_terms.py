@@ -14,7 +14,7 @@ Rules of this module: pure; the bytes never change for the same terms.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.schema.words.tokenizer import Tokenizer
@@ -105,4 +105,24 @@ def unpacked_terms(packed: object, fields: int) -> StoredTerms:
             raise ValueError("not the terms of a text")
         found[packed[at + 1 : middle].decode()] = packed[middle:end]
         at = end
+    return StoredTerms(packed[0], found)
+
+
+def named_terms(packed: object, fields: int, names: Collection[bytes], beginnings: tuple[bytes, ...]) -> StoredTerms:
+    """Return those terms of packed bytes that have one of these names, or begin with one of ``beginnings``.
+
+    A third of the work of ``unpacked_terms``. Raises ValueError for other bytes.
+    """
+    if not isinstance(packed, bytes) or not packed:
+        raise ValueError("not the terms of a text")
+    found: dict[str, bytes] = {}
+    at, size = 1, len(packed)
+    while at < size:
+        middle = at + 1 + packed[at]
+        name = packed[at + 1 : middle]
+        at = middle + fields
+        if name in names or (beginnings and name.startswith(beginnings)):
+            found[name.decode()] = packed[middle:at]
+    if at != size:
+        raise ValueError("not the terms of a text")
     return StoredTerms(packed[0], found)

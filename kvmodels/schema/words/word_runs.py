@@ -42,7 +42,7 @@ _PLAIN_WORDS: Final = re.compile(r"[0-9a-z]+").findall
 
 
 def words_in(text: str) -> Iterator[str]:
-    """Yield the words of a text in order; of scripts without spaces, each pair of adjacent characters.
+    """Return the words of a text in order; of scripts without spaces, each pair of adjacent characters.
 
     Examples:
         >>> list(words_in("Key-value stores: ﬁne, हिन्दी"))
@@ -51,8 +51,13 @@ def words_in(text: str) -> Iterator[str]:
         ['東京', '京都', 'x', '京']
     """
     if text.isascii():
-        yield from (cut(word) for word in _PLAIN_WORDS(text.lower()))
-        return
+        found = _PLAIN_WORDS(text.lower())
+        is_short = len(max(found, key=len, default="")) <= MAX_CHARACTERS
+        return iter(found if is_short else [cut(word) for word in found])
+    return _words_of_any(text)
+
+
+def _words_of_any(text: str) -> Iterator[str]:
     words = spaced(normalize("NFKC", text).casefold())
     if _HAS_PAIRS(words) is None:
         yield from map(cut, words.split())
