@@ -44,7 +44,6 @@ from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.query.kinds.ranking import (
     CountEntries,
-    EntryList,
     EntryParts,
     EntrySpan,
     ListsRead,
@@ -305,7 +304,7 @@ class RankedReader:
                 self._adopt((yield from plan_of(self._context, self._query)))
                 self._ranking, self._answer = None, None
                 continue
-            self._exhausted = step is None
+            self._exhausted = step is None or isinstance(step, RankRecords)  # which are all of them
             return whole
 
     def _places(self, step: RankRecords) -> list[tuple[float, bytes]]:
@@ -366,8 +365,6 @@ class RankedReader:
             counted, found = rows[: len(counters)], rows[len(counters) :]
         else:
             counted = yield from self._unchecked(counters)
-            if not step.needed:
-                return ListsRead([EntryList({}, 0, whole=False) for _ in step.parts], [*sums_in(counted, len(heads))])
             found = yield from self._rows(asked.ranges)
         return ListsRead(lists_in(asked, found, len(heads)), [*sums_in(counted, len(heads))])
 

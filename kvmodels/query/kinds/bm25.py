@@ -6,9 +6,9 @@
 ``n`` and the mean length are the statistics of the groups, ``df`` is the number of entries of a word. Words count that
 are in a bounded part of the search; the beginning of words counts as one word.
 
-The first request reads the statistics, and with them the lists that are read in any case. Of words that must all be
-found it reads only the beginnings: short lists are complete then, the others are counted and read rarest first. A list
-that is much longer than the records found so far is not read: their entries are looked up one by one.
+One request reads the statistics, and with them the lists that are read in any case: those of alternatives, or of the
+two rarest words that must all be found, which are counted before. Other lists are read rarest first. A list that is
+much longer than the records found so far is not read: their entries are looked up one by one.
 
 Rules of this module: pure. The score of a record follows from its stored terms and from the numbers of the first page
 alone, so a reader can compute it again from the record, and pages agree.
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import log
+from operator import mul
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvmodels.errors import OperationTooLargeError
@@ -54,9 +55,6 @@ B: Final = 0.75
 
 MUCH_LONGER: Final = 20
 """A list with so many entries for each record found is not read; the entries of the records are looked up."""
-
-FEW: Final = 64
-"""The number of entries at the beginning of a list that may not be needed."""
 
 Entries: TypeAlias = tuple[bytes, ...]
 """The values of the entries of one record."""
@@ -103,13 +101,18 @@ class Scoring:
         # The beginning of words may have more entries than there are records; writers may add some between two reads.
         records = max(numbers.records, *numbers.found, 1)
         self._mean = max(numbers.length / max(numbers.records, 1), 1.0)
+        self._damping: dict[int, float] = {}  # by the norm of the length
+        self._known: list[dict[bytes, float]] = [{} for _ in terms]
         self._idf = [log(1 + (records - found + 0.5) / (found + 0.5)) for found in numbers.found]
 
-    def score(self, norm: int, counts: Iterable[Iterable[bytes]]) -> float:
+    def score(self, norm: int, counts: Iterable[Sequence[bytes]]) -> float:
         """Return the score for the frequencies of each term, or of each word that begins with it."""
         total = 0.0
-        for at, (_, found) in enumerate(zip(self._terms, counts, strict=True)):
-            total += self._part(at, norm, found)
+        for at, found in enumerate(counts):
+            if len(found) == 1:
+                total += self._part_of_entry(at, bytes((norm,)) + found[0])
+            elif found:
+                total += self._part(at, norm, found)
         return total
 
     def distances(self, at: int, entries: Iterable[Entries]) -> dict[Entries, float]:
@@ -118,19 +121,28 @@ class Scoring:
 
     def distances_of_values(self, at: int, values: Iterable[bytes]) -> dict[bytes, float]:
         """Return the same for a term of which a record has one entry."""
-        return {value: -self._part(at, value[0], (value[1:],)) for value in {*values}}
+        return {value: -self._part_of_entry(at, value) for value in {*values}}
+
+    def _part_of_entry(self, at: int, value: bytes) -> float:
+        known = self._known[at]
+        part = known.get(value)
+        if part is None:
+            part = known[value] = self._part(at, value[0], (value[1:],))
+        return part
 
     def _part(self, at: int, norm: int, found: Iterable[bytes]) -> float:
         """Return the share of one term."""
-        frequency = sum(self._weighted(self._terms[at], one) for one in found)
+        field, weights = self._terms[at].field, self._weights
+        if field is None:
+            frequency = sum([sum(map(mul, weights, one)) for one in found])
+        else:
+            frequency = sum([weights[field] * one[field] for one in found])
         if not frequency:
             return 0.0
-        return self._idf[at] * frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length_of(norm) / self._mean))
-
-    def _weighted(self, term: WordTerm, counts: bytes) -> float:
-        if term.field is not None:
-            return self._weights[term.field] * counts[term.field]
-        return sum(weight * count for weight, count in zip(self._weights, counts, strict=True))
+        damping = self._damping.get(norm)
+        if damping is None:
+            damping = self._damping[norm] = K1 * (1 - B + B * length_of(norm) / self._mean)
+        return self._idf[at] * frequency * (K1 + 1) / (frequency + damping)
 
 
 class WordRanking:
@@ -170,21 +182,31 @@ class WordRanking:
         yield RankRecords(self._distances(found, scoring), distance, numbers.plain())
 
     def _begin(self) -> Generator[RankingStep, Any, Sequence[int]]:
-        """Return the statistics; read with them whole lists, or their beginnings where some may not be needed."""
-        words = [term for term in self._terms if not term.prefix]
-        needed = _is_read_whole(self._searched.node)
-        limit = self._most + 1 if needed else FEW
-        parts = [_span(term).start for term in words]
-        read: ListsRead = yield ReadLists(parts, limit, (COUNT, LENGTH), needed)
-        for term, found in zip(words, read.lists, strict=True):
-            if found.whole:
-                self._begun[term], self._sizes[term] = found, found.size
-        others = [term for term in self._terms if term not in self._begun]
-        if others and not needed:
-            counted = yield CountEntries([_span(term) for term in others])
+        """Return the statistics; read with them the lists that are needed in any case."""
+        wanted: Sequence[WordTerm] = self._terms
+        if not _is_read_whole(self._searched.node):
+            counted = yield CountEntries([_span(term) for term in self._terms])
             if counted is not None:
-                self._sizes.update(zip(others, counted, strict=True))
+                self._sizes = dict(zip(self._terms, counted, strict=True))
+            wanted = self._rarest_two()
+        words = [term for term in wanted if not term.prefix]
+        read: ListsRead = yield ReadLists([_span(term).start for term in words], self._most + 1, (COUNT, LENGTH))
+        for term, found in zip(words, read.lists, strict=True):
+            if found.size > self._most:
+                raise self._too_many(term, found.size)
+            if found.whole:
+                self._begun[term] = found
         return read.counters
+
+    def _rarest_two(self) -> list[WordTerm]:
+        """Return the rarest of words that must all be found, and the next one unless it is looked up."""
+        if not self._sizes or isinstance(self._searched.node, AnyWords):
+            return []
+        first, *others = sorted(_conjuncts(self._searched.node), key=self._estimate)
+        found = [first, *(one for one in others[:1] if self._estimate(one) <= MUCH_LONGER * self._estimate(first))]
+        if sum(map(self._estimate, found)) > self._most:
+            return []
+        return [one for one in found if isinstance(one, WordTerm)]
 
     def _distances(self, found: Collection[bytes], scoring: Scoring) -> dict[bytes, float]:
         """Return the negated score of each record."""
@@ -221,7 +243,10 @@ class WordRanking:
     def _satisfying(self, term: WordTerm, held: Mapping[bytes, Any]) -> Collection[bytes]:
         """Return the records of entries that count for a term."""
         known = {*held.values()}
-        counting = {one for one in known if any(_counts(term, value) for value in (one if term.prefix else (one,)))}
+        if term.prefix:
+            counting = {one for one in known if any(_counts(term, value) for value in one)}
+        else:
+            counting = {one for one in known if _counts(term, one)}
         return held.keys() if len(counting) == len(known) else [pk for pk, one in held.items() if one in counting]
 
     def _common(self, parts: list[Node]) -> Generator[RankingStep, Any, Collection[bytes]]:

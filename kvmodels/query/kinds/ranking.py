@@ -106,14 +106,11 @@ class ReadLists(NamedTuple):
         parts: the packed value of each list.
         limit: the maximum number of entries of a list, in each group.
         counters: the ends of the keys of counters, after the group; a transaction does not check them.
-        needed: whether the ranking needs the lists. A transaction, whose commit checks all that it reads, reads no
-            others.
     """
 
     parts: Sequence[bytes]
     limit: int
     counters: Sequence[bytes] = ()
-    needed: bool = True
 
 
 class EntryList(NamedTuple):
