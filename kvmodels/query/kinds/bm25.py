@@ -142,7 +142,8 @@ class Scoring:
         damping = self._damping.get(norm)
         if damping is None:
             damping = self._damping[norm] = K1 * (1 - B + B * length_of(norm) / self._mean)
-        return self._idf[at] * frequency * (K1 + 1) / (frequency + damping)
+        share: float = self._idf[at] * frequency * (K1 + 1) / (frequency + damping)
+        return share
 
 
 class WordRanking:
@@ -166,7 +167,7 @@ class WordRanking:
     def steps(self) -> Steps:
         """Yield the requests, and the records with their scores as the last of them."""
         numbers = self._frozen
-        statistics: Sequence[int] = ()
+        statistics: Sequence[int] = (0, 0)
         if numbers is None:
             statistics = yield from self._begin()
         else:
