@@ -214,14 +214,11 @@ class WordRanking:
         total = dict.fromkeys(found, -0.0)
         for at, term in enumerate(self._terms):
             held = self._lists[term]
+            if len(held) > len(total):
+                held = {pk: held[pk] for pk in total if pk in held}
             of = scoring.distances(at, held.values()) if term.prefix else scoring.distances_of_values(at, held.values())
             if len(self._terms) == 1 and len(held) == len(total):
                 return {pk: of[value] for pk, value in held.items()}
-            if len(held) > len(total):
-                for pk in total:
-                    if pk in held:
-                        total[pk] += of[held[pk]]
-                continue
             for pk, value in held.items():
                 if pk in total:
                     total[pk] += of[value]
