@@ -11,8 +11,7 @@ import pytest
 from kvmodels import Database, KvModel, Limits, PrimaryKey, SearchIndex
 from kvmodels.catalog.keyspace import index_layout
 from kvmodels.core.keys import encode_key
-from kvmodels.flows.execution import rings
-from kvmodels.flows.execution.lists import list_ranges, lists_in
+from kvmodels.flows.execution.lists import list_ranges, lists_in, nearest_of
 from kvmodels.query.kinds.ranking import ReadLists
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.words.stored_terms import named_terms, packed_terms, unpacked_terms
@@ -102,7 +101,7 @@ def test_the_nearest_of_many_equal_distances_are_in_order(number: int):
     found: list[tuple[float, bytes]] = []
     others = places
     while others:
-        nearest, others = rings._nearest(others, number)
+        nearest, others = nearest_of(others, number)
         assert len(nearest) >= min(number, 400 - len(found))
         found += nearest
     assert found == sorted(places)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kvmodels import KvModel, PrimaryKey, SearchIndex
 from kvmodels.catalog.keyspace import index_layout
 from kvmodels.core.keys import encode_key
-from kvmodels.flows.execution.rings import _postings
+from kvmodels.flows.execution.lists import postings_in
 from kvmodels.schema.compile.schema import schema_of
 
 
@@ -38,7 +38,7 @@ def test_a_part_that_another_one_continues_is_not_taken_for_it():
     for _ in range(20):
         some = sorted(chance.sample(pairs, 60))
         rows: Any = [Entry(layout.prefix + part + pk, b"v") for part, pk in some]
-        found = list(_postings(Live(layout), layout.prefix, rows))  # type: ignore[arg-type]
+        found = list(postings_in(Live(layout), layout.prefix, rows))  # type: ignore[arg-type]
         assert [(one.part, one.pk) for one in found] == some
 
 
@@ -46,5 +46,5 @@ def test_a_row_without_a_primary_key_is_no_entry_of_the_part_before():
     layout = index_layout("texts", schema_of(Text).indexes["words"], 1)
     part, pk = encode_key(("a",)), encode_key((7,))
     rows: Any = [Entry(layout.prefix + part + pk, b"v"), Entry(layout.prefix + part, b"v")]
-    found = list(_postings(Live(layout), layout.prefix, rows))  # type: ignore[arg-type]
+    found = list(postings_in(Live(layout), layout.prefix, rows))  # type: ignore[arg-type]
     assert [one.pk for one in found] == [pk, b""]

@@ -7,14 +7,22 @@ record has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
 
-from kvmodels.core.operations import ReadRange, point
+from kvmodels.catalog.collection import LiveIndex
+from kvmodels.core.operations import ReadRange, Row, point
+from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.effects import rows_at_once
 from kvmodels.indexing.entries import number_in
 from kvmodels.limits import Limits
-from kvmodels.query.kinds.ranking import EntryList, ReadLists
+from kvmodels.query.kinds.ranking import EntryList, Posting, ReadLists
+
+MUCH_MORE: Final = 8
+"""Ranked records that are more than so many times those to read are not all sorted."""
+CONTINUED: Final = 0xFF
+"""The byte that continues a part of text or bytes after its end mark."""
 
 
 class ListRanges(NamedTuple):
@@ -60,3 +68,35 @@ def sums_in(found: Sequence[Sequence[Any]], groups: int) -> Iterator[int]:
     """Yield the sum of each counter over the groups."""
     numbers = [number_in(rows[0]) if rows else 0 for rows in found]
     return (sum(numbers[at : at + groups]) for at in range(0, len(numbers), groups))
+
+
+def postings_in(index: LiveIndex, head: bytes, rows: Iterable[Row]) -> Iterator[Posting]:
+    """Yield entries without their groups.
+
+    The entries of one part are next to each other, so their keys are split only once: after a whole part comes the
+    primary key, unless it begins with ff, which continues a part of text or bytes.
+    """
+    before, part = b"", b""
+    for row in rows:
+        key = row.key
+        at = len(before)
+        if at and at < len(key) and key.startswith(before) and key[at] != CONTINUED:
+            yield Posting(part, key[at:], row.value)
+            continue
+        try:
+            pk = index.layout.pk_in(key)
+        except InvalidKeyError:
+            continue  # a foreign row
+        before = key[: len(key) - len(pk)]
+        part = before[len(head) :]
+        yield Posting(part, pk, row.value)
+
+
+def nearest_of(
+    places: list[tuple[float, bytes]], number: int
+) -> tuple[list[tuple[float, bytes]], list[tuple[float, bytes]]]:
+    """Return at least so many of the nearest places, in order, and the others."""
+    if len(places) <= MUCH_MORE * number:
+        return sorted(places), []
+    bound = nsmallest(number, [distance for distance, _ in places])[-1]
+    return sorted(one for one in places if one[0] <= bound), [one for one in places if one[0] > bound]

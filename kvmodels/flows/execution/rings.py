@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +37,7 @@ from kvmodels.flows.effects import (
 )
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.execution.join import EntryReader, MatchedRecord
-from kvmodels.flows.execution.lists import counter_ranges, list_ranges, lists_in, sums_in
+from kvmodels.flows.execution.lists import counter_ranges, list_ranges, lists_in, nearest_of, postings_in, sums_in
 from kvmodels.flows.execution.ranges import KeptFollow
 from kvmodels.indexing.entries import StoredRecord
 from kvmodels.indexing.kinds.registry import maintenance_of
@@ -47,7 +46,6 @@ from kvmodels.query.kinds.ranking import (
     EntryParts,
     EntrySpan,
     ListsRead,
-    Posting,
     RankEntries,
     Ranking,
     RankRecords,
@@ -61,9 +59,6 @@ from kvmodels.query.planning.cursor import require_same_index
 from kvmodels.query.planning.ranked import ranking_of
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
-
-MUCH_MORE: Final = 8
-"""Ranked records that are more than so many times those to read are not all sorted."""
 
 
 class RankedPosition(NamedTuple):
@@ -264,7 +259,7 @@ class RankedReader:
             yield from self._next_ring(skipped, ahead)
         wanted = skipped + ahead
         if self._others and len(self._ready) < wanted:
-            nearest, self._others = _nearest(self._others, wanted - len(self._ready))
+            nearest, self._others = nearest_of(self._others, wanted - len(self._ready))
             self._ready.extend(RankedRow(RankedPosition(*one), None) for one in nearest)
 
     def _next_ring(self, skipped: int, ahead: int) -> Flow[None]:
@@ -347,9 +342,11 @@ class RankedReader:
         _, _, index = yield from self._index()
         postings = [list(zip(some, islice(rows, len(some)), strict=True)) for some in spans]
         if isinstance(step, ReadPostings):
-            return [[one for group, found in span for one in _postings(index, group.head, found)] for span in postings]
+            return [
+                [one for group, found in span for one in postings_in(index, group.head, found)] for span in postings
+            ]
         return [
-            [EntryParts(one.part, one.value) for group, found in span for one in _postings(index, group.head, found)]
+            [EntryParts(one.part, one.value) for group, found in span for one in postings_in(index, group.head, found)]
             for span in postings
         ]
 
@@ -508,44 +505,9 @@ class RankedReader:
         return [known[key] for key in keys]
 
 
-def _nearest(
-    places: list[tuple[float, bytes]], number: int
-) -> tuple[list[tuple[float, bytes]], list[tuple[float, bytes]]]:
-    """Return at least so many of the nearest places, in order, and the others."""
-    if len(places) <= MUCH_MORE * number:
-        return sorted(places), []
-    bound = nsmallest(number, [distance for distance, _ in places])[-1]
-    return sorted(one for one in places if one[0] <= bound), [one for one in places if one[0] > bound]
-
-
 def tests_records(plan: QueryPlan) -> bool:
     """Return whether records decide if they are results, besides their entries."""
     return plan.matches is not None or (plan.ranked is not None and plan.ranked.verified)
-
-
-def _postings(index: LiveIndex, head: bytes, rows: Iterable[Row]) -> Iterator[Posting]:
-    """Yield entries without their groups.
-
-    The entries of one part are next to each other, so their keys are split only once: after a whole part comes the
-    primary key, unless it begins with ff, which continues a part of text or bytes.
-    """
-    before, part = b"", b""
-    for row in rows:
-        key = row.key
-        at = len(before)
-        if at and at < len(key) and key.startswith(before) and key[at] != _CONTINUED:
-            yield Posting(part, key[at:], row.value)
-            continue
-        try:
-            pk = index.layout.pk_in(key)
-        except InvalidKeyError:
-            continue  # a foreign row
-        before = key[: len(key) - len(pk)]
-        part = before[len(head) :]
-        yield Posting(part, pk, row.value)
-
-
-_CONTINUED: Final = 0xFF
 
 
 def _rest(ranges: Iterable[_GroupRange], found: Iterable[list[Row]], part: int) -> list[_GroupRange]:
