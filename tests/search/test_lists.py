@@ -11,7 +11,9 @@ import pytest
 from kvmodels import Database, KvModel, Limits, PrimaryKey, SearchIndex
 from kvmodels.catalog.keyspace import index_layout
 from kvmodels.core.keys import encode_key
-from kvmodels.flows.execution.lists import list_ranges, lists_in, nearest_of
+from kvmodels.core.operations import U64_ENCODING, PlainRow
+from kvmodels.flows.execution.lists import list_ranges, lists_in, nearest_of, sums_in
+from kvmodels.indexing.entries import to_u64
 from kvmodels.query.kinds.ranking import ReadLists
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.words.stored_terms import named_terms, packed_terms, unpacked_terms
@@ -91,6 +93,17 @@ def test_lists_of_several_groups_are_joined_and_cut_alike():
     assert (second.size, second.whole) == (7, False)
     assert list_ranges(step._replace(counters=(b"c",)), heads, Limits.DENO, 2).limit == 3
     assert list_ranges(step._replace(counters=(b"c",), limit=5_000), heads, Limits.DENO, 2).limit == 997 // 4
+
+
+def test_counters_in_plain_rows_are_summed_over_the_groups():
+    """An engine may return plain tuples with the number of a version."""
+    rows: list[list[PlainRow]] = [
+        [(b"count a", to_u64(3).to_bytes(8, "little"), U64_ENCODING, 7, None)],
+        [],
+        [(b"length a", to_u64(-2).to_bytes(8, "little"), U64_ENCODING, 8, None)],
+        [(b"length b", to_u64(9).to_bytes(8, "little"), U64_ENCODING, 9, None)],
+    ]
+    assert [*sums_in(rows, 2)] == [3, 7]
 
 
 @pytest.mark.parametrize("number", [1, 10, 40, 400])

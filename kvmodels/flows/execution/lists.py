@@ -12,7 +12,7 @@ from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveIndex
-from kvmodels.core.operations import ReadRange, Row, point
+from kvmodels.core.operations import ReadRange, Row, point, row_of
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.effects import rows_at_once
 from kvmodels.indexing.entries import number_in
@@ -66,7 +66,7 @@ def counter_ranges(ends: Sequence[bytes], groups: Sequence[bytes]) -> list[ReadR
 
 def sums_in(found: Sequence[Sequence[Any]], groups: int) -> Iterator[int]:
     """Yield the sum of each counter over the groups."""
-    numbers = [number_in(rows[0]) if rows else 0 for rows in found]
+    numbers = [number_in(row_of(rows[0])) if rows else 0 for rows in found]
     return (sum(numbers[at : at + groups]) for at in range(0, len(numbers), groups))
 
 
