@@ -26,7 +26,10 @@ from kvmodels._support import switches
 from kvmodels.api import opening as codecs
 from kvmodels.codecs.v8.codec import V8Codec
 from kvmodels.engines import url as opening
+from kvmodels.engines.connect.engine import ConnectEngine
+from kvmodels.engines.etcd.engine import EtcdEngine
 from kvmodels.engines.memory import engine as memory
+from kvmodels.engines.postgres.engine import PostgresEngine
 from tests import connect_suites, general_suites, limited_suites, server_suites
 from tests.connect.denokv import DenokvServer
 from tests.connect.stores import SERVED, ConnectStores, Serve, on_denokv, on_own_servers, on_scripted_servers
@@ -47,6 +50,9 @@ WITH_SESSIONS = transaction_models.MODELS
 """The last of them has deadlines."""
 
 LONGEST_LINE = 500
+
+BUSY_S = 60.0
+"""Seconds that a call to a server may take in a test which names none: the most loaded machine needs no more."""
 
 MANY_OPERATIONS = {"max-txn-ops": str(ETCD_OPERATIONS)}
 
@@ -81,6 +87,15 @@ ENOUGH_MEMORY = 4 << 30
 # A disk takes milliseconds for each of the 50,000 commits to files; only a loss of power would show the difference.
 if os.access(MEMORY_FOLDER, os.W_OK) and shutil.disk_usage(MEMORY_FOLDER).free > ENOUGH_MEMORY:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FOLDER))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _patience_with_servers() -> Iterator[None]:
+    """Give calls to servers the time that a loaded machine takes; tests of these limits name shorter ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        for engine in (ConnectEngine, EtcdEngine, PostgresEngine):
+            patch.setitem(engine.__init__.__kwdefaults__ or {}, "busy_timeout", BUSY_S)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -256,7 +256,7 @@ class Crowd:
 
 def opened(url: str, **options: Any) -> Database:
     """The store of a crowd."""
-    given = {"busy_timeout": 20, **options}
+    given = {"busy_timeout": 60, **options}
     return Database(url, models=[Order, Tally], retry=RetryPolicy(deadline_s=PATIENCE_S), **given)
 
 

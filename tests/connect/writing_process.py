@@ -24,7 +24,7 @@ def main() -> None:
     url, number = sys.argv[1], int(sys.argv[2])
     won = certain = unknown = 0
     retry = RetryPolicy(attempts=1_000, deadline_s=120.0)
-    with Database(url, models=[Person], access_token=ACCESS_TOKEN, retry=retry) as db:
+    with Database(url, models=[Person], access_token=ACCESS_TOKEN, retry=retry, busy_timeout=60) as db:
         for at in range(ROUNDS):
             db[Person].mutate(at % 2, older)
             try:

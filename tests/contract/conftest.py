@@ -45,10 +45,6 @@ SCRIPTED = ("connect", "connect-native")
 
 _with_deno_keys = frozenset().union(*WITH_DENO_KEYS.values())
 
-REMOTE = ("postgres", "pgbouncer", "connect", "etcd")
-"""Their calls take long on a busy machine, and no test of the contract waits for the end of a call's time."""
-
-
 LACKING = {
     "connect": frozenset().union(*OVER_CONNECT.values()),
     "connect-own": _with_deno_keys,
@@ -129,8 +125,6 @@ def open_engine(
 
     def open_one(**options) -> Engine:
         options.setdefault("clock", clock)
-        if request.param.startswith(REMOTE):
-            options.setdefault("busy_timeout", 60.0)
         if request.param == "memory":
             return MemoryEngine(**options)
         if request.param == "sqlite-file":

@@ -40,8 +40,7 @@ class EtcdStores:
             self._unnamed += 1
             url = f"{MEMORY}{self._unnamed} unnamed"
         prefix = self._prefixes.setdefault(url, f"{self._test}/{len(self._prefixes)}")
-        # Long enough for the most loaded machine; a test that waits for nothing gives another one.
-        given = {"busy_timeout": 60.0, "allow_lossy_server": True, **self._options, **options}
+        given = {"allow_lossy_server": True, **self._options, **options}
         for name in LACKING:
             given.pop(name, None)
         opened = EtcdEngine(self._server.url(prefix), limits, **given)

@@ -54,8 +54,7 @@ class ServerStores:
         schema = self._schemas.get(url)
         if schema is None:
             schema = self._schemas[url] = self._free_schema()
-        # Long enough for the most loaded machine; a test that waits for nothing gives another one.
-        options = {"busy_timeout": 60.0, "poll_interval": 0.01, **self._options, **options}
+        options = {"poll_interval": 0.01, **self._options, **options}
         opened = PostgresEngine(self._url, limits, schema=schema, **options)
         self._opened.append((weakref.ref(opened), opened.check_open(), url))
         return opened
