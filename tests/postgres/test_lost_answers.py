@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -290,6 +291,24 @@ def get_on_new_connection(request: pytest.FixtureRequest, databases: Databases, 
 
 def test_a_connection_that_is_terminated_while_it_is_opened_is_replaced(get_on_new_connection):
     assert get_on_new_connection(CONNECT_ATTEMPTS - 1) == 1
+
+
+@pytest.mark.parametrize("fault", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("new", [True, False], ids=["new", "made"])
+def test_a_store_is_opened_whichever_connection_is_lost_meanwhile(
+    proxy: Proxy, databases: Databases, fault: Fault, new: bool
+):
+    url = proxy.url(databases.url())
+    for lost in itertools.count():
+        requests = itertools.count()
+        proxy.plan = lambda _, requests=requests, lost=lost: fault if next(requests) == lost else None  # type: ignore[misc]
+        engine = PostgresEngine(url, schema=f"store_{lost}" if new else "kvmodels", change_log=60, prepare=False)
+        proxy.plan = lambda _: None
+        commit(engine, put(b"k"))
+        engine.close()
+        if len(proxy.lost) <= lost:
+            break
+    assert len(proxy.lost) > 5
 
 
 def test_a_server_that_terminates_every_connection_is_reported(get_on_new_connection):

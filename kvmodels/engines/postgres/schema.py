@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 import psycopg
 
 from kvmodels.engines.postgres.connection import PostgresConnection
-from kvmodels.engines.postgres.errors import ABSENT, NO_PERMISSION, grants, translated
+from kvmodels.engines.postgres.errors import ABSENT, NO_PERMISSION, grants
 from kvmodels.engines.shared.server_errors import MAY_NOT_WRITE, NO_STORE, ServerError
-from kvmodels.errors import EngineError, EngineTimeoutError, ForeignFileError, KvModelsError, UnsupportedError
+from kvmodels.errors import EngineError, EngineTimeoutError, ForeignFileError, UnsupportedError
 
 FORMAT: Final = 1
 """The number of the tables; a store with a greater one was made by a later release."""
@@ -98,22 +98,19 @@ def prepare_schema(connection: PostgresConnection, schema: str, url: str, *, cre
     Raises:
         ForeignFileError: the schema holds something else.
         UnsupportedError: a later release has made it.
-        EngineError: there is no store, or a permission is missing; EngineTimeoutError.
+        EngineError: there is no store, or a permission is missing.
+        psycopg.Error: another refusal, or the connection was lost; it may be called again.
     """
-    failure: KvModelsError
     try:
         return _prepared(connection, schema, url, create=create, deadline=time.monotonic() + busy_timeout)
-    except psycopg.Error as error:
-        if error.sqlstate == NO_PERMISSION:
-            failure = EngineError(
-                "the role may not use or make the schema of the store",
-                url=url,
-                reason=error.sqlstate,
-                hint=f"To make it: GRANT CREATE ON DATABASE name TO role. To use it: {grants(quoted(schema))}.",
-            )
-        else:
-            failure = translated(error, url, schema)
-    raise failure
+    except psycopg.errors.InsufficientPrivilege:
+        pass
+    raise EngineError(
+        "the role may not use or make the schema of the store",
+        url=url,
+        reason=NO_PERMISSION,
+        hint=f"To make it: GRANT CREATE ON DATABASE name TO role. To use it: {grants(quoted(schema))}.",
+    )
 
 
 def _prepared(connection: PostgresConnection, schema: str, url: str, *, create: bool, deadline: float) -> int:
@@ -162,7 +159,7 @@ def _make(
 def require_seals(connection: PostgresConnection, schema: str, url: str) -> None:
     """Refuse a role that may commit and not seal, whose commits would fail when other programs commit early.
 
-    Raises EngineError.
+    Raises EngineError, psycopg.Error.
     """
     name = quoted(schema)
     text = (

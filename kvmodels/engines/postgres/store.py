@@ -133,18 +133,8 @@ class PostgresStore:
         Raises:
             EngineError, EngineTimeoutError, ForeignFileError, UnsupportedError.
         """
-        options = self.options
         try:
-            connection = self._pool.take(READS, options.busy_timeout)
-            try:
-                create = options.create and not self.readonly
-                functions = prepare_schema(
-                    connection, options.schema, self.url, create=create, busy_timeout=options.busy_timeout
-                )
-                if functions > WITHOUT_SEALS and not self.readonly:
-                    require_seals(connection, options.schema, self.url)
-            finally:
-                self._pool.give_back(connection)
+            functions = self._once_more(self._prepare)
             self._use(seals=functions > WITHOUT_SEALS)
             self.present_version()
             self._keep_changes()
@@ -153,6 +143,15 @@ class PostgresStore:
         except BaseException:
             self.close()
             raise
+
+    def _prepare(self, connection: PostgresConnection) -> int:
+        """Make or upgrade the schema, and return the number of its functions."""
+        options, url = self.options, self.url
+        create = options.create and not self.readonly
+        functions = prepare_schema(connection, options.schema, url, create=create, busy_timeout=options.busy_timeout)
+        if functions > WITHOUT_SEALS and not self.readonly:
+            require_seals(connection, options.schema, url)
+        return functions
 
     def _use(self, *, seals: bool) -> None:
         """Use the functions that the store has: with seals, or those of an earlier release."""
@@ -240,13 +239,17 @@ class PostgresStore:
         Raises:
             ClosedError, EngineTimeoutError, DecodeError; and what the read raises.
         """
+        return self._once_more(lambda connection: connection.run(make()))
+
+    def _once_more(self, work: Callable[[PostgresConnection], ResultT]) -> ResultT:
+        """Do what may be done twice on a connection, and once more on a new one if the first was lost."""
         self.require_open()
         failure: KvModelsError | None = None
         for attempt in range(2):
             connection = self._pool.take(READS, self.busy_timeout)
             try:
                 self.require_open()
-                return connection.run(make())
+                return work(connection)
             except psycopg.Error as error:
                 failure = errors.translated(error, self.url, self.schema)
                 if not errors.is_lost(error) or attempt:
