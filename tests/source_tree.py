@@ -27,6 +27,11 @@ def parse(path: Path) -> ast.Module:
     return tree
 
 
+def called_name(call: ast.Call) -> str:
+    """The last name of what is called: ``f`` of ``f()`` and of ``a.b.f()``, empty for other expressions."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
 def shown(path: Path) -> str:
     """A path as it is written in messages."""
     return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else path.name
@@ -38,9 +43,17 @@ def module_parts(path: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
+@functools.cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of a tree, in the order of ``ast.walk``, which takes a second for the package each time."""
+    found = tuple(ast.walk(tree))
+    gc.freeze()
+    return found
+
+
 def functions(tree: ast.AST) -> Iterator[Function]:
     """Every function of a tree, methods and nested functions included."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 

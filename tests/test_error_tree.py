@@ -13,7 +13,7 @@ import pytest
 import kvmodels
 from kvmodels import errors
 from kvmodels.errors import KvModelsError
-from tests.source_tree import functions, parse, python_files, sample, shown
+from tests.source_tree import Function, called_name, functions, nodes, parse, python_files, sample, shown
 
 # A code is printed in logs and searched for in the documentation: it never changes its meaning.
 CODES = {
@@ -131,8 +131,8 @@ def error_calls(tree: ast.AST) -> list[ast.Call]:
     """Calls of the error classes, by whatever path they are named."""
     return [
         node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS
+        for node in (ast.walk(tree) if isinstance(tree, Function) else nodes(tree))
+        if isinstance(node, ast.Call) and called_name(node) in ERRORS
     ]
 
 
@@ -142,7 +142,7 @@ def careless_errors(tree: ast.Module) -> list[str]:
     parameters = frozenset(name for name, _ in passed_on.values())
     found = []
     for call in error_calls(tree):
-        name = ast.unparse(call.func).rpartition(".")[2]
+        name = called_name(call)
         message = call.args[0] if call.args else None
         if message is None or not is_fixed(message, constants | parameters):
             found.append(f"line {call.lineno}: {name} needs a fixed message")
@@ -152,8 +152,8 @@ def careless_errors(tree: ast.Module) -> list[str]:
             found.append(f"line {call.lineno}: {name} is only for catching")
         if ERRORS[name].default_hint is None and not any(k.arg in {"hint", None} for k in call.keywords):
             found.append(f"line {call.lineno}: {name} needs a hint")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (where := passed_on.get(ast.unparse(node.func).rpartition(".")[2])):
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and (where := passed_on.get(called_name(node))):
             parameter, position = where
             given = [k.value for k in node.keywords if k.arg == parameter] or node.args[position : position + 1]
             if not given or not is_fixed(given[0], constants):

@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 
 import pytest
 
-from tests.source_tree import functions, module_parts, parse, python_files, sample, shown
+from tests.source_tree import called_name, functions, module_parts, nodes, parse, python_files, sample, shown
 
 # Lowest first. A name stands for a package or a module at the top of kvmodels.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -126,7 +126,7 @@ def rank_of(name: str, layers: tuple[tuple[str, ...], ...] = LAYERS) -> int | No
 
 def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import, wherever it stands: deferred and TYPE_CHECKING imports count."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -200,11 +200,9 @@ def deferred_imports(tree: ast.AST) -> list[str]:
         for node in ast.walk(function):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 found.add(f"line {node.lineno}: import inside {function.name}")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            if called in {"__import__", "import_module", "importlib.import_module"}:
-                found.add(f"line {node.lineno}: {called}()")
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and called_name(node) in {"__import__", "import_module"}:
+            found.add(f"line {node.lineno}: {ast.unparse(node.func)}()")
     return sorted(found)
 
 
@@ -212,7 +210,7 @@ def has_imports_for_checkers(tree: ast.AST) -> bool:
     """Return whether there are imports below ``if TYPE_CHECKING``."""
     return any(
         isinstance(inner, ast.Import | ast.ImportFrom)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
         for inner in node.body
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import REPOSITORY, parse, python_files, sample, shown
+from tests.source_tree import REPOSITORY, nodes, parse, python_files, sample, shown
 
 EMPTY_WORDS = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}
 
@@ -87,7 +87,7 @@ def test_the_check_for_half_done_work_notices(line):
 def shared_names(trees: dict[str, ast.AST]) -> set[str]:
     """Return the class names that several modules define."""
     homes = Counter(
-        name for tree in trees.values() for name in {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+        name for tree in trees.values() for name in {n.name for n in nodes(tree) if isinstance(n, ast.ClassDef)}
     )
     return {name for name, number in homes.items() if number > 1}
 

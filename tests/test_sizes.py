@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.source_tree import REPOSITORY, Function, functions, parse, python_files, sample, shown
+from tests.source_tree import REPOSITORY, Function, functions, nodes, parse, python_files, sample, shown
 
 MAX_CODE_LINES = 400
 MAX_BODY_LINES = 40
@@ -48,7 +48,7 @@ def code_lines(path: Path) -> int:
     """Return the number of lines of a module without blank lines, comments and docstrings."""
     lines = path.read_text(encoding="utf-8").splitlines()
     code = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
-    for node in ast.walk(parse(path)):
+    for node in nodes(parse(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(code)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import REPOSITORY, parse, python_files, sample, shown
+from tests.source_tree import REPOSITORY, nodes, parse, python_files, sample, shown
 
 WORDS = re.compile(
     r"\b(nobody|somebody|anew|for ever|goes? on|went on|dear|company|tells? (?:what|which|where|how|whether))\b",
@@ -26,7 +26,7 @@ def riddles(text: str) -> list[str]:
 def riddles_of_docstrings(tree: ast.AST) -> list[str]:
     """Return the first lines of docstrings in a module that are riddles."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = (ast.get_docstring(node) or "").partition("\n")[0]
             if OPENINGS.match(first) or riddles(first):

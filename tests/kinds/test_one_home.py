@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kvmodels.schema.definition.kinds import KINDS
-from tests.source_tree import parse, python_files, sample, shown
+from tests.source_tree import nodes, parse, python_files, sample, shown
 
 HOMES = ("kvmodels/schema/kinds/", "kvmodels/indexing/kinds/", "kvmodels/query/kinds/", "kvmodels/api/_sync/")
 TABLES = ("kvmodels/schema/definition/kinds.py",)
@@ -27,7 +27,7 @@ ASKING = {
 
 def questions(tree: ast.Module) -> Iterator[str]:
     """Yield the places that name a kind, import its files, or compare an option that entries alone have."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.ImportFrom(module=str(module)) if _is_of_a_kind(module):
                 yield f"{node.lineno}: imports {module}"
@@ -54,7 +54,7 @@ def _names_of(node: ast.AST) -> set[str]:
 
 def _names_a_kind(tree: ast.Module, constant: ast.Constant) -> bool:
     """Return whether a text that is the name of a kind is a key of a table of kinds, or compared with a kind."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Dict(keys=keys) if constant in keys and {"entries", "counters"} <= _texts(keys):
                 return True

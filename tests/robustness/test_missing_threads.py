@@ -25,7 +25,7 @@ from kvmodels.flows.effects import commit, wait_for_commit
 from kvmodels.limits import Traits
 from kvmodels.runtime.event_loop import arun
 from tests.passing_engine import PassingEngine
-from tests.source_tree import parse, python_files, shown
+from tests.source_tree import nodes, parse, python_files, shown
 
 PATIENCE_S = 60
 FAILURE = "can't start new thread"
@@ -384,8 +384,8 @@ GUARDED = {
 
 def starts_of_threads(tree: ast.AST) -> set[str]:
     """The names by which a module starts threads."""
-    used = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
-    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args]
+    used = {getattr(node, "attr", getattr(node, "id", "")) for node in nodes(tree)}
+    called = [node.func for node in nodes(tree) if isinstance(node, ast.Call) and not node.args]
     starts = {"start" for func in called if isinstance(func, ast.Attribute) and func.attr == "start"}
     return (starts if "threading" in used else set()) | (used & STARTS)
 
