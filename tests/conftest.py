@@ -41,7 +41,7 @@ from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
 from tests.transactions import models as transaction_models
-from tests.worlds import ENGINE_BY_ENGINE, ETCD_NAMES, ETCD_OPERATIONS, SERVER_NAMES, in_test_servers
+from tests.worlds import ENGINE_BY_ENGINE, ETCD_NAMES, ETCD_OPERATIONS, SERVER_NAMES
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -237,7 +237,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     over_connect = [] if metafunc.definition.get_closest_marker("soak") else connect_suites.connect_of(module, test)
     others = [*over_connect, *server_suites.etcd_of(module, test)]
     if servers or others:
-        runs = [pytest.param(None, id="here"), *in_test_servers(*servers), *others]
+        runs = [pytest.param(None, id="here"), *servers, *others]
         metafunc.parametrize("_server_stores", _asked_for(metafunc.config, runs), indirect=True)
 
 

@@ -91,7 +91,10 @@ SUITES = frozenset(
         "tests.watch.test_tasks",
     }
 )
-"""They run on PostgreSQL 18 and 15."""
+"""They run on PostgreSQL 18; those of ``ON_FIFTEEN`` on PostgreSQL 15 too, the others there in the soak.
+
+All tests of the contract and of ``tests/postgres`` run on both: the two differ in the server, not in the library.
+"""
 
 THROUGH_A_PROXY = frozenset(
     {
@@ -104,6 +107,15 @@ THROUGH_A_PROXY = frozenset(
     }
 )
 """They run through pgbouncer as well."""
+
+ON_FIFTEEN = THROUGH_A_PROXY | {
+    "tests.kv.test_mutate",
+    "tests.kv.test_snapshots",
+    "tests.services.test_changes",
+    "tests.transactions.test_skew",
+    "tests.watch.test_prefixes",
+}
+"""Suites of keys, transactions, watches, queues and locks, and one of queries."""
 
 ONCE = frozenset(
     {
@@ -234,8 +246,13 @@ def etcd_of(module: str, test: str) -> list[Any]:
     return in_test_servers("etcd34", *(["etcd34x3"] if module in ON_THREE_NODES else []))
 
 
-def servers_of(module: str, test: str) -> tuple[str, ...]:
-    """The servers on which a test runs again."""
+def servers_of(module: str, test: str) -> list[Any]:
+    """The parameters for runs on PostgreSQL, if a test has some."""
     if module not in SUITES or test in ONCE:
-        return ()
-    return ("postgres", "postgres15", *(["pgbouncer"] if module in THROUGH_A_PROXY else []))
+        return []
+    on_fifteen = in_test_servers if module in ON_FIFTEEN else in_the_soak
+    return [
+        *in_test_servers("postgres"),
+        *on_fifteen("postgres15"),
+        *in_test_servers(*(["pgbouncer"] if module in THROUGH_A_PROXY else [])),
+    ]
