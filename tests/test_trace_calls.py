@@ -24,7 +24,7 @@ BOUNDS = {
     "query with |": (39, 470),
     "patch": (24, 90),
     "transaction with a create": (52, 333),
-    "bulk_create": (29, 137),
+    "bulk_create": (30, 143),
     "kv.atomic().set().commit()": (22, 60),
 }
 

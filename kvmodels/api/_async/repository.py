@@ -20,7 +20,7 @@ from kvmodels.api._async import history as histories
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.flows.bulk import create as bulk
-from kvmodels.flows.bulk import loaded_objects, query_writes
+from kvmodels.flows.bulk import loaded_objects, query_writes, unique_owners
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
 from kvmodels.flows.context import Context
@@ -863,6 +863,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         batch_size: int | None = None,
         on_conflict: bulk_results.OnConflict = "error",
+        unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
@@ -876,6 +877,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         batch_size: int | None = None,
         on_conflict: bulk_results.OnConflict = "error",
+        unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
@@ -888,6 +890,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         batch_size: int | None = None,
         on_conflict: bulk_results.OnConflict = "error",
+        unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
@@ -904,6 +907,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 one commit.
             on_conflict: ``"error"`` raises at the first object that cannot be inserted, ``"ignore"`` skips such
                 objects, and ``"update"`` overwrites the record with the same primary key.
+            unique: with ``"update"``, the unique index that decides instead of the primary key, by its fields or name:
+                an object overwrites the record with the same values, and gets its primary key. An object without such a
+                record is inserted, and refused if its primary key exists.
             expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
             progress: called with a ``BulkProgress`` after each batch.
             resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
@@ -914,7 +920,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
         Returns:
             One ``BulkItem(obj, created, error)`` per object; without ``created`` and ``error``, the record was
-            overwritten. Cost: one commit per batch.
+            overwritten. Cost: one commit per batch; ``"ignore"`` and ``"update"`` read the records before, and
+            ``unique`` its entries and then both in one snapshot.
 
         Raises:
             AlreadyExistsError, UniqueViolationError: with the ``position`` of the object, and ``committed``, the number
@@ -923,8 +930,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 same attributes.
             OperationTooLargeError: a single object, or all objects without ``batch_size``, exceed a limit.
             RetriesExhaustedError: a batch met a conflict in every attempt.
-            InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
-                write.
+            InvalidArgumentError: a repeated primary key, or values of ``unique``, with ``"update"``, an invalid option,
+                or the id of another write.
+            IndexNotReadyError: the index of ``unique`` is not complete.
         """
         return await self._run_flow(
             "bulk_create",
@@ -932,6 +940,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             objs,
             batch_size=batch_size,
             on_conflict=on_conflict,
+            unique=unique,
             expire_in=deadline_of(expire_in),
             progress=progress,
             resume_id=resume_id,

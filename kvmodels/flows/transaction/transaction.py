@@ -60,7 +60,7 @@ from kvmodels.flows.transaction.checks import (
     version_of,
 )
 from kvmodels.flows.transaction.commit import Rerun
-from kvmodels.flows.transaction.other_reads import presently, read_apart
+from kvmodels.flows.transaction.other_reads import add_found_rows, presently, read_apart
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.refusals import has_ended, read_what_changed, wrote_itself
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
@@ -278,23 +278,25 @@ class TransactionFlows:
         """Carry out a write of records as a part of the transaction; called by ``execute``."""
         view = self.view
         live = view.live[operation.schema.collection]
-        obstacle = live.refused or live.read_only
-        if obstacle is not None:
+        if (obstacle := live.refused or live.read_only) is not None:
             raise obstacle
         keys = sorted(set(operation.keys(view)))
         self._leave_turns(keys)  # now, and not only at the commit: the rest of the run would be in vain
         # Not of the snapshot alone: this flow is run by ``through``.
         result: ReadResult = yield Read([ReadRange(key) for key in keys], include_expired=True)
         rows = {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
+        seen = AttemptState(view, rows, self.now_ms)
+        if operation.finds_keys:
+            keys = yield from add_found_rows(operation, seen, rows, self._leave_turns)
         before = self._records.versions(keys)
-        proposal = operation.propose(AttemptState(view, rows, self.now_ms))
+        proposal = operation.propose(seen)
         if self._records.versions(keys) != before:
             raise wrote_itself()
         if not proposal.changes and proposal.extra is None:
             return proposal.done(b"")
         if not cascading_removals(proposal.changes, view.live):
             return self._records.take(operation, proposal)
-        cascaded = yield from self._cascaded(operation, proposal, AttemptState(view, rows, self.now_ms))
+        cascaded = yield from self._cascaded(operation, proposal, seen)
         if self._records.versions(keys) != before:
             raise wrote_itself()
         self._roots = {**self._roots, **cascaded.roots}

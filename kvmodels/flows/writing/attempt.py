@@ -65,6 +65,8 @@ _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost o
 
 _Keys: TypeAlias = Sequence[bytes]
 
+_NO_KEYS: Final = frozenset[bytes]()
+
 
 class _Done(NamedTuple, Generic[R]):
     result: R
@@ -268,19 +270,21 @@ class _Run(Generic[R]):
         proposed: tuple[Proposal[R], Any] | None = None
         entries = partial(read_entries, context, guard=view.guard)
         cascade = Cascade(context, partial(self._read_more, view), entries, operation.cascade_failed)
+        rows: dict[bytes, Row | None] | None = None
         while True:
             if must_read:
                 rows = yield from self._read(view, keys)
                 if rows is None:
                     return None
-                finished = self._finished(rows)
-                if finished is not None:
+                if (finished := self._finished(rows)) is not None:
                     return finished
-            else:
-                rows = None
             seen = AttemptState(view, rows, (yield from self._now(rows)))
+            further = {*operation.further_keys(seen)} if operation.finds_keys else _NO_KEYS
+            if rows is not None and not rows.keys() >= further:
+                keys |= further
+                continue
             # Time passes between two reads: a record may have expired, although its row is still the same.
-            wanted = sorted(operation.keys(view))
+            wanted = sorted(further.union(operation.keys(view)))
             basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
             if proposed is None or proposed[1] != basis:
                 with calling(self.contention):

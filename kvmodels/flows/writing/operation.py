@@ -87,6 +87,7 @@ class LogicalWrite(ABC, Generic[R]):
             free. The commit checks both. An error under such assumptions is not raised: the next attempt makes none.
         timed: whether it sets a deadline, so that it needs the clock.
         attempts: the maximum number of attempts; None: that of the policy of the database.
+        finds_keys: whether ``further_keys`` may return any.
         targets: versionstamps by key of records that the caller has loaded, to which a first attempt may refer unread.
     """
 
@@ -97,11 +98,16 @@ class LogicalWrite(ABC, Generic[R]):
     guesses: bool = False
     timed: bool = False
     attempts: int | None = None
+    finds_keys: bool = False
     targets: Mapping[bytes, bytes] | None = None
 
     @abstractmethod
     def keys(self, view: HeaderView, /) -> Sequence[bytes]:
         """Return the keys whose rows ``propose`` uses, under a header."""
+
+    def further_keys(self, _: AttemptState, /) -> Iterable[bytes]:
+        """Return keys that were found in the rows of ``keys``; ``propose`` uses their rows of the same snapshot too."""
+        return ()
 
     @abstractmethod
     def propose(self, seen: AttemptState, /) -> Proposal[R]:
