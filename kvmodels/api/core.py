@@ -355,11 +355,19 @@ class DatabaseCore:
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
     def dumping(
-        self, models: Iterable[type[Any]], dump_format: DumpFormat, progress: Progress
+        self, models: Iterable[type[Any]], dump_format: DumpFormat, progress: Progress, *, history: bool
     ) -> record_dump.RecordDumping:
         """Return a dump of the records of some models, or of all. Raises InvalidArgumentError."""
         require_dump_options(dump_format, progress)
-        return record_dump.RecordDumping(self.context, self.form, self._chosen(models), dump_format)
+        require_flag("history", history)
+        if history and dump_format == "deno":
+            raise InvalidArgumentError(
+                "the format of Deno holds no old versions",
+                argument="history",
+                value=history,
+                hint='Dump with format="kvmodels", or leave history= out.',
+            )
+        return record_dump.RecordDumping(self.context, self.form, self._chosen(models), dump_format, history=history)
 
     def loading(
         self,

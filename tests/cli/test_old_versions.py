@@ -62,6 +62,13 @@ def printed(result: Any) -> Any:
     return json.loads(result.stdout)
 
 
+def test_a_dump_of_some_models_holds_their_old_versions_if_asked(url, run):
+    del url
+    without, versions = run("dump", "tickets"), run("dump", "tickets", "--history")
+    assert '"tickets"' in versions.stdout
+    assert (without.stderr, versions.stderr) == ("0 keys dumped\n", "3 keys dumped\n")
+
+
 def test_the_history_of_a_record_tells_who_changed_what_and_who_removed_it(url, run):
     newest, first = printed(run("history", "tickets", "2026-11-29", "7", "--json"))
     assert (newest["actor"], newest["reason"], newest["changes"]) == ("eve", "triage", {"title": ["old", "new"]})

@@ -844,6 +844,7 @@ class AsyncDatabase(AsyncRepositories):
         file: dump_files.DumpFile,
         *models: type[KvModel],
         format: dump_formats.DumpFormat = "kvmodels",
+        history: bool = False,
         progress: Callable[[int], object] | None = None,
     ) -> int:
         """Write the records of some models from one snapshot as lines of JSON, for ``load`` into any other store.
@@ -854,11 +855,13 @@ class AsyncDatabase(AsyncRepositories):
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
             models: dump only the records of these models; by default those of all.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``.
+            history: also write the old versions of the records, and the removed records.
             progress: called after each batch with the number of records so far; an exception that it raises ends the
                 dump.
 
         Returns:
-            The number of records. Cost: reads each record once, in batches of at most 100.
+            The number of records, and with ``history`` of rows of histories. Cost: reads each once, in batches of at
+            most 100.
 
         Raises:
             InvalidArgumentError: the database was opened without one of the models, or the format is unknown.
@@ -881,7 +884,7 @@ class AsyncDatabase(AsyncRepositories):
             >>> print(file.getvalue().splitlines()[1])
             {"key":["trees",1],"document":{"id":1,"kind":"oak"}}
         """
-        dumping = self._core.dumping(models, format, progress)
+        dumping = self._core.dumping(models, format, progress, history=history)
         observation = self._opening.observation("dump")
         engine = self._engine
         return await copies.write_dump(engine, dumping, engine.limits, file, progress, observation=observation)
@@ -900,7 +903,8 @@ class AsyncDatabase(AsyncRepositories):
         as in ``bulk_create``. A load that ends early leaves the batches before, and can be repeated with ``"ignore"``.
         Records keep their deadlines and time fields; hooks do not run. Foreign keys may name records of later lines.
         Records that refer to each other in a circle are stored in one commit.
-        Skipped are the library's own keys of a dump of a whole store, such as messages in queues.
+        Skipped are the library's own keys of a dump of a whole store, such as messages in queues. Old versions of a
+        dump with ``history=True`` are stored only for keys that have neither a record nor a version.
 
         Args:
             file: a path, or a file object that is open for reading text (UTF-8) or bytes: a dump of ``db.dump`` or

@@ -61,6 +61,7 @@ def dump(
     models: DumpedModels = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A new file; - is stdout.")] = "-",
     format: Format = "kvmodels",
+    history: Annotated[bool, typer.Option("--history", help="With models: also their old versions.")] = False,
 ) -> None:
     """Write the store as lines of JSON.
 
@@ -71,7 +72,8 @@ def dump(
     with line.open() as store, line.output.progress() as progress:
         told = _told(progress, "dump", _number_of_keys(line, store, models))
         if models:
-            count = store.db.dump(target, *store.chosen(models), format=format, progress=told)
+            chosen = store.chosen(models)
+            count = store.db.dump(target, *chosen, format=format, history=history, progress=told)
         else:
             count = store.kv.dump(target, format=format, progress=told)
     line.output.message(f"{_counted(count)} dumped")
@@ -249,6 +251,9 @@ def _report(line: CommandLine, result: LoadResult) -> None:
     for failure in result.failed:
         line.output.message(failure.message)
     data = {"written": result.written, "skipped": result.skipped, "failures": result.failures}
+    if result.versions or result.versions_left_out:
+        data |= {"versions": result.versions, "versions_left_out": result.versions_left_out}
+        skipped += f", {result.versions:,} rows of histories loaded, {result.versions_left_out:,} left out"
     failures = f", {result.failures:,} left out" if result.failures else ""
     line.output.report(f"{_counted(result.written)} loaded{skipped}{failures}", data)
     if result.failures:

@@ -4,6 +4,8 @@
     {"key": ["users", 1], "document": {…}, "expires_at": 1767225600000}                         a record
     {"end": {"keys": 1}}                                                                        the last line
 
+With ``history`` the rows of histories come before the records, with their own keys; older releases skip them.
+
 Index entries, counters and the values of computed columns are left out, because a load makes them. The number differs
 from that of a dump of a whole store, so that no release loads these lines as one, which would store records without
 entries.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.catalog.keyspace import HEADER_KEY, also_prefix, history_prefix, trash_prefix
 from kvmodels.codecs.typed_json import key_to_json
 from kvmodels.core.operations import Row, after_prefix, format_versionstamp, point
 from kvmodels.flows.context import Context
@@ -26,6 +28,7 @@ from kvmodels.flows.kv.dump import Dumping
 from kvmodels.flows.kv.dump_frame import DUMP_MARK, RECORDS_FORMAT, document_content, dump_line, without_computed
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.indexing.loaded_versions import history_of
 from kvmodels.schema.definition.definition import ModelSchema
 
 
@@ -33,12 +36,21 @@ class RecordDumping(Dumping):
     """One dump of records: ``rows`` reads the next rows of the snapshot, ``lines`` converts them to text."""
 
     def __init__(
-        self, context: Context, form: StoreFormat, schemas: Iterable[ModelSchema], dump_format: DumpFormat
+        self,
+        context: Context,
+        form: StoreFormat,
+        schemas: Iterable[ModelSchema],
+        dump_format: DumpFormat,
+        *,
+        history: bool = False,
     ) -> None:
         super().__init__(form)
         self._is_deno = dump_format == "deno"
         self._collections = targets_first(schemas)
-        prefixes = [context.layouts[schema.collection].prefix for schema in self._collections]
+        names = [schema.collection for schema in self._collections] if history else []
+        versions = [prefix(name) for prefix in (history_prefix, trash_prefix, also_prefix) for name in names]
+        # Versions come first, because a load takes them only for keys without a record.
+        prefixes = versions + [context.layouts[schema.collection].prefix for schema in self._collections]
         self._ranges = [(prefix, after_prefix(prefix)) for prefix in prefixes]
 
     def begin(self) -> Flow[list[str]]:
@@ -60,7 +72,7 @@ class RecordDumping(Dumping):
                 yield deno_line(self._form, row, key, is_record=True)
                 continue
             document = self._form.codec.decode_document(row.value, row.encoding, row.key)
-            content = document_content(without_computed(document))
+            content = document_content(document if history_of(key) else without_computed(document))
             yield dump_line({"key": key_to_json(key), **content}, row.expire_at)
 
     def end(self) -> Sequence[str]:

@@ -28,6 +28,7 @@ from kvmodels.flows.kv.dump_frame import (
 )
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.indexing.loaded_versions import history_of, loaded_row
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
@@ -115,6 +116,9 @@ class DumpedLines:
             self._collections = frozenset(header.collections)
             self._unknown = {name: one for name, one in header.collections.items() if one.unknown}
             self._derived = frozenset(header.prefixes()) - self._collections
+        if history_of(key) in self._schemas and self.frame.first.get(DUMP_MARK) == RECORDS_FORMAT:
+            key, value = loaded_row(key, document_in(content))
+            return Set(encode_key(key), *self._form.codec.encode_document(value), deadline)
         if part == RESERVED or part in self._derived:
             return None
         if part not in self._collections:

@@ -45,6 +45,7 @@ from kvmodels.flows.kv.dump_frame import Line
 from kvmodels.flows.references import missing_target
 from kvmodels.flows.transfer.circles import CircleSize, ReferenceGraph, circular_references, size_in_commit
 from kvmodels.flows.transfer.dumped_lines import DumpedLines, DumpedRecord
+from kvmodels.flows.transfer.versions import VersionLoading, is_version
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import (
     KEEP,
@@ -86,15 +87,22 @@ class LoadResult:
         failed: with ``on_conflict="ignore"``, the records whose unique values other records hold, or whose foreign keys
             name missing records: the first 1,000.
         failures: the number of these, including those that ``failed`` does not list.
+        versions: the number of rows of histories that were stored.
+        versions_left_out: the number of those that were not, because their key has a record or versions already, or the
+            collection has no history in this store.
     """
 
     written: int
     skipped: int = 0
     failed: tuple[BulkFailure, ...] = ()
     failures: int = 0
+    versions: int = 0
+    versions_left_out: int = 0
 
     def __str__(self) -> str:
         shown = [f"{self.written} written, {self.skipped} skipped, {self.failures} failed"]
+        if self.versions or self.versions_left_out:
+            shown[0] += f", {self.versions} rows of histories written, {self.versions_left_out} left out"
         shown += [f"{short_repr(one.key)}: {one.message}" for one in self.failed[:SHOWN_FAILURES]]
         more = self.failures - len(shown) + 1
         return "\n  ".join(shown + [f"and {more} more"] * (more > 0))
@@ -159,6 +167,7 @@ class RecordLoading:
         self._counts: Mapping[int, int] = {}
         self._sizes: dict[int, CircleSize] = {}
         self._members: dict[int, dict[bytes, DumpedRecord]] = {}
+        self._versions = VersionLoading(context)
         self._written = self._skipped = self._failures = 0
         self._failed: list[BulkFailure] = []
 
@@ -175,7 +184,8 @@ class RecordLoading:
                 targets = yield from self._circular_targets((yield from self._valid(one)))
                 if targets:
                     circular[one.key] = targets
-        keys = [one.key for one in found] if self._on_conflict == "error" else list(circular)
+        every = [one.key for one in found if not (isinstance(one, Set) and is_version(one))]
+        keys = every if self._on_conflict == "error" else list(circular)
         rows = yield from read_all(self._context.limits, [point(key) for key in keys])
         existing = [key for key, present in zip(keys, rows or (), strict=True) if present]
         if self._on_conflict == "error":
@@ -325,7 +335,8 @@ class RecordLoading:
 
     def result(self) -> LoadResult:
         """Return the counts of the load."""
-        return LoadResult(self._written, self._skipped, tuple(self._failed), self._failures)
+        versions = self._versions.taken, self._versions.left_out
+        return LoadResult(self._written, self._skipped, tuple(self._failed), self._failures, *versions)
 
     def _tell(self) -> None:
         if self._progress is not None:
@@ -396,10 +407,13 @@ class RecordLoading:
     # -- keys of no model
 
     def _store_keys(self, keys: Sequence[Set]) -> Flow[None]:
+        versions = [one for one in keys if is_version(one)]
+        if versions:
+            yield from self._versions.store(versions)
         batch: list[Set] = []
         size = 0
         largest = min(BYTES_AT_ONCE, self._context.limits.max_operation_bytes // 2)
-        for one in keys:
+        for one in (one for one in keys if not is_version(one)):
             added = 2 * len(one.key) + len(one.value)
             if batch and (len(batch) == KEYS_AT_ONCE or size + added > largest):
                 yield from self._store_batch(batch)
