@@ -17,6 +17,7 @@ from typing import Any, Final
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
 from kvmodels.schema.definition.values import field_reader, reader
+from kvmodels.schema.filters.field_operands import OF_FIELDS, fields_test
 from kvmodels.schema.filters.kind_lookups import OF_KIND, kind_test
 from kvmodels.schema.filters.operands import PRIMARY_KEY, folded_whole
 from kvmodels.schema.filters.predicate import (
@@ -102,6 +103,8 @@ def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Te
     """Return the test of a condition without its negation."""
     if condition.lookup == OF_KIND:
         return kind_test(schema, condition.operand)
+    if condition.lookup == OF_FIELDS:
+        return fields_test(schema, condition.field, condition.operand)
     if condition.field == PRIMARY_KEY:
         return _key_test(schema, condition)
     source = schema.source(condition.field)

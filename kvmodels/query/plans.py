@@ -39,6 +39,7 @@ from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
 from kvmodels.query.query import RankedOrder
 from kvmodels.schema.definition.definition import Column, ModelSchema
+from kvmodels.schema.filters.field_operands import OF_FIELDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND, KindOperand, kind_of_operand
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import TEXT_TESTS, AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
@@ -80,6 +81,8 @@ def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
         operand: KindOperand = predicate.operand
         return [predicate.field, OF_KIND, operand.lookup, predicate.negated, lookup.identity(operand.value)]
     head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
+    if predicate.lookup == OF_FIELDS:
+        return [*head, *predicate.operand]
     target = target_filter_of(predicate)
     if target is not None:
         return [*head, [digest(target.schema, part) for part in target.where]]
@@ -93,6 +96,8 @@ def _described(condition: Condition) -> str:
         return f"{name} is None" if operand else f"{name} is not None"
     if lookup == OF_KIND:
         return f"{name} {operand.lookup} {_shown(operand.value)}"
+    if lookup == OF_FIELDS:
+        return f"{name} {_SYMBOLS[operand.lookup]} {operand.field}"
     if lookup in ("contains", "icontains"):
         return f"{_shown(operand)} in {name}{_IN_ANY_CASE[lookup == 'icontains']}"
     if lookup == "iexact":
@@ -594,7 +599,7 @@ def _without_operand(predicate: Predicate) -> Predicate:
         parts = _hidden(predicate.parts)
         return AllOf(parts) if isinstance(predicate, AllOf) else AnyOf(parts)
     operand: Any = _HIDDEN
-    if predicate.lookup == "isnull":
+    if predicate.lookup in ("isnull", OF_FIELDS):
         operand = predicate.operand
     elif predicate.lookup == "range":
         operand = (_HIDDEN, _HIDDEN, predicate.operand[2])

@@ -33,6 +33,7 @@ from kvmodels.flows.history.versions import Version, ended_version, instance_of,
 from kvmodels.flows.hydration.rows import absent, shown_key
 from kvmodels.flows.writing.record_write import packed_key
 from kvmodels.query.matching import Matcher
+from kvmodels.query.planning.branches import tested_fields
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.parse import parse
@@ -103,11 +104,10 @@ def past_conditions(
         hint = "Read the values first, as_of(when).filter(...), and give them as a list."
         raise refusal("a query of the past takes no other query as an operand", "filter", schema.name, hint)
     for condition in (one for part in where for one in conditions_of(part)):
-        if condition.field in excluded:
-            hint = "Old versions do not hold excluded fields: filter by another field."
-            raise refusal(
-                "a query of the past names a field that the history excludes", "filter", condition.field, hint
-            )
+        for field in tested_fields(schema, condition):
+            if field in excluded:
+                hint = "Old versions do not hold excluded fields: filter by another field."
+                raise refusal("a query of the past names a field that the history excludes", "filter", field, hint)
     return where
 
 

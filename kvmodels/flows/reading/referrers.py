@@ -32,7 +32,7 @@ from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import get_many_by_key
 from kvmodels.flows.reading.related import declared
 from kvmodels.flows.reading.semi_join import resolved
-from kvmodels.query.planning.branches import branch_of
+from kvmodels.query.planning.branches import branch_of, tested_fields
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import suggested
 from kvmodels.query.plans import LastRowRange, QueryPlan
@@ -228,7 +228,8 @@ def are_one_scan(plans: Iterable[QueryPlan], field: str) -> bool:
         if plan.combine != "scan" or plan.sort is not None or plan.choice:
             return False
         (only,) = plan.scans
-        tested = {one.field for part in (*plan.tested, *only.tested) for one in conditions_of(part)}
+        conditions = [one for part in (*plan.tested, *only.tested) for one in conditions_of(part)]
+        tested = {name for one in conditions for name in tested_fields(plan.schema, one)}
         if only.fans_out or field in tested or any(isinstance(one, LastRowRange) for one in only.ranges):
             return False
         indexes.add(only.index)

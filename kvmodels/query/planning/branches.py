@@ -27,6 +27,7 @@ from kvmodels.schema.definition.definition import (
     PartialCondition,
     SpanTest,
 )
+from kvmodels.schema.filters.field_operands import OF_FIELDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND, fields_of_test
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import (
@@ -459,7 +460,7 @@ def _described(
     return BranchShape(
         tuple(
             (part.field,)
-            if isinstance(part, Condition) and part.lookup != OF_KIND
+            if isinstance(part, Condition) and part.lookup not in (OF_KIND, OF_FIELDS)
             else tuple(dict.fromkeys(field for c in conditions_of(part) for field in tested_fields(schema, c)))
             for part in branch.parts
         ),
@@ -473,6 +474,8 @@ def tested_fields(schema: ModelSchema, condition: Condition) -> tuple[str, ...]:
     """Return the fields that the test of a condition reads."""
     if condition.lookup == OF_KIND:
         return fields_of_test(schema, condition.operand)
+    if condition.lookup == OF_FIELDS:
+        return (condition.field, condition.operand.field)
     return (condition.field,)
 
 

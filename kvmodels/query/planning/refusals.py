@@ -47,6 +47,7 @@ from kvmodels.query.query import Query, order_names
 from kvmodels.schema.declare.declarations import declaration_text
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.definition.kinds import KINDS
+from kvmodels.schema.filters.field_operands import OF_FIELDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import Condition, conditions_of
@@ -179,6 +180,8 @@ def _lookup(condition: Condition) -> str:
     lookup: str = condition.lookup
     if lookup == OF_KIND:
         return f"{condition.field}__{condition.operand.lookup}"
+    if lookup == OF_FIELDS:
+        lookup = condition.operand.lookup
     if condition.any:
         lookup = {"exact": "contains", "in": "contains_any"}.get(lookup, f"any__{lookup}")
     elif lookup == "exact":

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
-from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
+from kvmodels.schema.declare.expressions import Comparison, FieldRef, Lookup, MultiFieldRef, origin
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_write
 from kvmodels.schema.definition.variants import constructor_of
@@ -65,6 +65,9 @@ class F(Term):
     It is evaluated for each record in the attempt that writes it, so no change of another writer is lost. All changes
     of one record use its old values: ``update(a=F("b"), b=F("a"))`` swaps them.
 
+    In a filter it is another field of the record: ``filter(sold__gte=F("ordered"))`` or ``F("sold") >= F("ordered")``.
+    None equals None and has no order. Such a condition is tested on each record that the rest of the filter finds.
+
     Args:
         field: the name of a field, a path with dots into nested models, or ``User.n``.
 
@@ -101,6 +104,21 @@ class F(Term):
 
     def __repr__(self) -> str:
         return f"F({self.field!r})"
+
+    def __lt__(self, other: F) -> Comparison:
+        return self._compared("lt", other)
+
+    def __le__(self, other: F) -> Comparison:
+        return self._compared("lte", other)
+
+    def __gt__(self, other: F) -> Comparison:
+        return self._compared("gt", other)
+
+    def __ge__(self, other: F) -> Comparison:
+        return self._compared("gte", other)
+
+    def _compared(self, lookup: Lookup, other: F) -> Comparison:
+        return Comparison(self.field, lookup, other)
 
 
 @dataclass(frozen=True, slots=True)

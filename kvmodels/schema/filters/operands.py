@@ -442,10 +442,10 @@ def _holds_keys_of(schema: ModelSchema, field: str, operand: Subquery) -> bool:
 
 
 def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
-    """Refuse a field or an expression as an operand: two fields of a record cannot be compared."""
+    """Refuse a field or an expression as an operand: another field of the record is ``F("name")``."""
     for part in operand if type(operand) in _CONTAINERS else (operand,):
         if isinstance(part, (Comparable, MultiFieldRef, Expression, Order)):
-            hint = "Give a value. To compare two fields with each other, declare a computed column of both."
+            hint = 'Give a value, or another field as F("name"). An index on both fields is one of a computed column.'
             raise refused(schema, field, part, "a field is compared with a value", hint)
 
 

@@ -30,6 +30,8 @@ from kvmodels.schema.declare.expressions import And, Comparison, Expression, Loo
 from kvmodels.schema.definition.definition import ColumnSource, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.kind_lookup import KindLookup
 from kvmodels.schema.definition.kinds import KINDS
+from kvmodels.schema.filters.changes import Term
+from kvmodels.schema.filters.field_operands import OF_FIELDS, field_operand
 from kvmodels.schema.filters.kind_lookups import OF_KIND, KindKeyword, KindOperand
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
@@ -237,6 +239,8 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
     name, lookup, element = keyword
     if name == PRIMARY_KEY and len(schema.primary_key) == 1:
         name = schema.primary_key[0].field
+    if isinstance(operand, Term):
+        return _of_fields(schema, name, lookup, operand, element=element)
     refuse_reference(schema, name, operand)
     subquery = subquery_of(operand)
     if subquery is not None:
@@ -259,6 +263,12 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
     if operand is None and lookup in ("exact", "ne", "iexact") and not element:
         return Condition(name, "isnull", lookup != "ne")
     return _of_value(schema, source, lookup, operand, element=element)
+
+
+def _of_fields(schema: ModelSchema, name: str, lookup: Lookup, operand: Term, *, element: bool) -> Predicate:
+    """Return a comparison of a field with another field of the record."""
+    compared = field_operand(schema, name, f"any__{lookup}" if element else lookup, operand)
+    return Condition(name, OF_FIELDS, compared, negated=lookup == "ne")
 
 
 def _validated(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any) -> Any:

@@ -27,6 +27,7 @@ from kvmodels.codecs.columns.base import PACKED_NONE, nullable
 from kvmodels.codecs.columns.scalars import BOOL
 from kvmodels.schema.declare.expressions import Lookup, Subquery
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, PartialCondition, SpanTest
+from kvmodels.schema.filters.field_operands import OF_FIELDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 
@@ -35,10 +36,11 @@ V = TypeVar("V")
 TEXT_TESTS: Final = frozenset({"contains", "icontains", "endswith", "iexact"})
 """Lookups that are tested on each text; no range of an index has exactly the texts that they match."""
 
-_WITHOUT_SPANS: Final = TEXT_TESTS | {OF_KIND}
+_WITHOUT_SPANS: Final = TEXT_TESTS | {OF_KIND, OF_FIELDS}
+_NARROWED: Final = TEXT_TESTS | {OF_KIND}
 
 
-ConditionLookup = Literal[Lookup, "of_kind"]
+ConditionLookup = Literal[Lookup, "of_kind", "of_fields"]
 
 
 class Condition(NamedTuple):
@@ -49,6 +51,7 @@ class Condition(NamedTuple):
     ``not_in`` is a composite primary key, and its operand contains tuples. ``contains_any`` and ``contains_all`` of a
     field with several values become ``exact`` and ``in`` with ``any``; ``contains`` remains only for parts of a str.
     ``of_kind`` is a lookup that a kind of index adds: its operand is a ``KindOperand``; ``field`` may name an index.
+    ``of_fields`` compares with another field: its operand is a ``FieldOperand``.
 
     Attributes:
         any: at least one value of a multi-value column must satisfy it; otherwise such a field is compared as a whole.
@@ -149,7 +152,7 @@ def needs_reading(parts: Iterable[Predicate]) -> bool:
         if isinstance(part, Condition):
             if part.operand.__class__ is Subquery:
                 return True
-            if part.lookup in _WITHOUT_SPANS and (part.lookup != OF_KIND or part.operand.narrowed):
+            if part.lookup in _NARROWED and (part.lookup != OF_KIND or part.operand.narrowed):
                 return True
         elif needs_reading(part.parts):
             return True
