@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.sse import EventSourceResponse
+from pydantic import BaseModel
 
 from examples.tracker import services
 from examples.tracker.models import MODELS, NewProject, NewTicket, NewUser, Project, Status, Ticket, TicketPatch, User
-from kvmodels import AsyncDatabase, Count, Page, ParsedLookups
+from kvmodels import ULID, AsyncDatabase, Count, Page, ParsedLookups
 from kvmodels.ext.fastapi import (
     AsyncRepo,
     Changes,
@@ -21,6 +23,7 @@ from kvmodels.ext.fastapi import (
     Precondition,
     RecordEvent,
     RequiredPrecondition,
+    acting,
     add_error_handlers,
     database,
     health,
@@ -36,7 +39,13 @@ TicketLookups = Annotated[
     ParsedLookups, Depends(Lookups[Ticket]("project_id", "status", "tags__contains", order=("id", "-id")))
 ]
 
-router = APIRouter(responses=problems(503))
+
+def user_name(request: Request) -> str | None:
+    """Return who sent a request, as the proxy in front of the service says."""
+    return request.headers.get("X-User")
+
+
+router = APIRouter(responses=problems(503), dependencies=[Depends(acting(user_name))])
 router.get("/health", responses={503: {"model": Health}})(health)
 
 
@@ -66,6 +75,23 @@ async def close_project(db: Store, slug: str) -> int:
     return await services.close_project(db, slug)
 
 
+@router.delete("/projects/{slug}", status_code=204, responses=problems(404))
+async def remove_project(projects: AsyncRepo[Project], slug: str) -> None:
+    """Remove a project with all its tickets."""
+    await projects.remove((await projects.get(slug=slug)).id)
+
+
+@router.get("/trash/projects")
+async def removed_projects(projects: AsyncRepo[Project]) -> list[Project]:
+    return [revision.record async for revision in projects.trash() if revision.record is not None]
+
+
+@router.post("/trash/projects/{key}/restore", responses=problems(404, 409))
+async def restore_project(projects: AsyncRepo[Project], key: ULID) -> int:
+    """Restore a removed project with its tickets; the answer is their number."""
+    return (await projects.restore(key, also=True)).others
+
+
 @router.get("/projects/{slug}/counts", responses=problems(404))
 async def count_tickets(db: Store, slug: str) -> dict[Status, int]:
     project = await db[Project].get(slug=slug)
@@ -92,6 +118,20 @@ async def events(
 @router.get("/tickets/{key}", responses=problems(404))
 async def read_ticket(tickets: AsyncRepo[Ticket], key: int, condition: Condition) -> Ticket:
     return condition.tagged(await tickets.get(key))
+
+
+class Change(BaseModel):
+    """What a user has changed: for each field the values before and after."""
+
+    at: datetime | None
+    actor: str | None
+    changes: dict[str, tuple[Any, Any]] | None
+
+
+@router.get("/tickets/{key}/history")
+async def ticket_history(tickets: AsyncRepo[Ticket], key: int) -> list[Change]:
+    """Tell who changed a ticket, the newest change first; also of a removed one."""
+    return [Change(at=one.at, actor=one.actor, changes=one.changes) async for one in tickets.history(key)]
 
 
 @router.patch("/tickets/{key}", responses=problems(404, 409, 412, 428))

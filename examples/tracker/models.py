@@ -9,12 +9,14 @@ from pydantic import ConfigDict
 
 from kvmodels import (
     AUTO,
+    CASCADE,
     ULID,
     AggregateIndex,
     AutoNowAdd,
     Creation,
     Field,
     ForeignKey,
+    History,
     Index,
     KvModel,
     MultiIndexed,
@@ -44,10 +46,13 @@ class Project(Record, collection="projects"):
     title: str
     closed: bool = False
 
+    class Meta:
+        history = History()
+
 
 class Ticket(Record, collection="tickets"):
     id: PrimaryKey[int] = Field(default=AUTO)
-    project_id: ForeignKey[ULID, Project]
+    project_id: Annotated[ForeignKey[ULID, Project], CASCADE]
     reporter_id: ForeignKey[ULID, User]
     title: str
     status: Status = "open"
@@ -56,6 +61,7 @@ class Ticket(Record, collection="tickets"):
 
     class Meta:
         indexes = (Index("status"), Index("project_id", "status"), AggregateIndex("project_id", "status"))
+        history = History()
 
 
 MODELS = (User, Project, Ticket)

@@ -69,6 +69,29 @@ def test_addresses_are_unique_in_either_case(client, web):
     assert client.post("/projects", json={"slug": "Not a slug", "title": ""}).status_code == 422
 
 
+def test_the_history_says_who_changed_a_ticket(client, web):
+    made = client.post("/projects/web/tickets", json=web["ticket"], headers={"X-User": "ada"})
+    path, tag = f"/tickets/{made.json()['id']}", made.headers["ETag"]
+    client.patch(path, json={"status": "active"}, headers={"If-Match": tag, "X-User": "grace"})
+    changed, created = client.get(f"{path}/history").json()
+    assert (changed["actor"], changed["changes"]) == ("grace", {"status": ["open", "active"]})
+    assert (created["actor"], created["changes"]["title"]) == ("ada", [None, "It fails"])
+
+
+def test_a_removed_project_is_restored_with_its_tickets(client, web, kv_db):
+    for _ in range(3):
+        client.post("/projects/web/tickets", json=web["ticket"])
+    assert client.delete("/projects/web", headers={"X-User": "eve"}).status_code == 204
+    assert (client.get("/projects/web").status_code, client.get("/tickets").json()["items"]) == (404, [])
+    assert [one.ended.actor for one in kv_db[Ticket].trash()] == ["eve"] * 3
+    [removed] = client.get("/trash/projects").json()
+    assert removed == web["project"]
+    assert client.post(f"/trash/projects/{removed['id']}/restore").json() == 3
+    assert client.get("/projects/web/counts").json() == {"open": 3}
+    for key in (removed["id"], ULID()):  # it is no longer in the trash, and another one never was
+        assert client.post(f"/trash/projects/{key}/restore").status_code == 404
+
+
 def test_a_ticket_is_changed_only_in_the_version_that_was_seen(client, web):
     made = client.post("/projects/web/tickets", json=web["ticket"])
     path, tag = f"/tickets/{made.json()['id']}", made.headers["ETag"]
