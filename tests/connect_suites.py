@@ -67,6 +67,7 @@ IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
     "tests.references.test_referrers": (DENOKV,),
     "tests.references.test_related_paths": (DENOKV,),
     "tests.references.test_semi_joins": (DENOKV,),
+    "tests.references.test_target_orders": (DENOKV,),
     "tests.references.test_values_of_targets": (DENOKV,),
     "tests.references.test_with_related": (DENOKV,),
     "tests.tracker.test_tracker": BOTH,

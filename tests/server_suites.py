@@ -67,6 +67,7 @@ SUITES = frozenset(
         "tests.references.test_related_paths",
         "tests.references.test_remove_cascade",
         "tests.references.test_semi_joins",
+        "tests.references.test_target_orders",
         "tests.references.test_values_of_targets",
         "tests.references.test_verbs",
         "tests.references.test_with_related",

@@ -247,10 +247,12 @@ class Sort:
     Attributes:
         columns: the columns to sort by, including the primary key; their codecs are ascending.
         limit: the maximum number of records in memory.
+        target_fields: the columns that are paths to fields of targets, which are read for each batch.
     """
 
     columns: tuple[Column, ...] = field(repr=False, compare=False, metadata=INTERNAL)
     limit: int
+    target_fields: tuple[str, ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +464,10 @@ class QueryPlan:
             tests = " and ".join(describe(predicate) for predicate in self.target_tests)
             yield "targets", f"read in one more request for each level and batch, to test {tests}"
         if self.sort is not None:
-            yield "sorts by", f"{', '.join(self.order)}, with at most {self.sort.limit:,} records in memory"
+            held = f"with at most {self.sort.limit:,} records in memory"
+            if self.sort.target_fields:
+                held += ", and their targets read in one more request for each level and batch"
+            yield "sorts by", f"{', '.join(self.order)}, {held}"
         else:
             yield "in order", ", ".join(self.order) or "not specified"
         if self.distinct is not None:

@@ -17,6 +17,7 @@ from typing_extensions import is_typeddict
 
 from kvmodels._support.annotations import own_annotations
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
+from kvmodels.query.paths import path_of
 from kvmodels.query.query import Query, TargetReads
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.annotations import plain
@@ -25,15 +26,11 @@ from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
-    PathKeyword,
     field_of_target,
-    is_own,
     names_of,
     nearest_field,
-    path_keyword,
     require_own,
 )
-from kvmodels.schema.filters.target_filters import MOST_LEVELS
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
@@ -141,40 +138,12 @@ def _path_of(schema: ModelSchema, given: Any) -> SelectedField | None:
     name, model = (
         origin(cast("FieldRef[Any]", given)) if isinstance(given, (FieldRef, MultiFieldRef)) else (given, None)
     )
-    if not isinstance(name, str) or name in schema.fields:
+    names = path_of(schema, name, model, field_of, "fields") if isinstance(name, str) else None
+    if names is None:
         return None
-    words = name.replace(".", "__").split("__")
-    found = None if is_own(schema, name) else path_keyword(schema, words)
-    if found is None and len(words) > 1 and words[0] in schema.targets:
-        found = PathKeyword(words[0], "__".join(words[1:]))  # a wrong name, which the target refuses
-    if found is None:
-        return None
-    require_own(schema, "the field is one of another model", model, name)
-    names = _names_on(schema, found)
-    if len(names) > MOST_LEVELS + 1:
-        raise InvalidArgumentError(
-            "a path has more foreign keys than can be followed",
-            argument="fields",
-            value=name,
-            expected=(f"at most {MOST_LEVELS}",),
-            hint="Select the last key that can be reached, and read its targets with get_many().",
-        )
     if len(names) == 1:
-        return SelectedField(name, (found.field,))
-    return SelectedField(name, ("__".join(names),), found.field)
-
-
-def _names_on(schema: ModelSchema, path: PathKeyword) -> list[str]:
-    """Return the names of a path: those of its foreign keys, and that of the field at its end.
-
-    The primary key of a target is the foreign key to it.
-    """
-    target = schema.targets[path.field]
-    further = None if is_own(target, path.rest) else path_keyword(target, path.rest.split("__"))
-    if further is not None:
-        return [path.field, *_names_on(target, further)]
-    name = field_of(target, path.rest)
-    return [path.field] if name in (PRIMARY_KEY, target.primary_key[0].field) else [path.field, name]
+        return SelectedField(name, (names[0],))
+    return SelectedField(name, ("__".join(names),), names[0])
 
 
 def _known(schema: ModelSchema, name: str) -> str:

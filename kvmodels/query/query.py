@@ -22,6 +22,7 @@ from kvmodels.errors import (
     UnknownFieldError,
     UnknownLookupError,
 )
+from kvmodels.query.paths import path_of, source_at, split_path
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
@@ -200,6 +201,12 @@ class Query:
     def directions(self) -> tuple[tuple[str, bool], ...]:
         """Return field and "descending" of every column to order by, with ``reverse`` applied."""
         return tuple((order.field, order.descending is not self.reverse) for order in self.order)
+
+    @property
+    def target_order(self) -> tuple[str, ...]:
+        """Return the paths to fields of targets in the order."""
+        fields = [order.field for order in self.order]
+        return tuple(field for field in fields if len(split_path(self.schema, field)) > 1)
 
     def order_over(self, fields: Iterable[str]) -> tuple[tuple[str, bool], ...]:
         """Return an order over all these fields, as ``directions``: the order of the query, then the other fields."""
@@ -460,7 +467,7 @@ class Query:
         order = self._order(column)
         if order.field == PRIMARY_KEY:
             return tuple(Order(key.field, order.descending) for key in self.schema.primary_key)
-        source = self.schema.source(order.field)
+        source = source_at(self.schema, order.field)
         if source is None or source.many:
             raise UnknownLookupError(
                 "values of this field have no order",
@@ -474,7 +481,7 @@ class Query:
     def _order(self, column: object) -> Order:
         if isinstance(column, str):
             descending = column.startswith("-")
-            return Order(known_field(self.schema, column[1:] if descending else column), descending)
+            return Order(self._ordered_field(column[1:] if descending else column, None), descending)
         if isinstance(column, FieldRef):
             column = column.asc()
         # Callers without a type checker may pass anything, for example a field without desc().
@@ -486,7 +493,12 @@ class Query:
                 hint='Write "-created_at" or User.created_at.desc().',
             )
         require_own(self.schema, "the order is about another model", column.model, column.field)
-        return Order(known_field(self.schema, column.field), column.descending)
+        return Order(self._ordered_field(column.field, column.model), column.descending)
+
+    def _ordered_field(self, name: str, model: type[Any] | None) -> str:
+        """Return the known name of a field, or the path to a field of a target."""
+        path = path_of(self.schema, name, model, known_field, "order_by")
+        return known_field(self.schema, name) if path is None else "__".join(path)
 
 
 def require_int(message: str, field: str, value: Any, hint: str, *, model: str | None = None) -> int:

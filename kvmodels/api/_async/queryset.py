@@ -176,7 +176,8 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         serves the query; ``explain().order`` shows it.
 
         Args:
-            columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key.
+            columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key. A field of a target,
+                ``"author__name"``, needs ``sort_in_memory()``.
 
         Returns:
             A new query set. Cost: none, nothing is read.

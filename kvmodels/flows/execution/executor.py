@@ -8,8 +8,7 @@ order of the query, so it is the same place in both directions.
 A read through an index carries the header as guard (rule R3). When the header has changed, a query that has read
 nothing yet is planned again; another one continues only if the generations of its indexes are still readable.
 
-A sort in memory compares records by the packed parts of their stored values, as index entries would be, and by parts of
-the same order where an index could not hold the value (NaN is above every value); objects are made only of the results.
+A sort in memory compares records by their sort keys (``sort_keys.py``); objects are made only of the results.
 
 Promise: a record that is not written between the first and the last batch is returned exactly once, in order. An
 iteration returns no record twice, whatever is written (``flows/reading/returned.py``).
@@ -29,8 +28,6 @@ import msgpack
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.codecs.columns.base import descending_part
-from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.core.operations import Counted, ReadRange
 from kvmodels.errors import (
     IndexChangedError,
@@ -64,16 +61,14 @@ from kvmodels.flows.execution.ranges import (
     Walk,
     bound_at,
 )
+from kvmodels.flows.execution.sort_keys import SortKeys
 from kvmodels.flows.execution.targets import with_satisfied_targets
 from kvmodels.flows.hydration.loader import owner_of
-from kvmodels.flows.hydration.rows import object_of
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
 from kvmodels.query.planning.cursor import is_same_index, require_same_index, resumed
 from kvmodels.query.planning.planner import NO_RANGE, plan_query, range_plan, range_shape
-from kvmodels.query.plans import QueryPlan, Sort
+from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import Column, Document
-from kvmodels.schema.definition.values import reader_of
 
 MAX_BATCH: Final = 500
 """The most rows of one batch, as Deno's, unless the caller gives another size; so many are in memory at once."""
@@ -376,10 +371,6 @@ def _invalid() -> InvalidCursorError:
     return InvalidCursorError("the cursor does not belong to this query", reason="it names no place of it")
 
 
-_ABOVE: Final = b"\xfe"
-_BELOW: Final = b"\x00"
-
-
 class SortedHit(NamedTuple):
     """A record and its sort key."""
 
@@ -413,7 +404,7 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWin
     sort = plan.sort
     assert sort is not None  # callers saw to it
     _, live = yield from live_collection(context, query.schema)
-    key_of = _sort_key_of(context, live, sort)
+    sort_keys = SortKeys(context, live, sort)
     moving = any(scan.index is not None for scan in plan.scans)
     held: list[SortedHit] = []
     known: set[bytes] = set()
@@ -422,7 +413,8 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWin
         batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
         # A record that another writer moves between two batches may be read twice.
         new = [hit for hit in batch.hits if hit.pk not in known]
-        found = [SortedHit(key, hit) for hit in new if wanted.has(key := key_of(hit))]
+        keys = yield from sort_keys.keys(new)
+        found = [SortedHit(key, hit) for key, hit in zip(keys, new, strict=True) if key is not None and wanted.has(key)]
         held = _bounded([*held, *found], wanted, sort.limit)
         if moving and batch.position is not None:
             known.update(one.hit.pk for one in found)
@@ -446,32 +438,3 @@ def _bounded(held: list[SortedHit], wanted: SortWindow, limit: int) -> list[Sort
             hint="Add an index that has this order, take a slice, or allow more: sort_in_memory(limit=…).",
         )
     return held
-
-
-def _sort_key_of(context: Context, live: LiveCollection, sort: Sort) -> Callable[[MatchedRecord], bytes]:
-    """Return the function from a record to its packed columns, one after the other."""
-    packers = [_packer(column, live.schema.name) for column in sort.columns]
-
-    def key_of(hit: MatchedRecord) -> bytes:
-        try:
-            return b"".join([pack(hit.document) for pack in packers])
-        except KeyError:
-            # Written before the column was declared: the document that would be stored now decides.
-            instance: Any = object_of(context, live, hit.row, live.layout.key(hit.pk))
-            document: Document = live.schema.prepare(instance).document
-            return b"".join([pack(document) for pack in packers])
-
-    return key_of
-
-
-def _packer(column: Column, model: str) -> Callable[[Document], bytes]:
-    value_in = reader_of(column)
-    part_of = ColumnOrder(column.codec, model=model, field=column.field).of_stored
-
-    def pack(document: Document) -> bytes:
-        part = part_of(value_in(document))
-        if column.descending:
-            return _BELOW if part is None else descending_part(part)
-        return _ABOVE if part is None else part
-
-    return pack

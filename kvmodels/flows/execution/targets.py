@@ -10,17 +10,18 @@ negation holds. In a transaction, the targets that were read are checked by its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import Row, point
+from kvmodels.errors import DanglingReferenceError, InvalidArgumentError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, read_all
 from kvmodels.flows.execution.join import MatchedRecord, ResultBatch
-from kvmodels.flows.hydration.rows import document_of, object_of, require_known_version, shown_values
+from kvmodels.flows.hydration.rows import document_of, object_of, require_known_version, shown_key, shown_values
 from kvmodels.query.matching import Matcher
 from kvmodels.query.plans import QueryPlan
-from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.definition import Document, ModelSchema, Reference
 from kvmodels.schema.filters.predicate import (
     AllOf,
     AnyOf,
@@ -189,3 +190,39 @@ def _target(context: Context, live: LiveCollection, level: _Level, key: bytes, r
         return object_of(context, live, row)
 
     return _LoadedRecord(key, _completed(level.schema, document, level.where, instance), instance)
+
+
+# --- references ------------------------------------------------------------------------------------------------------
+
+
+def dangling(live: LiveCollection, reference: Reference, key: tuple[Any, ...], target: Any) -> DanglingReferenceError:
+    """Return the error for a record that refers to a missing one.
+
+    While a foreign key is added, nothing is damaged: the record is, or will be, one of the violations.
+    """
+    complete = any(one.field == reference.field and not one.under_construction for one in live.references)
+    name = live.schema.name
+    hint = f"The foreign key is not complete: db.violations({name}) lists such records. Store the missing one, or "
+    hint += f"change the field, and call db.resolve({name})."
+    return DanglingReferenceError(
+        "a record refers to one that does not exist",
+        hint=None if complete else hint,
+        model=name,
+        key=shown_key(key),
+        field=reference.field,
+        target=target,
+    )
+
+
+def declared(context: Context, reference: Reference) -> ModelSchema:
+    """Return the schema of the target of a foreign key. Raises InvalidArgumentError."""
+    for schema in context.schemas.values():
+        if schema.model is reference.target:
+            return schema
+    raise InvalidArgumentError(
+        "the database was opened without the target of the foreign key",
+        argument="key",
+        value=reference.target_name,
+        expected=tuple(schema.name for schema in context.schemas.values()),
+        hint="Name its class in Database(url, models=[...]).",
+    )

@@ -213,7 +213,7 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     """Return the plan of a query; with ``analyze``, also run the query to its end and count its reads."""
     require_flag("analyze", analyze)
     run: Flow[int]
-    followed = keys_and_collections(query)
+    followed = keys_and_collections(query.schema, query.target_values)
     asked, query = query, (yield from resolved(context, query))
     if is_distinct(query):
         found = yield from distinct_plan_of(context, query)
@@ -229,7 +229,7 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
         return plan
     through_index = all(one.index is not None for one in plan.scans)
     collections = followed_collections(context, query) + _tested_collections(query.target_tests)
-    collections += followed.values()
+    collections += [*followed.values(), *keys_and_collections(query.schema, query.target_order).values()]
     targets = tuple(context.layouts[one].prefix for one in collections)
     lists = yield from _lists_of(context, plan)
     number, tally = yield from _measured(

@@ -27,10 +27,9 @@ from kvmodels.flows.effects import Flow, read_all, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, ScanSession, result_of
 from kvmodels.flows.execution.ranges import START, Candidate, Choice, Piece, ScanPosition, Walk
-from kvmodels.flows.execution.targets import with_satisfied_targets
+from kvmodels.flows.execution.targets import declared, with_satisfied_targets
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import get_many_by_key
-from kvmodels.flows.reading.related import declared
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.query.planning.branches import branch_of, tested_fields
 from kvmodels.query.planning.planner import plan_query
@@ -83,6 +82,14 @@ def fetch_referrers(
     if options.filter is not None:
         query = query.filtered((options.filter,), {})
     query = query.ordered(columns or (PRIMARY_KEY,))
+    if query.target_order:
+        raise InvalidArgumentError(
+            "the first referring records have no order by fields of their targets",
+            argument="order_by",
+            value=query.target_order,
+            hint=f"Query the records of one object: filter({reference.field}=obj) with order_by() and "
+            "sort_in_memory().",
+        )
     queries = yield from queries_of(context, query, reference.field, keys)
     found = yield from _of_queries(context, queries, reference.field, options.limit)
     return dict(zip(keys, found, strict=True))

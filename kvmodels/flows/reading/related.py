@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import format_versionstamp, point
-from kvmodels.errors import DanglingReferenceError, InvalidArgumentError, StaleObjectError
+from kvmodels.errors import StaleObjectError
 from kvmodels.flows.arguments import require_object
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import ROUNDS, Flow, read, read_all, steps_of
+from kvmodels.flows.execution.targets import dangling, declared
 from kvmodels.flows.hydration.rows import absent, object_of, shown_key
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import get_many_by_key, object_in
@@ -70,39 +70,6 @@ def _target_of(context: Context, schema: ModelSchema, instance: Any, reference: 
         if reference.optional:
             return None
         raise dangling(live, reference, state.key, value)
-
-
-def dangling(live: LiveCollection, reference: Reference, key: tuple[Any, ...], target: Any) -> DanglingReferenceError:
-    """Return the error for a record that refers to a missing one.
-
-    While a foreign key is added, nothing is damaged: the record is, or will be, one of the violations.
-    """
-    complete = any(one.field == reference.field and not one.under_construction for one in live.references)
-    name = live.schema.name
-    hint = f"The foreign key is not complete: db.violations({name}) lists such records. Store the missing one, or "
-    hint += f"change the field, and call db.resolve({name})."
-    return DanglingReferenceError(
-        "a record refers to one that does not exist",
-        hint=None if complete else hint,
-        model=name,
-        key=shown_key(key),
-        field=reference.field,
-        target=target,
-    )
-
-
-def declared(context: Context, reference: Reference) -> ModelSchema:
-    """Return the schema of the target of a foreign key. Raises InvalidArgumentError."""
-    for schema in context.schemas.values():
-        if schema.model is reference.target:
-            return schema
-    raise InvalidArgumentError(
-        "the database was opened without the target of the foreign key",
-        argument="key",
-        value=reference.target_name,
-        expected=tuple(schema.name for schema in context.schemas.values()),
-        hint="Name its class in Database(url, models=[...]).",
-    )
 
 
 _Keys: TypeAlias = tuple[bytes | None, ...]

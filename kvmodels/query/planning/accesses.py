@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.query.kinds.registry import ACCESS
+from kvmodels.query.paths import split_path
 from kvmodels.query.planning.branches import MAX_PRODUCT, BranchShape, Guarantee, QueryShape, TermShape
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -136,7 +137,7 @@ class AccessDemands(NamedTuple):
         """Return the requirements with the order of the query, or without one if the results are sorted afterwards."""
         fields = shape.fields
         if not ordered and fields is not None:
-            fields = (*fields, *(field for field, _ in shape.order))
+            fields = (*fields, *(split_path(schema, field)[0] for field, _ in shape.order))
         order = shape.order if ordered else ()
         return cls(schema, order, shape.reverse and ordered, shape.using is not None, fields, not ordered)
 

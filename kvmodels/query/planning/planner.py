@@ -21,6 +21,7 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import after_prefix
 from kvmodels.query.matching import matcher, packed_key
+from kvmodels.query.paths import source_at
 from kvmodels.query.planning import ranked
 from kvmodels.query.planning.accesses import Path, paths_of
 from kvmodels.query.planning.branches import (
@@ -372,10 +373,12 @@ class _Planning:
             order.setdefault(key.field, query.reverse)
         columns: list[Column] = []
         for field, down in order.items():
-            source = schema.source(field)
+            source = source_at(schema, field)
             assert source is not None  # other queries were refused
-            columns.append(replace(ascending_column(source, is_nullable=source.nullable), descending=down))
-        return Sort(tuple(columns), query.sort_limit)
+            is_nullable = source.nullable or field in query.target_order
+            column = ascending_column(source, is_nullable=is_nullable)
+            columns.append(replace(column, field=field, descending=down))
+        return Sort(tuple(columns), query.sort_limit, query.target_order)
 
     # --- ranges -----------------------------------------------------------------------------------------------
 

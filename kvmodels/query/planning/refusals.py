@@ -265,8 +265,10 @@ class _Refusal:
 
     def _of(self, branch: Branch, shape: BranchShape) -> str:
         query = self._query
-        suggestion = suggested(query.schema, branch, query.directions)
         sorting = self._sorting()
+        if query.target_order:
+            return self._of_targets(branch, sorting)
+        suggestion = suggested(query.schema, branch, query.directions)
         otherwise = sorting or (None if query.scan_allowed else self._scan)
         if sorting is not None and any(isinstance(term, KindTerm) for term in branch.terms):
             return f"C{sorting[1:]}."  # an index with the order would not answer the lookup
@@ -283,6 +285,16 @@ class _Refusal:
         if missing is not None:
             return f"{missing}: filter by that as well. Otherwise {addition}."
         return f"{addition[0].upper()}{addition[1:]}."
+
+    def _of_targets(self, branch: Branch, sorting: str | None) -> str:
+        """Return the advice for an order by fields of targets, which is always a sort."""
+        if sorting is not None:
+            return f"C{sorting[1:]}."
+        by_itself = suggested(self._query.schema, branch, ())
+        ways = [None if by_itself is None else by_itself.text, None if self._query.scan_allowed else self._scan]
+        sort = "" if self._query.sort_limit is not None else " and call .sort_in_memory(limit=…)"
+        text = ", or ".join(f"{way}{sort}" for way in ways if way)
+        return f"{text[0].upper()}{text[1:]}."
 
     def _ungrouped(self, branch: Branch, shape: BranchShape) -> str | None:
         """Return the index whose lookup would serve the alternative if the filter bound its group."""
