@@ -52,7 +52,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
     ),
     "query": (
-        ("aggregates", "child_counts", "hits", "matching", "plans", "projection", "query", "text_lookups"),
+        ("aggregates", "child_counts", "hits", "matching", "paths", "plans", "projection", "query", "text_lookups"),
         ("kinds",),
         ("planning",),
     ),

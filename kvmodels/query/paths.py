@@ -64,19 +64,7 @@ def _names_on(schema: ModelSchema, path: PathKeyword, named: FieldNamer) -> list
 
 
 def split_path(schema: ModelSchema, path: str) -> list[str]:
-    """Return the foreign key that a canonical path begins with, and the rest; only the name for a field of the model.
-
-    Examples:
-        >>> from kvmodels import ForeignKey, KvModel, PrimaryKey
-        >>> class Lake(KvModel, collection="lakes"):
-        ...     id: PrimaryKey[int]
-        ...     name: str
-        >>> class Boat(KvModel, collection="boats"):
-        ...     id: PrimaryKey[int]
-        ...     lake: ForeignKey[int, Lake]
-        >>> split_path(Boat.__kv_schema__, "lake__name"), split_path(Boat.__kv_schema__, "lake")
-        (['lake', 'name'], ['lake'])
-    """
+    """Return the foreign key that a canonical path begins with, and the rest; the name alone of an own field."""
     if path not in schema.fields:
         for field in schema.targets:
             if path.startswith(f"{field}__"):

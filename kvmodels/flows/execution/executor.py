@@ -61,7 +61,7 @@ from kvmodels.flows.execution.ranges import (
     Walk,
     bound_at,
 )
-from kvmodels.flows.execution.sort_keys import SortKeys
+from kvmodels.flows.execution.sort_keys import MemorySortKeys
 from kvmodels.flows.execution.targets import with_satisfied_targets
 from kvmodels.flows.hydration.loader import owner_of
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
@@ -404,7 +404,7 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWin
     sort = plan.sort
     assert sort is not None  # callers saw to it
     _, live = yield from live_collection(context, query.schema)
-    sort_keys = SortKeys(context, live, sort)
+    sort_keys = MemorySortKeys(context, live, sort)
     moving = any(scan.index is not None for scan in plan.scans)
     held: list[SortedHit] = []
     known: set[bytes] = set()

@@ -33,7 +33,7 @@ Part = Callable[[Document], bytes]
 """A function from a stored document, or from values of targets by their paths, to the part of one column."""
 
 
-class SortKeys:
+class MemorySortKeys:
     """Makes the sort keys of the records of one sort."""
 
     def __init__(self, context: Context, live: LiveCollection, sort: Sort) -> None:

@@ -50,7 +50,7 @@ class ValueLevel:
         below, key = self.below[name], values[name]
         return None if key is None else below.value(below.found[key], rest[0])
 
-    def missing(self, values: Values) -> Iterator[MissingTarget]:
+    def missing(self, values: Values) -> Iterator[AbsentTarget]:
         """Yield the targets of a record that were not found, from the first level on."""
         pk = tuple(values[column.field] for column in self.schema.primary_key)
         for field, level in self.below.items():
@@ -58,14 +58,14 @@ class ValueLevel:
             if key is None:
                 continue
             if key not in level.found:
-                yield MissingTarget(level, field, self.schema, pk, key)
+                yield AbsentTarget(level, field, self.schema, pk, key)
             else:
                 target = level.found[key]
                 if target is not None:
                     yield from level.missing(target)
 
 
-class MissingTarget(NamedTuple):
+class AbsentTarget(NamedTuple):
     """A target that was not found, and the record that refers to it."""
 
     level: ValueLevel
@@ -121,7 +121,7 @@ def _values(context: Context, level: ValueLevel, row: Row) -> Flow[Values]:
     return projector(level.schema, level.fields)(document)
 
 
-def _is_dangling(context: Context, missing: MissingTarget) -> Flow[bool]:
+def _is_dangling(context: Context, missing: AbsentTarget) -> Flow[bool]:
     """Return whether a record still refers to a target that does not exist; raises if its field may not be None."""
     holder, reference = missing.holder, missing.holder.references[missing.field]
     own, other = context.layouts[holder.collection], context.layouts[missing.level.schema.collection]
