@@ -148,9 +148,12 @@ class WaitForKeys(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Wait until a state that was read is durable; the answer is false if it was lost in a crash."""
+    """Wait until a state that was read is durable; the answer is false if it was lost in a crash.
 
-    versionstamp: bytes
+    Without a versionstamp: the newest state that the flow has read.
+    """
+
+    versionstamp: bytes = b""
 
 
 class ReadChanges(NamedTuple):

@@ -1,7 +1,7 @@
-"""Refusals that rest on what was read, on a store whose reads may show what is not yet durable.
+"""Answers that rest on what was read, on a store whose reads may show what is not yet durable.
 
-Rules of this module: a caller learns of a refusal when the state that it rests on can no longer be lost. A conflict
-that a commit reports is durable already, because the engine sees to that.
+Rules of this module: a caller learns of a refusal, and that a write had nothing to do, when the state that it rests on
+can no longer be lost. A conflict that a commit reports is durable already, because the engine sees to that.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 from kvmodels.core.operations import Counted, ReadResult
 from kvmodels.errors import ConcurrencyError, EngineTimeoutError, IntegrityError
 from kvmodels.flows.effects import Flow, Settle
+from kvmodels.limits import Traits
 
 T = TypeVar("T")
 
@@ -24,6 +25,17 @@ class ReadState(Protocol):
     def versionstamp(self) -> bytes:
         """The versionstamp of the last commit that it contains."""
         ...
+
+
+def require_durable_reads(traits: Traits) -> Flow[None]:
+    """Wait until what the flow has read is durable; for a write that ends without a commit.
+
+    What an engine of this machine shows is durable already.
+
+    Raises EngineTimeoutError: a crash of the server has removed it.
+    """
+    if traits.remote and not (yield Settle()):
+        raise _lost() from None
 
 
 def with_durable_refusals(flow: Flow[T], state: ReadState | None) -> Flow[T]:
@@ -48,6 +60,11 @@ def with_durable_refusals(flow: Flow[T], state: ReadState | None) -> Flow[T]:
                     raise _lost() from None
                 raise
             answer = error = None
+            if type(request) is Settle and not request.versionstamp:
+                if not newest:
+                    answer = True
+                    continue
+                request = Settle(newest)
             try:
                 answer = yield request
             except BaseException as raised:  # noqa: BLE001 - thrown into the flow, which decides
@@ -62,7 +79,7 @@ def with_durable_refusals(flow: Flow[T], state: ReadState | None) -> Flow[T]:
 
 def _lost() -> EngineTimeoutError:
     return EngineTimeoutError(
-        "the server has lost the state in which this call was refused",
+        "the server has lost the state that this call has read",
         reason="crash",
         hint="Nothing was written; try again.",
     )

@@ -43,7 +43,7 @@ BATCH = 20
 """Changes of one read of a feed."""
 
 CHANGE_LOG_S = 3_600
-BUSY_S = 30
+BUSY_S = 60
 RETRIES_S = 120
 
 STOP = "stop"

@@ -70,10 +70,11 @@ class History:
             one.wait()
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many writes more were acknowledged."""
+        """Wait until so many writes more were acknowledged, for as long as there are more of them now and then."""
         wanted = self._acknowledged() + more
-        until(lambda: self._acknowledged() >= wanted or self._ended())
-        assert not self._ended(), self._errors()
+        while (known := self._acknowledged()) < wanted:
+            until(lambda known=known: self._acknowledged() > known or self._ended())  # type: ignore[misc]
+            assert not self._ended(), self._errors()
 
     def kill_a_writer(self, at: int) -> None:
         """Kill a writer, and start another one like it."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -30,11 +30,13 @@ from kvmodels.flows.kv.watch import BATCH
 from tests.postgres.early import AlwaysEarly, NeverEarly, use_mode
 from tests.through_loop import EngineThroughLoop
 
+T = TypeVar("T")
 T_S = 60.0
 EVERYTHING = ReadRange(b"", b"\xff")
 _APPLY = b"SELECT answer FROM kvmodels.apply_2(%b, %b, %b)"
 _RESOLVE = b"SELECT part, outcome, s FROM kvmodels.resolve_1(%b, %b, %b, %b, %b)"
 _BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+_ROWS = ("kv", "log")
 _WAITING = "SELECT count(*) FROM pg_locks WHERE relation = 'kvmodels.seals'::regclass AND NOT granted"
 
 
@@ -113,6 +115,17 @@ class SealWorld:
         self.admin.execute("DELETE FROM kvmodels.log WHERE version = %s", [version])
         self.admin.execute("DELETE FROM kvmodels.commits WHERE version = %s", [version])
 
+    def keep_rows(self) -> None:
+        """Copy what is stored, to put back what a lost commit has replaced."""
+        for name in _ROWS:
+            self.admin.execute(f"CREATE TEMP TABLE kept_{name} AS SELECT * FROM kvmodels.{name}".encode())
+
+    def put_back_rows(self) -> None:
+        """Write the copied rows that are absent."""
+        for name in _ROWS:
+            self.admin.execute(f"INSERT INTO kvmodels.{name} SELECT * FROM kept_{name} ON CONFLICT DO NOTHING".encode())
+            self.admin.execute(f"DROP TABLE kept_{name}".encode())
+
     def state(self) -> tuple[int, int]:
         """The version of the last commit, and the version up to which everything is durable."""
         query = "SELECT version, kvmodels.sealed_2() FROM kvmodels.commits ORDER BY version DESC LIMIT 1"
@@ -133,6 +146,10 @@ class SealWorld:
     def begin(self, call: Callable[[], Any]) -> Future[Any]:
         """Make a call in a thread of its own."""
         return self._threads.submit(call)
+
+    def is_sealing(self) -> bool:
+        """Whether a session waits to write a seal."""
+        return int(self.admin.execute(_WAITING).fetchall()[0][0]) > 0
 
     def wait_until_sealing(self, call: Future[Any], sessions: int = 1) -> None:
         """Return when so many sessions wait to write a seal; AssertionError if the call ends without one."""
@@ -306,6 +323,28 @@ def changes_that_are_lost_are_read_again(world: SealWorld) -> None:
     assert (found.changes, found.through) == ([], start)
 
 
+def changes_after_a_position_that_is_not_durable_wait(world: SealWorld) -> None:
+    world.engine.commit(put(b"a"))
+    start = world.orphan(put(b"b")).to_bytes(8, "big") + b"\0\0"
+    world.orphan(put(b"c"))
+    found = world.requires_seal(lambda: world.engine.changes(EVERYTHING, start))
+    assert [one.key for one in found.changes] == [b"c"]
+
+
+def a_change_is_delivered_although_the_one_that_follows_it_is_lost(world: SealWorld) -> None:
+    """The log has the last change of a key, which may be one that a crash removes."""
+    start = world.engine.commit(put(b"a")).versionstamp  # type: ignore[union-attr]
+    first = world.engine.commit(put(b"k", b"1")).versionstamp  # type: ignore[union-attr]
+    world.keep_rows()
+    with world.no_seals():
+        version = world.orphan(put(b"k", b"2"))
+        call = world.begin(lambda: world.engine.changes(EVERYTHING, start))
+        world.wait_until(lambda: call.done() or world.is_sealing())
+        world.lose(version)
+        world.put_back_rows()
+    assert [(one.key, one.versionstamp) for one in call.result(T_S).changes] == [(b"k", first)]
+
+
 def who_waits_for_a_commit_learns_of_it_when_it_is_durable(world: SealWorld) -> None:
     start = world.engine.commit(put(b"a")).versionstamp  # type: ignore[union-attr]
     with world.no_seals():
@@ -457,23 +496,72 @@ def a_watch_of_records_lists_what_is_durable(world: SealWorld) -> None:
 
 
 def a_refusal_by_what_a_call_has_read_waits(world: SealWorld) -> None:
+    def early(db: Database) -> object:
+        return db[Member].create(id=2, team="red")
+
+    assert _waits_for_what_it_has_read(world, early, lambda other: _is_protected(other))
+
+
+def a_write_that_has_nothing_to_change_waits(world: SealWorld) -> None:
+    """Its values are there already, but may be lost."""
+
+    def early(db: Database) -> object:
+        return db[Member].patch(1, team="blue")
+
+    assert _waits_for_what_it_has_read(world, early, lambda other: other[Member].patch(1, team="blue").team) == "blue"
+
+
+def a_change_of_a_record_that_is_gone_waits(world: SealWorld) -> None:
+    """Its removal may be lost, and then there was something to change."""
+
+    def late(other: Database) -> bool:
+        with suppress(Member.DoesNotExist):
+            other[Member].patch(1, team="blue")
+            return False
+        return True
+
+    assert _waits_for_what_it_has_read(world, lambda db: db[Member].remove(1), late)
+
+
+def a_change_in_a_transaction_of_a_record_that_is_gone_waits(world: SealWorld) -> None:
+    def late(other: Database) -> bool:
+        with other.transaction() as tx, suppress(Member.DoesNotExist):
+            tx[Member].patch(1, team="blue")
+            return False
+        return True
+
+    assert _waits_for_what_it_has_read(world, lambda db: db[Member].remove(1), late)
+
+
+def a_removal_of_a_record_that_is_gone_waits(world: SealWorld) -> None:
+    assert not _waits_for_what_it_has_read(
+        world, lambda db: db[Member].remove(1), lambda other: other[Member].remove(1)
+    )
+
+
+def _waits_for_what_it_has_read(
+    world: SealWorld, early: Callable[[Database], object], late: Callable[[Database], T]
+) -> T:
+    """Return what a call returns beside one that has committed and waits for its seal; it must wait for one, too."""
     with (
         Database(f"{world.url}-models", models=[Team, Member], busy_timeout=T_S, **world.options) as db,
         Database(f"{world.url}-other", models=[Team, Member], busy_timeout=T_S, **world.options) as other,
     ):
-        db[Team].create(name="red")
+        db[Team].bulk_create([Team(name="red"), Team(name="blue")])
         db[Member].create(id=1, team="red")
-        db[Member].remove(1)
+        db[Member].patch(1, team="blue")
+        db[Member].patch(1, team="red")
         engine = db._engine
         assert isinstance(engine, PostgresEngine)
         use_mode(engine, AlwaysEarly)
         with world.no_seals():
-            made = world.begin(lambda: db[Member].create(id=2, team="red"))
+            made = world.begin(lambda: early(db))
             world.wait_until_sealing(made)
-            removed = world.begin(lambda: _is_protected(other))
-            world.wait_until_sealing(removed, sessions=2)
-        assert removed.result(T_S)
+            called = world.begin(lambda: late(other))
+            world.wait_until_sealing(called, sessions=2)
         made.result(T_S)
+        result: T = called.result(T_S)
+        return result
 
 
 def _is_protected(db: Database) -> bool:
@@ -489,6 +577,10 @@ SCENES = (
     a_watch_of_a_prefix_lists_what_is_durable,
     a_watch_of_records_lists_what_is_durable,
     a_refusal_by_what_a_call_has_read_waits,
+    a_write_that_has_nothing_to_change_waits,
+    a_change_of_a_record_that_is_gone_waits,
+    a_change_in_a_transaction_of_a_record_that_is_gone_waits,
+    a_removal_of_a_record_that_is_gone_waits,
     a_commit_is_visible_before_its_seal_and_answered_behind_it,
     a_refusal_waits_for_the_state_that_it_rests_on,
     a_strict_refusal_waits_as_well,
@@ -504,6 +596,8 @@ SCENES = (
     changes_are_delivered_when_they_are_durable,
     a_batch_of_changes_waits_for_the_state_and_not_for_its_end,
     changes_that_are_lost_are_read_again,
+    changes_after_a_position_that_is_not_durable_wait,
+    a_change_is_delivered_although_the_one_that_follows_it_is_lost,
     who_waits_for_a_commit_learns_of_it_when_it_is_durable,
     a_state_that_is_gone_is_not_durable,
 )

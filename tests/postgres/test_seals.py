@@ -88,6 +88,11 @@ MUTANTS: dict[str, tuple[Callable[[SealWorld], None], str, str]] = {
         _LAST_SEAL,
         'coalesce((SELECT x.version FROM "kvmodels".seals x ORDER BY x.version DESC LIMIT 1), 0)',
     ),
+    "strict commits are not durable": (
+        scenes.a_state_that_is_durable_stays_so,
+        "CASE WHEN c.base IS NULL THEN c.version",
+        "CASE WHEN false THEN c.version",
+    ),
     "early while the counter is ahead": (
         scenes.commits_are_strict_while_the_counter_is_ahead_of_the_clock,
         " AND state < wall;",
@@ -130,6 +135,9 @@ def test_functions_without_a_rule_are_convicted(world: SealWorld, mutant: str):
         scenes.a_watch_of_a_prefix_lists_what_is_durable,
         scenes.a_watch_of_records_lists_what_is_durable,
         scenes.a_refusal_by_what_a_call_has_read_waits,
+        scenes.a_change_of_a_record_that_is_gone_waits,
+        scenes.a_change_in_a_transaction_of_a_record_that_is_gone_waits,
+        scenes.a_removal_of_a_record_that_is_gone_waits,
     ],
     ids=lambda scene: scene.__name__,
 )
@@ -153,6 +161,7 @@ def _never_waits(*_: Any, bounded: bool = False) -> Generator[Any, Any, bool]:
         scenes.changes_are_delivered_when_they_are_durable,
         scenes.a_batch_of_changes_waits_for_the_state_and_not_for_its_end,
         scenes.changes_that_are_lost_are_read_again,
+        scenes.changes_after_a_position_that_is_not_durable_wait,
         scenes.a_conflict_that_a_read_has_found_waits,
     ],
     ids=lambda scene: scene.__name__,
@@ -193,6 +202,22 @@ def test_a_batch_that_settles_its_own_end_is_convicted(world: SealWorld, monkeyp
     monkeypatch.setattr(world.store.settling, "durable", 0)
     with pytest.raises(AssertionError):
         scenes.a_batch_of_changes_waits_for_the_state_and_not_for_its_end(world)
+
+
+def test_a_feed_that_ends_at_what_is_durable_is_convicted(world: SealWorld, monkeypatch: pytest.MonkeyPatch):
+    """Of a key that is changed again, the log keeps the later change alone, so the earlier one would be passed over."""
+    once = reads.changes_once
+
+    def durable_ones(*given: Any) -> Calls[ChangesRead]:
+        found = yield from once(*given)
+        sealed = world.state()[1].to_bytes(8, "big") + b"\0\0"
+        changes = [one for one in found.changes.changes if one.versionstamp <= sealed]
+        durable = found.changes._replace(changes=changes, through=sealed)
+        return found._replace(changes=durable, state=found.state._replace(version=from_versionstamp(sealed)))
+
+    monkeypatch.setattr(flows, "changes_once", durable_ones)
+    with pytest.raises(AssertionError):
+        scenes.a_change_is_delivered_although_the_one_that_follows_it_is_lost(world)
 
 
 _REFUSING_ONE_SEAL = """

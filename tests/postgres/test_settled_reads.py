@@ -26,7 +26,14 @@ CALLERS = {
     "Settle": {
         # What a watch delivers of a plain read, and what a flow refuses by one.
         "kv/watch.py:_is_durable",
+        "settling.py:require_durable_reads",
         "settling.py:with_durable_refusals",
+    },
+    "require_durable_reads": {
+        # A write that is refused by what it has read, or that has nothing to do.
+        "history/restoring.py:restore",
+        "writing/attempt.py:_attempts",
+        "writing/attempt.py:_joined",
     },
     "_is_durable": {
         # The watch of keys, and the listing at the beginning of a watch of a range.

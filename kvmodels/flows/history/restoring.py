@@ -32,6 +32,7 @@ from kvmodels.flows.history.versions import (
     without_note,
 )
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
+from kvmodels.flows.settling import require_durable_reads
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import (
     KEEP,
@@ -259,6 +260,7 @@ def restore(
         reader = yield from history_reader(context, schema)
         trash = (yield from read_all(context.limits, (point(trash_prefix(schema.collection) + pk),))) or [[]]
         if not trash[0]:
+            yield from require_durable_reads(context.traits)
             raise _never_removed(schema, values)
         first = RemovedRecord(reader, RestoringBuilder(context, schema, KEEP), pk, begin_in(context, trash[0][0]))
         others: list[RemovedRecord | ClearedReference] = []

@@ -38,6 +38,7 @@ from kvmodels.flows.effects import (
     ReadUnchecked,
     Request,
     ReserveWrites,
+    Settle,
     Sleep,
     TakeTurn,
     fits_one_read,
@@ -175,7 +176,7 @@ class TransactionFlows:
             return (yield from self._read(request))
         if isinstance(request, Now):
             return self.now_ms
-        if isinstance(request, Sleep | TakeTurn | ReserveWrites):
+        if isinstance(request, Settle | Sleep | TakeTurn | ReserveWrites):
             return (yield request)
         raise InvalidArgumentError(
             "this cannot be done in a transaction, because it commits by itself or waits for others",
