@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -121,11 +121,11 @@ async def read_ticket(tickets: AsyncRepo[Ticket], key: int, condition: Condition
 
 
 class Change(BaseModel):
-    """What a user has changed: for each field the values before and after."""
+    """A change of a ticket by a user: for each field the values before and after."""
 
     at: datetime | None
     actor: str | None
-    changes: dict[str, tuple[Any, Any]] | None
+    changes: Mapping[str, tuple[Any, Any]] | None
 
 
 @router.get("/tickets/{key}/history")

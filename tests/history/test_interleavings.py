@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kvmodels import (
+    AUTO,
     AlreadyExistsError,
     CommitUnknownError,
     DoesNotExist,
+    Field,
     History,
     KvModel,
     PrimaryKey,
@@ -101,6 +104,47 @@ def a_restore_beside_a_forget(race: Interleaving) -> None:
     assert len(kept) == (0 if stored is None else 2)
 
 
+class Ticket(KvModel, collection="tickets"):
+    id: PrimaryKey[int] = Field(default=AUTO)
+    title: str = ""
+
+    class Meta:
+        history = History()
+
+
+def upserts_beside_removals(race: Interleaving) -> None:
+    """Each write is in the history once, and a version ends where the next one begins, or with a removal."""
+    first = race.process(Account)
+    race.at_once(first[Account].create(id=1))
+    for number in (1, 2, 3):
+        accounts = race.process(Account)[Account]
+        race.add(f"saves{number}", accounts.save(Account(id=1, amount=number), force=True))
+    race.add("removes", race.process(Account)[Account].remove(1))
+    race.run()
+    found = list(reversed(race.at_once(first[Account].history(1).page(20)).items))
+    assert sorted(one.record.amount for one in found if one.record) == [0, 1, 2, 3]
+    for before, after in pairwise(found):
+        assert before.ended is not None
+        assert before.ended.removed == (after.changes is not None and "id" in after.changes)
+        assert before.ended.removed or before.ended.versionstamp == after.versionstamp
+        assert before.ended.versionstamp <= after.versionstamp
+    assert sum(one.ended is not None and one.ended.removed for one in found) == 1
+
+
+def automatic_keys(race: Interleaving) -> None:
+    """Each record with an automatic key has one version, which is an insert."""
+    first = race.process(Ticket)
+    for name in "abc":
+        race.add(name, race.process(Ticket)[Ticket].create(title=name))
+    race.run()
+    stored = race.at_once(first[Ticket].all().to_list())
+    assert [one.title for one in sorted(stored, key=lambda one: one.title)] == ["a", "b", "c"]
+    for one in stored:
+        [version] = race.at_once(first[Ticket].history(one.id).page(5)).items
+        assert (version.record, version.versionstamp) == (one, one.versionstamp)
+        assert version.changes == {"id": (None, one.id), "title": (None, one.title)}
+
+
 Story = Callable[[Interleaving], None]
 LOSSES = FaultRates(lose_answer=0.2)
 CALM = FaultRates()
@@ -117,6 +161,8 @@ STORIES = [
     (three_writers_of_one_record, LOSSES),
     (a_reader_of_the_past_beside_writers, CALM),
     (a_restore_beside_a_forget, CALM),
+    (upserts_beside_removals, CALM),
+    (automatic_keys, CALM),
 ]
 
 
@@ -167,6 +213,7 @@ def no_trash_check(patch: pytest.MonkeyPatch) -> None:
     [
         (rows_before_records, a_reader_of_the_past_beside_writers, CALM),
         (no_record_check, three_writers_of_one_record, CALM),
+        (no_record_check, upserts_beside_removals, CALM),
         (no_token, three_writers_of_one_record, LOSSES),
         (no_trash_check, a_restore_beside_a_forget, CALM),
     ],

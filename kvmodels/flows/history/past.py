@@ -162,21 +162,34 @@ def _rows_between(reader: HistoryReader, first: bytes, last: bytes | None) -> Fl
 def _versions_at(
     reader: HistoryReader, records: Sequence[Row], rows: Sequence[Row], moment: Moment
 ) -> Iterator[Version]:
-    """Yield the versions that were current at a moment, in the order of the keys."""
+    """Yield the versions that were current at a moment, in the order of the keys.
+
+    Rows older than the version of a key that had begun in time are not decoded.
+    """
     codec, live = reader.context.codec, reader.live
-    by_key: dict[bytes, list[Version]] = {}
-    for row in reversed(rows):
-        version = ended_version(codec, reader.prefix, row, reader.now_ms)
-        if version is not None:
-            by_key.setdefault(version.pk, []).append(version)
+    chosen: dict[bytes, Version] = {}
+    later: dict[bytes, str] = {}
     for row in records:
         present = present_version(codec, live, row)
-        older = [one for one in by_key.get(present.pk, ()) if one.begin < present.begin]
-        by_key[present.pk] = [present, *older]
-    for pk in sorted(by_key):
-        chosen = newest_at(by_key[pk], moment)
-        if chosen is not None and lasts_at(chosen, moment):
-            yield chosen
+        later[present.pk] = present.begin
+        if newest_at((present,), moment) is not None:
+            chosen[present.pk] = present
+    done: bytes | None = None
+    for row in reversed(rows):
+        if done is not None and row.key.startswith(done):
+            continue
+        version = ended_version(codec, reader.prefix, row, reader.now_ms)
+        if version is None:
+            continue
+        if version.pk not in chosen and not (version.pk in later and version.begin >= later[version.pk]):
+            if newest_at((version,), moment) is None:
+                continue
+            chosen[version.pk] = version
+        if version.pk in chosen:
+            done = reader.prefix + version.pk
+    for pk in sorted(chosen):
+        if lasts_at(chosen[pk], moment) and reader.shows(chosen[pk]):
+            yield chosen[pk]
 
 
 def _instance(reader: HistoryReader, version: Version) -> Any:

@@ -25,7 +25,7 @@ from kvmodels.flows.effects import Flow, Read, ReadPresent, now, rows_at_once
 from kvmodels.flows.history.versions import Revision, Version, as_time, ended_version, present_version, revision_of
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.record_write import packed_key
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.definition import ModelSchema, Variants
 
 ROWS_AT_ONCE: Final = 100
 """Rows of one record that are read together."""
@@ -49,12 +49,16 @@ class RevisionPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryReader:
-    """The history of one collection under the present header."""
+    """The history of one collection under the present header, for a model of the collection.
+
+    ``variants``: the classes of the model, if the collection has records of other ones, which it does not show.
+    """
 
     context: Context
     live: LiveCollection
     history: StoredHistory
     now_ms: int
+    variants: Variants | None = None
 
     @property
     def prefix(self) -> bytes:
@@ -81,6 +85,10 @@ class HistoryReader:
                 return found.ranges
             yield from reload_header(context)
 
+    def shows(self, version: Version) -> bool:
+        """Return whether a version is one of a class of the model."""
+        return self.variants is None or self.variants.of_document(version.document) is not None
+
     def versions_of(self, row: Row | None, rows: Sequence[Row]) -> list[Version]:
         """Return the versions of a record and of some of its rows, newest first, without rows of later versions."""
         codec = self.context.codec
@@ -106,7 +114,8 @@ def history_reader(context: Context, schema: ModelSchema) -> Flow[HistoryReader]
         )
     if live.history is None or not live.history.readable:
         raise _not_ready(live)
-    return HistoryReader(context, live, live.history, (yield from now()))
+    variants = schema.variants if schema.variants is not None and schema.variants.where else None
+    return HistoryReader(context, live, live.history, (yield from now()), variants)
 
 
 def _not_ready(live: LiveCollection) -> IndexNotReadyError:
@@ -160,7 +169,7 @@ def history_page(
         versions = reader.versions_of(None, found[0])
     shown = versions[: min(size, limit - 1)]
     following = {one.begin: one for one in versions}
-    revisions = [revision_of(reader.live, one, following.get(one.before or "")) for one in shown]
+    revisions = [revision_of(reader.live, one, following.get(one.before or "")) for one in shown if reader.shows(one)]
     more = len(versions) > len(shown) or len(found[-1]) == limit
     return RevisionPage(revisions, shown[-1].begin if shown and more else None)
 
@@ -241,7 +250,7 @@ def lasts_at(version: Version, moment: Moment) -> bool:
 
 def _settled(reader: HistoryReader, chosen: Version | None, moment: Moment) -> tuple[Version | None, bool]:
     if chosen is not None and lasts_at(chosen, moment):
-        return chosen, True
+        return (chosen if reader.shows(chosen) else None), True
     return None, is_certain_at(reader, moment) or (
         chosen is not None and not reader.history.keeps and reader.history.keeps_updates and chosen.begin[:1] != "-"
     )

@@ -406,6 +406,8 @@ class _Restore(LogicalWrite[Restored]):
         version = ended_version(self._context.codec, one.reader.prefix, row, one.reader.now_ms)
         if version is None:
             return None
+        if not one.reader.shows(version):
+            raise _never_removed(self.schema, self._values)
         instance = _loaded(one.reader, version, row)
         if changes:
             apply_changes(one.writer.schema.variant_of(instance), instance, changes)

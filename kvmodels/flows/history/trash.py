@@ -89,7 +89,8 @@ def _named(reader: HistoryReader, pk: bytes, trash: Row) -> Flow[Version | None]
     """Return the version that a trash row names; None if it is not kept."""
     begin = begin_in(reader.context, trash)
     rows = (yield from reader.read((point(reader.prefix + pk + encode_key((begin,))),)))[0]
-    return ended_version(reader.context.codec, reader.prefix, rows[0], reader.now_ms) if rows else None
+    version = ended_version(reader.context.codec, reader.prefix, rows[0], reader.now_ms) if rows else None
+    return version if version is not None and reader.shows(version) else None
 
 
 def begin_in(context: Context, trash: Row) -> str:
@@ -147,7 +148,8 @@ class _Forget(RecordWrite):
 
     def propose(self, seen: AttemptState, /) -> Proposal[bytes]:
         row = self.found(seen)
-        if row is not None and not self._including:
+        of_other_class = row is None and seen.live_row(self._key) is not None
+        if of_other_class or (row is not None and not self._including):
             raise already_stored(
                 self.schema, self._values, "Remove it first, or forget it as well: forget(key, including=True)."
             )
