@@ -523,16 +523,6 @@ def a_change_of_a_record_that_is_gone_waits(world: SealWorld) -> None:
     assert _waits_for_what_it_has_read(world, lambda db: db[Member].remove(1), late)
 
 
-def a_change_in_a_transaction_of_a_record_that_is_gone_waits(world: SealWorld) -> None:
-    def late(other: Database) -> bool:
-        with other.transaction() as tx, suppress(Member.DoesNotExist):
-            tx[Member].patch(1, team="blue")
-            return False
-        return True
-
-    assert _waits_for_what_it_has_read(world, lambda db: db[Member].remove(1), late)
-
-
 def a_removal_of_a_record_that_is_gone_waits(world: SealWorld) -> None:
     assert not _waits_for_what_it_has_read(
         world, lambda db: db[Member].remove(1), lambda other: other[Member].remove(1)
@@ -579,7 +569,6 @@ SCENES = (
     a_refusal_by_what_a_call_has_read_waits,
     a_write_that_has_nothing_to_change_waits,
     a_change_of_a_record_that_is_gone_waits,
-    a_change_in_a_transaction_of_a_record_that_is_gone_waits,
     a_removal_of_a_record_that_is_gone_waits,
     a_commit_is_visible_before_its_seal_and_answered_behind_it,
     a_refusal_waits_for_the_state_that_it_rests_on,

@@ -136,7 +136,6 @@ def test_functions_without_a_rule_are_convicted(world: SealWorld, mutant: str):
         scenes.a_watch_of_records_lists_what_is_durable,
         scenes.a_refusal_by_what_a_call_has_read_waits,
         scenes.a_change_of_a_record_that_is_gone_waits,
-        scenes.a_change_in_a_transaction_of_a_record_that_is_gone_waits,
         scenes.a_removal_of_a_record_that_is_gone_waits,
     ],
     ids=lambda scene: scene.__name__,

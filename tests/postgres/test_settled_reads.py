@@ -33,7 +33,6 @@ CALLERS = {
         # A write that is refused by what it has read, or that has nothing to do.
         "history/restoring.py:restore",
         "writing/attempt.py:_attempts",
-        "writing/attempt.py:_joined",
     },
     "_is_durable": {
         # The watch of keys, and the listing at the beginning of a watch of a range.

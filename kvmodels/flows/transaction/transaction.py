@@ -162,8 +162,7 @@ class TransactionFlows:
     def through(self, flow: AnyFlow[T]) -> Flow[T]:
         """Run a flow in the transaction, which answers its reads; the flow cannot commit by itself."""
         self.require_open()
-        steps = steps_of(flow) if isinstance(flow, tuple) else flow
-        return (yield from serve(steps, self._answer))
+        return (yield from serve(steps_of(flow) if isinstance(flow, tuple) else flow, self._answer))
 
     def _answer(self, request: Any) -> Flow[Any]:
         if isinstance(request, ReadPresent):

@@ -24,7 +24,6 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row, point
 from kvmodels.errors import (
     CommitUnknownError,
-    DoesNotExist,
     EngineError,
     KvModelsError,
     OperationTooLargeError,
@@ -34,7 +33,6 @@ from kvmodels.errors import (
 from kvmodels.flows.context import (
     Context,
     HeaderView,
-    Joining,
     header_view,
     pause_before,
     reload_header,
@@ -42,7 +40,7 @@ from kvmodels.flows.context import (
 )
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_all, read_together
 from kvmodels.flows.references import NOTHING_FOUND, FoundRanges, anchor, busy_targets, read_entries, with_ranges
-from kvmodels.flows.settling import REFUSALS, require_durable_reads
+from kvmodels.flows.settling import require_durable_reads
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.contention import DEFEATS, Contention, calling
 from kvmodels.flows.writing.operation import (
@@ -87,7 +85,8 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
     ``passed``: the tickets that its first attempt goes past; None: not known yet.
     """
     if context.transaction is not None:
-        return (yield from _joined(context, context.transaction, operation))
+        joined: R = yield from context.transaction.take(operation)
+        return joined
     started = context.monotonic()
     failed: _Keys | None = None
     view = context.view or (yield from reload_header(context))
@@ -125,16 +124,6 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
                 return result
             failed = failed_keys(write, outcome)
     return (yield from _carried_out(_Run(context, operation, started), failed, passed=passed or ()))
-
-
-def _joined(context: Context, transaction: Joining, operation: LogicalWrite[R]) -> Flow[R]:
-    """Make a write a part of a transaction, and return its result."""
-    try:
-        joined: R = yield from transaction.take(operation)
-    except DoesNotExist:
-        yield from require_durable_reads(context.traits)
-        raise
-    return joined
 
 
 def _in_contention(context: Context, operation: LogicalWrite[R], view: HeaderView, started: float) -> Flow[R]:
@@ -214,7 +203,7 @@ def _attempts(run: _Run[R], failed: _Keys | None) -> Flow[_Done[R]]:
         except Exception as error:
             applied = yield from run.settle()
             if applied is None:
-                if not isinstance(error, (EngineError, *REFUSALS)):  # those wait where they leave the flow
+                if run.traits.remote and not isinstance(error, EngineError):
                     yield from require_durable_reads(run.traits)
                 raise
             return applied
