@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -235,9 +236,21 @@ def test_nothing_is_walked_without_permission(others: int):
     for _ in range(40):
         paths = [path for path in drawn.sample(list(PATHS), 2) if path != "project__id"]
         query = db[Check].filter(*(compared(path, PATHS[path], drawn)[0] for path in paths), created__lt=31)
+        by_target = query.order_by(drawn.choice(["project__name", "-project__owner__email"])).sort_in_memory()
+        rows = query.values_list("id", "project__owner__email", "spare__name")
+        runs: list[Callable[[], object]] = [
+            query.to_list,
+            query.count,
+            by_target.to_list,
+            by_target.first,
+            rows.to_list,
+        ]
+        runs.append(partial(by_target.page, size=3))
+        run = drawn.choice(runs)
         engine.meter.reset()
-        query.to_list()
-        assert engine.meter.rows + engine.meter.followed <= 2 * 40 + 8 + 5 + 8 * 5
+        run()
+        # The filter's range, its records, and at most twice the targets of three levels: to test, and for the result.
+        assert engine.meter.rows + engine.meter.followed <= 2 * 40 + 2 * (8 + 5 + 5)
 
 
 # --- writes -------------------------------------------------------------------------------------------------------
