@@ -47,7 +47,7 @@ servers: $(STAMP) ## install what check needs: PostgreSQL 15, pgbouncer, etcd 3.
 	@DENO_DIR=$(VENV)/denokv $(BIN)/deno cache --quiet --no-lock --no-config npm:@deno/kv-linux-x64-gnu@0.14.0
 
 test-servers: $(STAMP) ## run the tests on PostgreSQL and etcd that are not among those of `make test` (needs `make servers`)
-	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak'
+	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak' --hypothesis-profile=check
 
 test-pythons: ## run the tests on Python 3.13, 3.14 and 3.15 (as root, on Debian)
 	.ci/pythons 3.13 3.14 3.15
@@ -70,7 +70,7 @@ soak: $(STAMP) ## run the long versions of the tests, and the tests on Python 3.
 # Debian trixie, which has Python 3.13, does not move; 3.14 and 3.15 are those of sid, and belong to the soak.
 check: format lint types docs ## everything that continuous integration runs
 	.ci/pythons 3.13 -- tests/unit
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not soak'
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not soak' --hypothesis-profile=check
 
 format: $(STAMP) ## refuse what the formatter would change
 	$(BIN)/ruff format --check .

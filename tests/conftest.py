@@ -1,6 +1,7 @@
 """Hypothesis profiles: the same examples in every run, and a blob to replay a failure with; what tests print is shown.
 
-``default`` is for ``make test``; ``soak`` looks at 25 times as many examples and draws new ones in each run
+``default`` is for ``make test``; ``check``, for ``make check`` and ``make test-servers``, has twice as many examples;
+``soak`` looks at 25 times as many as that and draws new ones in each run
 (the seed that pytest prints repeats them: ``pytest -m soak --hypothesis-seed=N``).
 """
 
@@ -33,6 +34,7 @@ from kvmodels.engines.postgres.engine import PostgresEngine
 from tests import connect_suites, general_suites, limited_suites, server_suites
 from tests.connect.denokv import DenokvServer
 from tests.connect.stores import SERVED, ConnectStores, Serve, on_denokv, on_own_servers, on_scripted_servers
+from tests.drawing import ALL, HALF
 from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
 from tests.etcd.stores import EtcdStores
 from tests.kept_process import shared
@@ -62,6 +64,13 @@ SIMPLE_MARKS = r"(not )?\w+( and (not )?\w+)*"
 OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES, *ETCD_NAMES}
 """Parameters that mean another engine than the one in memory."""
 
+FURTHER = {
+    "_fast_kinds": general_suites.SUITES,
+    "_store_limits": {*limited_suites.SUITES, *limited_suites.OF_ON_FEW},
+    "_server_stores": server_suites.SUITES,
+}
+"""Fixtures of further runs, and the modules that have these runs."""
+
 _SHARED = settings(
     # A shared machine may pause us anywhere; a deadline would be a timing assertion.
     deadline=None,
@@ -71,7 +80,8 @@ _SHARED = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
-settings.register_profile("default", _SHARED, derandomize=True, max_examples=40)
+settings.register_profile("default", _SHARED, derandomize=True, max_examples=HALF)
+settings.register_profile("check", _SHARED, derandomize=True, max_examples=ALL)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
 
@@ -98,7 +108,7 @@ def _patience_with_servers() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _store_limits(request: pytest.FixtureRequest) -> Iterator[None]:
     """In the second run of a module of ``tests/limited_suites.py``: stores in memory have small limits."""
     limits: Limits | None = getattr(request, "param", None)
@@ -127,16 +137,21 @@ def few_objects() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Use only the general code with ``--without-fast-kinds``."""
+    if config.getoption("--without-fast-kinds"):
+        switches.fast_kinds = False
+
+
+@pytest.fixture
 def _fast_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Use only the general code with ``--without-fast-kinds``, and in the second run of ``tests/general_suites.py``."""
+    """Use only the general code in the second run of a module of ``tests/general_suites.py``."""
     with pytest.MonkeyPatch.context() as patch:
-        without: bool = request.config.getoption("--without-fast-kinds")
-        patch.setattr(switches, "fast_kinds", getattr(request, "param", not without))
+        patch.setattr(switches, "fast_kinds", getattr(request, "param", switches.fast_kinds))
         yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
     """In the further runs of a module of ``tests/server_suites.py``: stores in memory are stores on a server."""
     server: str | None = getattr(request, "param", None)
@@ -190,6 +205,17 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
         first = int(worker["workerid"].removeprefix("gw")) * len(report.result) // worker["workercount"]
         report.result[:] = report.result[first:] + report.result[:first]
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makemodule(module_path: Path) -> Generator[None, pytest.Module, pytest.Module]:
+    """Give the fixtures of further runs to the modules that have some: a fixture takes a test 0.2 milliseconds."""
+    module = yield
+    if module_path.is_relative_to(TESTS):
+        name = ".".join(("tests", *module_path.relative_to(TESTS).with_suffix("").parts))
+        for fixture in (fixture for fixture, suites in FURTHER.items() if name in suites):
+            module.add_marker(pytest.mark.usefixtures(fixture))
+    return module
 
 
 @pytest.hookimpl(wrapper=True)

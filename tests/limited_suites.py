@@ -57,6 +57,9 @@ ON_FEW = {
 }
 """Tests whose subject is a trait that the engine of their module lacks: they run on FEW instead."""
 
+OF_ON_FEW = {"tests.transactions.test_raw_keys", "tests.hooks.test_hooks", "tests.evolution.test_building_kinds"}
+"""Their modules."""
+
 IN_THE_SOAK = {
     "tests.bulk.test_resuming_lists",
     "tests.damage.test_beside_writers",
@@ -69,6 +72,7 @@ IN_THE_SOAK = {
 """Whose second run is left to the soak: of each flow whose requests grow with its work, `make test` has one module."""
 
 IN_TEST_SERVERS = {
+    "tests.damage.test_entries",
     "tests.geo.test_geo_queries",
     "tests.kinds.test_exclusion_queries",
     "tests.kinds.test_exclusions_at_random",

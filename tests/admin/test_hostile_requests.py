@@ -100,6 +100,7 @@ def paths(routes: Sequence[BaseRoute], method: str, root: str = "") -> Iterator[
             yield path.encode()
 
 
+@pytest.mark.servers
 async def test_no_query_string_is_answered_with_500(app: Starlette):
     pages = set(paths(app.routes, "GET"))
     assert pages >= QUERIES.keys()

@@ -85,6 +85,7 @@ def walk(url: str, books: int, pages: int) -> None:
                 assert rows <= most + CONSTANT, (path, rows)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("books", [2_000, *in_test_servers(10_000)])
 def test_pages_of_some_thousand_records(books: int):
     walk("memory://", books, 3)

@@ -16,6 +16,7 @@ from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates
 from tests.bulk.models import Thing, things
+from tests.drawing import of_check
 
 COUNT = 9
 KINDS = ("update, walked", "update, collected", "update, resumed", "delete")
@@ -96,7 +97,7 @@ def faults_of(seed: int, rates: FaultRates, kind: str) -> Iterator[str]:
 @pytest.mark.parametrize("rates", [FaultRates(), LOSSY, DYING], ids=["calm", "lossy", "dying"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_record_is_written_once_beside_everybody_else(kind: str, rates: FaultRates):
-    for seed in range(10):
+    for seed in range(of_check(10)):
         faults = list(faults_of(seed, rates, kind))
         assert not faults, (seed, faults)
 

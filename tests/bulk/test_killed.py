@@ -36,6 +36,7 @@ STORIES = {
 update_walked, update_collected, delete_collected = (story for _, story in STORIES.values())
 
 
+@pytest.mark.servers
 @KILLS
 @pytest.mark.parametrize("story", ["update_walked", *in_test_servers("update_collected", "delete_collected")])
 def test_a_bulk_write_that_is_killed_again_and_again_writes_each_record_once(tmp_path, story, kills):
@@ -86,6 +87,7 @@ def listed(verb: Callable[..., Any]) -> Story:
 create_list, update_list = listed(create), listed(update)
 
 
+@pytest.mark.servers
 @KILLS
 @pytest.mark.parametrize("story", ["create_list", *in_test_servers("update_list")])
 def test_a_list_whose_writer_is_killed_again_and_again_is_written_once(tmp_path, story, kills):

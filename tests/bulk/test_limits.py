@@ -12,11 +12,12 @@ from kvmodels.flows.bulk.options_and_results import BulkProgress
 from kvmodels.limits import Limits
 from tests.bulk.jobs import JOBS, state
 from tests.bulk.models import Thing, memory, things
+from tests.worlds import in_test_servers
 
 
 @pytest.mark.parametrize("limits", [Limits.DENO, Limits.DENOKV_SERVER], ids=lambda limits: limits.name)
 @pytest.mark.parametrize("name", JOBS)
-@pytest.mark.parametrize("resume_id", [None, "job"])
+@pytest.mark.parametrize("resume_id", ["job", *in_test_servers(None)])
 def test_batches_are_as_large_as_the_limits_allow(limits: Limits, name: str, resume_id: str | None):
     db = Database("memory://", models=[Thing], limits=limits)
     for thing in things(60):

@@ -47,6 +47,7 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(shell, line, reas
     assert "Traceback" not in err
 
 
+@pytest.mark.servers
 def test_a_store_never_gets_the_descriptor_of_a_closed_stream(shell):
     code, _, err = shell("kvmodels set a 1 -d kv.db <&- >&- 2>&-; kvmodels load - -d new.db <&-; test ! -e new.db")
     assert (code, "Traceback" in err, "the dump is cut off" in err) == (0, False, False)
@@ -54,6 +55,7 @@ def test_a_store_never_gets_the_descriptor_of_a_closed_stream(shell):
         assert kv.get(("a",)).value == 1
 
 
+@pytest.mark.servers
 def test_input_and_output_are_utf8_in_the_locale_c(shell):
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     lines = "kvmodels get '[\"\\u00e9\"]' -d kv.db; echo ö | kvmodels set a - -d kv.db; kvmodels get a -d kv.db"

@@ -29,7 +29,7 @@ NATIVE = in_test_servers("postgres-native", "postgres-early", "postgres-early-na
 ENGINES = (
     "memory",
     "sqlite-file",
-    "sqlite-memory",
+    *in_test_servers("sqlite-memory"),
     "lmdb",
     *SERVERS,
     *NATIVE,

@@ -135,6 +135,7 @@ def test_a_retention_is_a_number_of_seconds(open_engine, retention):
     assert caught.value.argument == "change_log"
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("kind", ["sqlite", "lmdb", *SERVERS])
 def test_the_log_of_a_store_is_kept_by_every_process_until_it_is_ended(kind, url_of):
     url, options = url_of(kind), server_options(kind)

@@ -30,6 +30,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import InvalidValueError, KvModelsError, ReadOnlyError
 from tests.contract.shorthand import BYTES, EVERYTHING, commit, counter, get, keys, number, put, rows, stored, told
+from tests.drawing import of_check
 
 
 def test_a_committed_row_comes_back_as_it_was_written(engine):
@@ -322,7 +323,7 @@ _OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=of_check(60))
 @given(_OPERATIONS)
 def test_all_engines_agree_on_every_operation(quick_folder, operations):
     """They are written separately; what one says and holds after each step, the others do too."""

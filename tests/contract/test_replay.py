@@ -24,6 +24,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.url import open_engine
 from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
+from tests.drawing import of_check
 from tests.worlds import ETCD_NAMES, SERVER_NAMES, SERVERS, in_test_servers, server_options
 
 THREADS = 8
@@ -89,10 +90,11 @@ def replay_in_processes(url: str, operations: int, threads: int, **options: Any)
 
 def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
     engine = open_engine(clock=None)
-    assert replay_in_threads(engine, 100, SEED).violations == []
+    assert replay_in_threads(engine, of_check(100), SEED).violations == []
     engine.close()
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("engine", ["sqlite", *in_test_servers("lmdb", *SERVER_NAMES, "etcd34", "etcd34x3")])
 def test_replay_in_four_processes(engine: str, url_of: Callable[..., str]):
     threads = 2 if engine in SERVER_NAMES else 1

@@ -97,6 +97,7 @@ def target():
         assert db.check().ok
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("url", ["memory://", "sqlite://:memory:", "lmdb"])
 def test_circles_over_collections_and_a_ring_above_the_size_of_a_batch_are_loaded(source, url, url_of):
     source[Site].create(id=7)

@@ -373,6 +373,7 @@ def test_a_store_that_is_open_for_reading_can_be_dumped_and_not_loaded(tmp_path)
         kv.load(io.StringIO(text))
 
 
+@pytest.mark.servers
 def test_memory_holds_a_part_of_the_store_only(tmp_path):
     path, dump = tmp_path / "a.db", tmp_path / "dump"
     with open_kv(path, durability="relaxed") as kv:

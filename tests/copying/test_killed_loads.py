@@ -70,6 +70,7 @@ STOPPING = """
 """
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("lines", [800, 4_503, *in_test_servers(0, 1, 2, 3_000)])
 def test_a_load_that_was_killed_is_recognised_wherever_it_was_and_a_restart_completes_it(dump, tmp_path, lines):
     path, whole = dump

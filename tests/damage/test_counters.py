@@ -169,6 +169,7 @@ def churn(db: Database, seed: int, steps: int) -> None:
             continue  # two writers wanted the same; one of them has it
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("repair", [False, True])
 def test_a_check_beside_writers_of_every_kind_finds_nothing(house, request, repair):
     engine = request.node.callspec.params["house"]

@@ -50,13 +50,17 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 SOME = ("berth", "by_tag", "chip", "noted", "presence", "shown", "visited", "word", "zoned")
-"""Of each shape one index, for the engines on which everything takes longer."""
+"""Of each shape one index, for `make test`, and for the engines on which everything takes longer."""
 
 ALL = [
-    *(("memory", index) for index in ENTRY_INDEXES),
+    *(("memory", index) for index in SOME),
+    *(pytest.param("memory", index, marks=pytest.mark.servers) for index in ENTRY_INDEXES if index not in SOME),
     *(pytest.param(engine, index, marks=pytest.mark.servers) for engine in ("sqlite", "lmdb") for index in SOME),
 ]
-"""Where each damage is done: the engine of the store, and the index. `make test` has no files; see ``conftest.py``."""
+"""Where each damage is done: the engine of the store, and the index.
+
+`make test` has one index of each shape in memory, and no files; see ``conftest.py``.
+"""
 
 every_index = pytest.mark.parametrize(("house", "index"), ALL, indirect=["house"])
 every_index_of_guests = pytest.mark.parametrize(("guests", "index"), ALL, indirect=["guests"])

@@ -41,6 +41,7 @@ def test_a_tour_prints_what_it_finds(capsys, name):
     assert printed(capsys, name, f"memory://the-{name}") == expected(name)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", MODULES)
 def test_a_tour_is_the_same_on_a_file(capsys, tmp_path, name):
     assert printed(capsys, name, str(tmp_path / "tour.db")) == expected(name)

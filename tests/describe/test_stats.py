@@ -42,6 +42,7 @@ def rows(stats: StoreStats) -> dict[str, int]:
     }
 
 
+@pytest.mark.servers
 def test_an_exact_run_and_an_estimate_count_the_same_rows(url: str):
     with Database(url, models=MODELS) as db, Database(url) as bare:
         fill(db, 450)

@@ -94,6 +94,7 @@ def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(store: Store, m
     engine.close()
 
 
+@pytest.mark.servers
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(store: Store):
     engine = store.open(durability="relaxed")

@@ -510,6 +510,7 @@ def test_what_is_in_the_queue_of_a_store_that_is_closed_is_told_so(kind: str, pa
         submit(engine, add(b"c"))
 
 
+@pytest.mark.servers
 def test_killed_in_the_middle_of_a_group_each_operation_is_whole_or_absent_and_none_is_lost(kind: str, path: Path):
     """A process kill: what the system has taken is there. Each of six threads has at most one commit in flight."""
     open_engine(kind, str(path)).close()

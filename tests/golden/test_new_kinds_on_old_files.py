@@ -172,6 +172,7 @@ def test_every_new_kind_is_built_on_the_file_of_an_older_release(tmp_path):
 STAGES = ("1_empty", "2_records", "3_half_a_build", "4_built_with_violations", "5_half_a_drop", "6_rebuilt")
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_new_kind_is_built_where_an_older_release_stopped(stage):
     engine = telling_engine()

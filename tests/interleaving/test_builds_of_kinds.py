@@ -168,7 +168,7 @@ def begin(test: Interleaving, name: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("fault", LOST)
-@pytest.mark.parametrize("building", [False, True])
+@pytest.mark.parametrize("building", [True, *in_test_servers(False)])
 def test_no_write_is_counted_or_indexed_twice_when_its_answer_is_lost_or_comes_late(verb, fault, building):
     write, afterwards = VERBS[verb]
 

@@ -12,6 +12,7 @@ from tests.interleaving.soaking import in_shards
 
 RUNS = 30
 MEMBER_RUNS = 15
+FEW_MEMBER_RUNS = 4
 TRANSACTION_RUNS = 12
 MOST_RUNS = 80
 """So many crowds together do everything."""
@@ -60,6 +61,11 @@ def test_a_crowd_never_leaves_or_sees_anything_wrong():
     assert faults <= set(tally.injected), "every fault occurs"
 
 
+def test_few_crowds_over_every_kind_of_index_leave_and_see_nothing_wrong():
+    nothing_is_wrong(FEW_MEMBER_RUNS, MemberCrowd, set())
+
+
+@pytest.mark.servers
 def test_a_crowd_over_every_kind_of_index_never_leaves_or_sees_anything_wrong():
     drawn = set(MemberCrowd.verbs_drawn) | {f"read {field}" for field in MemberCrowd.asked}
     nothing_is_wrong(MEMBER_RUNS, MemberCrowd, drawn)

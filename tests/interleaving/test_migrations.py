@@ -366,6 +366,7 @@ def crowd(seed: int, faults: FaultRates) -> tuple[list[str], StepHistory]:
     return found_faults, history
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("faults", [CALM, STORM], ids=["calm", "storm"])
 def test_a_crowd_of_both_releases_beside_two_migrations(faults):
     for seed in range(25):

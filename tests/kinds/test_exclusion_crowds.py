@@ -42,6 +42,7 @@ def test_eight_threads_never_book_twice(url_of: Callable[..., str], engine: str,
         assert sum(one.refused for one in counts) > THREADS
 
 
+@pytest.mark.servers
 @SHARED
 @WRITES
 def test_four_processes_of_which_eight_are_killed_never_book_twice(

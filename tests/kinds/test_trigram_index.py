@@ -140,6 +140,7 @@ def test_a_text_with_more_trigrams_than_the_limit_is_refused_before_anything_is_
         assert db[model].get(1).title == "1234567"
 
 
+@pytest.mark.servers
 def test_a_million_characters_in_one_field():
     text = "".join(f"{n:x}" for n in range(200_000))
     assert len(text) > 900_000

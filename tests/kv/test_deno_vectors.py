@@ -19,7 +19,7 @@ from kvmodels.core.keys import COMMIT_VERSIONSTAMP, encode_key
 from kvmodels.core.values import UNDEFINED, KvU64
 from kvmodels.errors import KvModelsError
 from kvmodels.limits import Limits
-from tests.worlds import in_the_soak
+from tests.worlds import in_test_servers, in_the_soak
 
 VECTORS = Path(__file__).parents[1] / "data" / "deno_ops.json"
 SEQUENCES = json.loads(VECTORS.read_text())["sequences"]
@@ -211,7 +211,9 @@ def deno(stores):
     return stores.open(codec="v8", limits=Limits.DENO)
 
 
-@pytest.mark.parametrize("stores", ["memory-async", "sqlite-sync", *in_the_soak(*OTHER_WORLDS)], indirect=True)
+@pytest.mark.parametrize(
+    "stores", ["memory-async", *in_test_servers("sqlite-sync"), *in_the_soak(*OTHER_WORLDS)], indirect=True
+)
 @pytest.mark.parametrize("name", EXACT)
 def test_a_sequence_recorded_from_deno_has_the_same_results_here(deno, name):
     machine = Replay(deno)

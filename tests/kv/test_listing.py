@@ -22,6 +22,7 @@ from kvmodels.errors import (
     SnapshotExpiredError,
 )
 from kvmodels.limits import Limits
+from tests.drawing import of_check
 from tests.store_codecs import kv_on
 
 
@@ -143,7 +144,7 @@ _PARTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=of_check(60), deadline=None)
 @given(st.lists(st.tuples(_PARTS, _PARTS), max_size=12), st.integers(1, 4), st.booleans(), st.integers(1, 3), st.data())
 def test_a_listing_may_be_left_and_resumed_after_any_entry(keys, batch_size, reverse, limit, data):
     with open_kv() as kv:

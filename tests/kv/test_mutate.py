@@ -27,6 +27,7 @@ from kvmodels.errors import (
     ValueTooLargeError,
 )
 from kvmodels.limits import Limits
+from tests.drawing import of_check
 
 KEY = ("n",)
 ABSENT = object()
@@ -258,7 +259,7 @@ def test_the_operand_of_a_sum_counts_as_bytes_of_the_operation(stores):
     assert kv.count(()) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=of_check(60), deadline=None)
 @given(st.lists(st.integers(-(2**70), 2**70), max_size=8), st.integers(-(2**70), 2**70), st.integers(0, 2**70))
 def test_clamped_sums_are_those_of_python(operands, low, width):
     with open_kv() as kv:

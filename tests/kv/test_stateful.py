@@ -374,7 +374,7 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
     [
         ("memory-sync", 40),
         ("sqlite-async", 30),
-        ("lmdb-sync", 30),
+        pytest.param("lmdb-sync", 30, marks=pytest.mark.servers),
         pytest.param("sqlite-sync", 40, marks=pytest.mark.servers),
         pytest.param("memory-async", 30, marks=pytest.mark.servers),
     ],

@@ -35,6 +35,7 @@ from kvmodels.flows.kv import lock as lock_flows
 from kvmodels.flows.kv.leases import Leases
 from kvmodels.limits import Limits
 from kvmodels.runtime.sync import run
+from tests.drawing import of_check
 from tests.kv.stores import Clock
 from tests.locks.claims import claim_of
 from tests.store_codecs import kv_on
@@ -382,7 +383,7 @@ FAULTS = ("lose_answer", "lose_request", "repeat", "land_before_next", "land_aft
 
 
 @seed(13)
-@settings(max_examples=150)
+@settings(max_examples=of_check(150))
 @given(st.lists(st.sampled_from((None, *FAULTS)), max_size=12), st.integers(1, 4))
 def test_with_lost_late_and_repeated_answers_there_is_never_a_second_holder(faults, renewals):
     clock = Clock()

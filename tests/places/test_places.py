@@ -164,6 +164,7 @@ def test_an_answer_is_that_of_python_and_no_plan_scans(loaded, name):
     the_answer_is_that_of_python(loaded, QUESTIONS[name])
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_pages_in_both_directions_give_the_same_answer(loaded, name):
     pages_give_the_same_answer(loaded, QUESTIONS[name])

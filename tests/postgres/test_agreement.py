@@ -12,12 +12,13 @@ from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.errors import KvModelsError
 from tests.contract.shorthand import EVERYTHING, commit, rows
 from tests.contract.test_commits import _OPERATIONS
+from tests.drawing import of_check
 from tests.postgres.databases import Databases
 
 pytestmark = pytest.mark.servers
 
 
-@settings(max_examples=60)
+@settings(max_examples=of_check(60))
 @given(_OPERATIONS)
 def test_both_agree_on_every_operation(databases: Databases, operations):
     source = 1_000

@@ -31,6 +31,7 @@ from kvmodels.query.query import Query
 from kvmodels.runtime.event_loop import arun
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.declare.expressions import Comparison
+from tests.drawing import of_check
 from tests.passing_engine import Meter
 from tests.query.engines import watched
 
@@ -129,7 +130,7 @@ def test_a_direct_lookup_is_one_read(lookups: dict[str, Any], rows: int, followe
         db[Thing].get(**lookups)
 
 
-@settings(max_examples=60)
+@settings(max_examples=of_check(60))
 @given(
     st.lists(st.builds(dict, **FIELDS), max_size=12),
     st.sampled_from(NAMED).flatmap(lambda fields: st.builds(dict, **{field: FIELDS[field] for field in fields})),

@@ -212,6 +212,7 @@ def the_full_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "makes_objects", lambda *_: False)
 
 
+@pytest.mark.servers
 @given(
     st.sampled_from(list(MAKERS)),
     st.sets(st.integers(0, 30), min_size=1, max_size=8),

@@ -9,7 +9,7 @@ from ipaddress import IPv6Address
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import Count, Database, Field, InvalidValueError, KvModel, Max, Min, PrimaryKey
@@ -67,7 +67,6 @@ def rank(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_values_that_no_column_holds_are_ordered_as_python_orders_them(kind: str, data: st.DataObject):
     field = FIELD_OF[kind]

@@ -34,6 +34,7 @@ from kvmodels import (
     Q,
     Sum,
 )
+from tests.drawing import of_check
 from tests.query.drawing import Asked, declarations, queries
 from tests.query.family import Declaration, model_of, to_q
 
@@ -240,7 +241,7 @@ def lines_help(asked: Asked, declaration: Declaration, counts: Counter[str]) -> 
 def test_drawn_queries_are_answered_when_the_lines_are_pasted():
     counts = Counter[str]()
 
-    @settings(max_examples=60)
+    @settings(max_examples=of_check(60))
     @given(declarations(), st.data())
     def check(declaration: Declaration, data: st.DataObject) -> None:
         for _ in range(3):

@@ -116,7 +116,12 @@ def test_a_page_that_became_empty_still_leads_back(name: str):
 
 
 @pytest.mark.parametrize(
-    "options", [{"snapshots": False}, {"max_ranges": 2}, {"max_ranges": 7}, {"snapshots": False, "max_ranges": 3}]
+    "options",
+    [
+        {"max_ranges": 2},
+        {"snapshots": False, "max_ranges": 3},
+        *in_test_servers({"snapshots": False}, {"max_ranges": 7}),
+    ],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_an_engine_without_snapshots_or_with_few_ranges_gives_the_same(

@@ -28,6 +28,7 @@ from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.limits import Limits
 from kvmodels.runtime.sync import run
+from tests.drawing import of_check
 from tests.kv.stores import Clock
 from tests.store_codecs import form_of, kv_on
 
@@ -299,7 +300,7 @@ FAULTS = ("lose_answer", "lose_request", "repeat", "land_before_next", "land_aft
 
 
 @seed(29)
-@settings(max_examples=150)
+@settings(max_examples=of_check(150))
 @given(st.lists(st.sampled_from((None, *FAULTS)), max_size=12), st.lists(st.booleans(), max_size=4))
 def test_with_lost_late_and_repeated_answers_no_message_is_lost(faults, failures):
     clock = Clock()

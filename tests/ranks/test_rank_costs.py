@@ -112,6 +112,7 @@ def shown(column: int) -> dict[str, tuple[int, int]]:
     return {row[0]: (int(row[1]), int(row[column])) for row in found}
 
 
+@pytest.mark.servers
 def test_the_page_shows_the_reads_and_rows_of_each_call_at_ten_thousand_records():
     found = measured(FEW)
     assert shown(2) == found, found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,6 +199,7 @@ def _outcome(db: Database, verbs: list[Verb]) -> Exception | None:
     return None
 
 
+@pytest.mark.servers
 @given(beginnings(), st.lists(ANY_VERB, min_size=1, max_size=5))
 def test_transactions(state: State, verbs: list[Verb]):
     with Database("memory://", models=FAMILIES) as db:

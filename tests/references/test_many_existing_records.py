@@ -136,6 +136,7 @@ def added_beside_writers(path: Path, *, records: int, dangling: int) -> None:
         assert checked.ok, checked
 
 
+@pytest.mark.servers
 def test_two_thousand_records_are_checked_beside_four_writers(tmp_path: Path):
     added_beside_writers(tmp_path / "store.db", records=2_000, dangling=20)
 

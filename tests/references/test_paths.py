@@ -27,6 +27,7 @@ from kvmodels import (
 from kvmodels.flows.reading.semi_join import MOST_KEYS
 from tests.query.engines import watched
 from tests.references.monitors import MODELS, Check, Owner, Project, Records, stocked
+from tests.worlds import in_test_servers, in_the_soak
 
 Test = Callable[[Any], bool]
 
@@ -126,7 +127,7 @@ def pages(query: Any) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=pytest.mark.soak) for n in range(5, 50))])
+@pytest.mark.parametrize("seed", [0, *in_test_servers(*range(1, 5)), *in_the_soak(*range(5, 50))])
 def test_drawn_filters_equal_python(seed: int):
     drawn = random.Random(seed)
     with Database("memory://", models=MODELS) as db:

@@ -20,13 +20,14 @@ from kvmodels import (
     UnknownFieldError,
 )
 from kvmodels.flows.reading.semi_join import MOST_KEYS
+from tests.drawing import of_check
 from tests.query.engines import watched
 from tests.references.models import MODELS, Author, Book, Cover
 from tests.references.test_verbs import fill
 from tests.references.test_with_related import AUTHORS, book_rows, stock
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=of_check(60), deadline=None)
 @given(rows=book_rows, wanted=st.sets(st.integers(1, AUTHORS)), size=st.integers(1, 5))
 def test_results_equal_python(rows: list[tuple[int, int | None]], wanted: set[int], size: int):
     with Database("memory://", models=MODELS) as db:
@@ -150,7 +151,7 @@ def test_the_number_of_keys_is_limited():
         assert db[Book].filter(author_id__in=most).to_list() == [book]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=of_check(20), deadline=None)
 @given(rows=book_rows, titles=st.sets(st.sampled_from("abc")))
 def test_parents_of_children_equal_python(rows: list[tuple[int, int | None]], titles: set[str]):
     with Database("memory://", models=MODELS) as db:

@@ -17,6 +17,7 @@ from kvmodels.flows.reading import queries
 from kvmodels.flows.reading import related as with_related
 from kvmodels.flows.transaction.transaction import serve
 from kvmodels.runtime.sync import run
+from tests.drawing import of_check
 from tests.references.models import MODELS, Author, Book, Category, Cover, Tagging
 from tests.references.test_verbs import fill
 
@@ -48,7 +49,7 @@ def interrupted(db: Database, flow: Flow[Any], change: Callable[[], None]) -> An
     return run(db._engine, serve(flow, answer))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=of_check(60), deadline=None)
 @given(rows=book_rows, size=st.integers(1, 5), start=st.integers(0, 4), stop=st.integers(0, 8))
 def test_results_equal_python(rows: list[tuple[int, int | None]], size: int, start: int, stop: int):
     with Database("memory://", models=MODELS) as db:

@@ -103,6 +103,7 @@ def test_an_iteration_that_was_begun_ends_with_a_closed_error_when_the_store_is_
     refused(lambda: list(rows), ClosedError)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_closed_asynchronous_database_refuses_every_verb(url, verb):
     async with AsyncDatabase(url, models=MODELS) as db:

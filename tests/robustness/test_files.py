@@ -162,6 +162,7 @@ def test_a_full_database_refuses_writes_whole_and_goes_on(tmp_path):
         assert db.check().ok
 
 
+@pytest.mark.servers
 def test_a_file_that_may_not_grow_loses_no_acknowledged_record_and_holds_no_half(tmp_path):
     path = tmp_path / "app.db"
     printed = run(

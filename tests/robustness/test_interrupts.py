@@ -196,6 +196,7 @@ def real_signals(path: Path, count: int, seed: int) -> None:
         db[Account].create(id=-1, **values(-1))
 
 
+@pytest.mark.servers
 def test_review_22_real_signals_at_many_moments_leave_a_clean_file(tmp_path):
     real_signals(tmp_path / "app.db", 40, seed=20_260_705)
 

@@ -59,6 +59,7 @@ async def app() -> AsyncIterator[FastAPI]:
             yield application
 
 
+@pytest.mark.servers
 async def test_no_query_string_is_answered_with_500(app: FastAPI):
     db: AsyncDatabase = app.state.kvmodels_database
     cursor = (await db[Thing].all().page(size=3)).next_cursor

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from kvmodels import AsyncDatabase, Database, KvModel, Partial, PrimaryKey
 from kvmodels.ext.fastapi import AsyncRepo, Precondition, Repo, add_error_handlers, lifespan, problems
+from tests.worlds import in_test_servers
 
 CURRENT = "{current}"
 """Stands for the ETag of the record."""
@@ -91,7 +92,7 @@ def expected(method: str, if_match: str | None, if_none_match: str | None, curre
     return 200
 
 
-@pytest.mark.parametrize("service", [tasks, threads])
+@pytest.mark.parametrize("service", [tasks, *in_test_servers(threads)])
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
 def test_conditions_have_the_order_and_the_statuses_of_the_rfc(service: Any, method: str):
     with TestClient(service()) as client:

@@ -161,6 +161,7 @@ def test_events_show_each_change_also_after_a_lost_connection(client, web, kv_db
         assert stream.records(2) == [("changed", second["id"], second), ("removed", made["id"], None)]
 
 
+@pytest.mark.servers
 async def test_300_requests_at_a_time_all_succeed(served, kv_db):
     reporter = kv_db[User].create(email="ada@x.org", name="Ada")
     projects = Projects.create_batch(kv_db, 3)

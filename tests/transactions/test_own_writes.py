@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from kvmodels import Count, Database, F, IntegrityError, KvModelsError, Max, Min, Sum, UniqueViolationError
 from kvmodels.api._sync.transaction import Transaction
+from tests.drawing import of_check
 from tests.transactions.models import Clock, Member, Session, opened
 
 KEYS = st.integers(1, 6)
@@ -316,7 +317,7 @@ class OwnWrites(RuleBasedStateMachine):
 
 
 def test_a_transaction_answers_as_a_database_to_which_the_same_was_written():
-    run_state_machine_as_test(OwnWrites, settings=settings(max_examples=6, stateful_step_count=20))
+    run_state_machine_as_test(OwnWrites, settings=settings(max_examples=of_check(6), stateful_step_count=20))
 
 
 @pytest.mark.soak

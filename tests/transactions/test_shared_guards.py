@@ -244,6 +244,7 @@ def creators_beside_removals(db: Database, creators: int, removals: int) -> None
     assert db.check().ok
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("engine", ["sqlite", *in_test_servers("memory", "lmdb")])
 def test_a_thousand_creators_beside_two_hundred_removals_leave_no_orphan(url_of, engine):
     with opened(url_of(engine)) as db:

@@ -179,11 +179,13 @@ def followed_by_killed_processes(url: str, rounds: int) -> None:
     assert follower.deliveries > rounds
 
 
+@pytest.mark.servers
 @ENGINES
 def test_watches_see_the_last_state_of_every_key_although_writers_are_killed(engine, url_of):
     watched_by_threads(url_of(engine), 2)
 
 
+@pytest.mark.servers
 @ENGINES
 def test_a_follower_that_is_killed_goes_on_without_missing_anything(engine, url_of):
     followed_by_killed_processes(url_of(engine), 1)

@@ -14,6 +14,7 @@ from kvmodels.codecs.columns.registry import column_matcher, column_packer
 from kvmodels.codecs.columns.scalars import BOOL, FLOAT, INT, NUMBER, STR
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.errors import KvModelsError
+from tests.drawing import of_check
 
 TEXTS = st.one_of(st.text(max_size=5), st.sampled_from(["", "a\0b", "ü", "\ud800", "\U0001f600"]))
 NUMBERS = st.one_of(
@@ -37,7 +38,7 @@ def test_a_column_is_packed_as_each_of_its_values(codec: ColumnCodec):
     pack = column_packer(codec.pack_stored)
 
     @seed(20261121)
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=of_check(80), deadline=None)
     @given(st.one_of(st.lists(TEXTS), st.lists(NUMBERS), st.lists(VALUES)))
     def compare(values: list[Any]) -> None:
         assert ended(lambda: pack(values)) == ended(lambda: [codec.pack_stored(value) for value in values])
@@ -50,7 +51,7 @@ def test_a_column_is_compared_with_keys_as_each_of_its_values(codec: ColumnCodec
     matches = column_matcher(codec.pack_stored)
 
     @seed(20261121)
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=of_check(80), deadline=None)
     @given(st.one_of(st.lists(TEXTS), st.lists(NUMBERS), st.lists(NUMBERS).map(sorted), st.lists(VALUES)), st.data())
     def compare(values: list[Any], data: st.DataObject) -> None:
         packed = ended(lambda: [codec.pack_stored(value) for value in values])
@@ -79,7 +80,7 @@ def test_positive_numbers_are_compared_byte_by_byte(numbers: list[int]):
 
 
 @seed(20261121)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=of_check(80), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES | st.lists(VALUES, max_size=2) | st.just({1: "x"}))))
 def test_documents_are_encoded_as_each_of_them(documents: list[dict[str, Any]]):
     codec = MsgpackCodec()

@@ -20,6 +20,7 @@ def read_in_a_process_with_little_memory(count: int, seed: int) -> str:
     return done.stdout
 
 
+@pytest.mark.servers
 def test_ten_thousand_hostile_values_are_values_or_decode_errors():
     report = read_in_a_process_with_little_memory(10_000, SEED)
     print(report)

@@ -238,6 +238,7 @@ def test_nan_and_infinity_are_numbers():
     assert again([math.inf, -math.inf]) == [math.inf, -math.inf]
 
 
+@pytest.mark.servers
 @pytest.mark.usefixtures("few_objects")
 def test_more_levels_than_can_be_read_are_refused_when_they_are_written():
     value: list[Any] = []

@@ -19,6 +19,7 @@ from kvmodels.schema.declare.expressions import Expression, Q
 from kvmodels.schema.declare.markers import MultiIndexed
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import AllOf, ascending_column, contains
+from tests.drawing import of_check
 
 
 class Thing(KvModel):
@@ -70,7 +71,7 @@ def matching(where: Any) -> set[int]:
     return {number for number, document in enumerate(DOCUMENTS) if test.on_document(document)}
 
 
-@settings(max_examples=100)
+@settings(max_examples=of_check(100))
 @given(st.sampled_from(["a", "b"]).flatmap(lambda field: trees(comparisons(field))))
 def test_the_spans_of_a_column_hold_what_all_that_is_said_about_it_holds_for(tree: Expression):
     where = parse(SCHEMA, (tree,), {})
@@ -91,7 +92,7 @@ def test_the_spans_of_a_column_hold_what_all_that_is_said_about_it_holds_for(tre
     assert term.excludes_none is (term.field == "a" or not contains(spans, column.codec.pack(None)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=of_check(100))
 @given(trees(several))
 def test_the_branches_of_a_filter_match_together_what_the_filter_matches(tree: Expression):
     where = parse(SCHEMA, (tree,), {})
@@ -101,7 +102,7 @@ def test_the_branches_of_a_filter_match_together_what_the_filter_matches(tree: E
         assert set().union(*found) == matching(where)
 
 
-@settings(max_examples=100)
+@settings(max_examples=of_check(100))
 @given(trees(several))
 def test_a_term_leaves_out_no_record_of_its_branch(tree: Expression):
     """Of several values: a record of the branch has an element in the spans of each term, or the None that is meant."""

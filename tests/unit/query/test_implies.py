@@ -22,6 +22,7 @@ from kvmodels.schema.declare.markers import Indexed, MultiIndexed
 from kvmodels.schema.definition.definition import IndexDefinition
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import MOST_BRANCHES, NEVER, implies
+from tests.drawing import of_check
 from tests.zoo_kinds import COUNTERS, ENTRIES, Resident
 
 Letter = Literal["a", "b", "c"]
@@ -90,7 +91,7 @@ def partial(condition: Expression) -> Any:
     return partial_of(SCHEMA, condition, "an index")
 
 
-@settings(max_examples=200)
+@settings(max_examples=of_check(200))
 @given(trees, trees)
 def test_what_is_implied_is_true_of_every_record(query: Expression, condition: Expression):
     index = partial(condition)
@@ -99,7 +100,7 @@ def test_what_is_implied_is_true_of_every_record(query: Expression, condition: E
         assert matching(where) <= matching(parse(SCHEMA, (condition,), {}))
 
 
-@settings(max_examples=150)
+@settings(max_examples=of_check(150))
 @given(st.lists(leaves, min_size=1, max_size=3), st.lists(leaves, min_size=1, max_size=3))
 def test_a_query_implies_its_own_conditions_and_every_part_of_them(mine: list[Q], more: list[Q]):
     index = partial(reduce(and_, mine, Q()))
@@ -107,7 +108,7 @@ def test_a_query_implies_its_own_conditions_and_every_part_of_them(mine: list[Q]
         assert implies(SCHEMA, parse(SCHEMA, [*more, *mine], {}), index)
 
 
-@settings(max_examples=150)
+@settings(max_examples=of_check(150))
 @given(trees, st.lists(trees, max_size=1))
 def test_a_query_implies_the_same_condition_written_once_more(condition: Expression, more: list[Expression]):
     index = partial(condition)
@@ -169,7 +170,7 @@ def guaranteed(where: Any, index: Any, schema: Any = SCHEMA) -> list[Any]:
     return [where[at] for at in guarantee.parts]
 
 
-@settings(max_examples=200)
+@settings(max_examples=of_check(200))
 @given(trees, trees)
 def test_what_needs_no_test_is_true_of_every_record_in_the_index(query: Expression, condition: Expression):
     index = partial(condition)
@@ -179,7 +180,7 @@ def test_what_needs_no_test_is_true_of_every_record_in_the_index(query: Expressi
         assert all(held <= matching((part,)) for part in guaranteed(where, index))
 
 
-@settings(max_examples=150)
+@settings(max_examples=of_check(150))
 @given(st.lists(leaves, min_size=1, max_size=3), st.lists(leaves, max_size=2))
 def test_the_conditions_of_the_index_need_no_test(mine: list[Q], more: list[Q]):
     index = partial(reduce(and_, mine, Q()))

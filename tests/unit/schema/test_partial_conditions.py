@@ -22,6 +22,7 @@ from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.expressions import Expression, Q
 from kvmodels.schema.declare.markers import Indexed, PrimaryKey
 from kvmodels.schema.definition.definition import IndexDefinition
+from tests.drawing import of_check
 
 
 class Place(BaseModel):
@@ -184,7 +185,7 @@ def outcome(where: Expression) -> tuple[list[EntryLayout], bool | None]:
         }[error.message]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=of_check(150), deadline=None)
 @given(st.recursive(comparisons(), combined, max_leaves=5), st.lists(THINGS, min_size=1, max_size=6))
 def test_a_partial_index_holds_exactly_the_documents_of_which_its_condition_is_true(condition, things):
     where, evaluate = condition
@@ -199,7 +200,7 @@ def test_a_partial_index_holds_exactly_the_documents_of_which_its_condition_is_t
             assert bool(layout.keys(document, b"\x15\x01")) is evaluate(thing), (where, thing)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=of_check(100), deadline=None)
 @given(st.recursive(comparisons(), combined, max_leaves=4))
 def test_the_form_of_a_condition_is_sorted_and_without_overlap(condition):
     try:
