@@ -44,6 +44,7 @@ for (const name of [
   "parted",
   "searched",
   "books",
+  "contracts",
 ]) {
   const collection = models.collection(name);
   const before = JSON.stringify(await collection.list().toArray());

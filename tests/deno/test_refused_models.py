@@ -13,6 +13,7 @@ from kvmodels import (
     AggregateIndex,
     Database,
     ForeignKey,
+    History,
     Index,
     Indexed,
     KvModel,
@@ -115,6 +116,14 @@ class Book(KvModel, collection="books"):
     size: int = 0
 
 
+class Contract(KvModel, collection="contracts"):
+    id: PrimaryKey[int]
+    size: int = 0
+
+    class Meta:
+        history = History()
+
+
 class Plain(KvModel, collection="plain"):
     id: PrimaryKey[int]
     name: Annotated[str, Unique(key=str.casefold)]
@@ -125,7 +134,7 @@ class Plain(KvModel, collection="plain"):
 
 
 MODELS: list[type[KvModel]] = [
-    Computed, Lowered, Counted, Covered, Opened, Ranked, Parted, Searched, Author, Book, Plain,
+    Computed, Lowered, Counted, Covered, Opened, Ranked, Parted, Searched, Author, Book, Contract, Plain,
 ]  # fmt: skip
 UNKEPT = ("computed", "lowered", "counted", "covered", "opened", "ranked", "parted", "searched")
 
@@ -146,6 +155,8 @@ EXPECTED = {
     **dict.fromkeys(INVALID, "invalid_value"),
     **{f"{name} read": "ok" for name in (*UNKEPT, "books")},
     **{f"books {call}": "has_references" for call in ("insert", "patch", "remove")},
+    **{f"contracts {call}": "newer_format" for call in ("insert", "patch", "remove")},
+    "contracts read": "ok",
     "authors insert": "ok",
     "authors patch": "ok",
     "authors remove": "referenced",
@@ -216,6 +227,7 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
         db[Searched].create(id=1, name="Ada Lovelace")
         db[Author].create(id=1, name="Ada")
         db[Book].create(id=1, author=1)
+        db[Contract].create(id=1, size=4)
         to_deno(db, file)
     found = json.loads(run_script(SCRIPT, file))
     assert found["codes"] == EXPECTED
