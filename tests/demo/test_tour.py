@@ -12,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from examples import bookings, changes, leaderboard, tour
+from examples import amendments, bookings, changes, leaderboard, tour
 from tests.source_tree import REPOSITORY
 
-MODULES = {"tour": tour, "changes": changes, "leaderboard": leaderboard, "bookings": bookings}
+MODULES = {
+    "tour": tour,
+    "changes": changes,
+    "leaderboard": leaderboard,
+    "bookings": bookings,
+    "amendments": amendments,
+}
 SOURCES = {name: REPOSITORY / "examples" / f"{name}.py" for name in MODULES}
 EXTRAS = ("airportsdata", "fastapi", "hypothesis", "lmdb", "rich", "starlette", "uvicorn", "v8serialize")
 """Packages that an installation without extras lacks."""

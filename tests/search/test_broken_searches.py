@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, KvModelsError
-from kvmodels.indexing import simple
+from kvmodels.indexing import entries, simple
 from kvmodels.indexing.entries import fold
 from kvmodels.indexing.kinds.contract import Contents
 from kvmodels.indexing.kinds.search import SearchMaintenance
@@ -105,6 +105,36 @@ def test_statistics_that_are_not_taken_back_are_noticed(monkeypatch: pytest.Monk
         monkeypatch.setattr(simple, "fold", added_only)
         db[Note].patch(1, title="key value store key value store")
         monkeypatch.undo()
+        assert {found.index for found in db.check().counters} == {"by_text", "in_org"}
+
+
+def test_statistics_that_are_counted_twice_in_a_retry_are_noticed(monkeypatch: pytest.MonkeyPatch):
+    """The mutant adds the sums of an attempt that met a conflict to those of the next attempt."""
+    attempts: list[Note] = []
+    kept: dict[bytes, int] = {}
+
+    def adding(totals: Any, amounts: Any, sign: int) -> None:
+        fold(kept, amounts, sign)
+        totals.update({key: kept.get(key, 0) for key in amounts})
+
+    with Database("memory://", models=[Note]) as db:
+
+        def overtaken(note: Note) -> Note:
+            if not attempts:
+                db[Note].patch(note.id, size=note.size + 1)
+            attempts.append(note)
+            note.title = "key value store key value store"
+            return note
+
+        db[Note].bulk_create([Note(id=key, org="a", title="key", body="", tags=[], size=1) for key in (1, 2)])
+        db[Note].mutate(1, overtaken)
+        assert (len(attempts), db.check().ok) == (2, True)
+        attempts.clear()
+        monkeypatch.setattr(simple, "fold", adding)
+        monkeypatch.setattr(entries, "fold", adding)
+        db[Note].mutate(2, overtaken)
+        monkeypatch.undo()
+        assert len(attempts) == 2
         assert {found.index for found in db.check().counters} == {"by_text", "in_org"}
 
 

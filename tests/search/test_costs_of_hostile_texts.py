@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -15,6 +16,9 @@ from tests.search.test_search_index import HOSTILE
 from tools.trace_calls import instructions
 
 RECORDS = 40
+CUT = 60
+"""The longest part of a hostile text whose instructions are counted; longer ones take proportionally more."""
+PER_CHARACTER = 100
 FEW = 200
 """The number of times that a part of a text is repeated."""
 
@@ -47,6 +51,22 @@ def test_a_hostile_text_reads_no_more_rows_than_the_entries_of_its_words():
             assert ranked.reads <= 9, text[:40]
             assert counted.rows <= 2 * most + 5, text[:40]
             assert ranked.commits == counted.commits == 0
+
+
+def test_a_hostile_text_takes_at_most_the_instructions_of_its_words_and_characters():
+    """Signs without a meaning cost a fixed number of instructions each, and no request."""
+    with Database("memory://", models=[Leaf]) as db:
+        leaves = db[Leaf]
+        leaves.bulk_create([Leaf(id=n, body=f"a b{n} select 東京") for n in range(4)])
+
+        @cache
+        def cost(text: str) -> int:
+            return instructions(lambda: leaves.search("by_text", text)[:5].to_list())
+
+        for text in sorted({hostile[:CUT] for hostile in HOSTILE}):
+            words = re.findall(r"[^\W_]+", text.casefold())
+            plain = max(cost(" ".join(words)), cost(" OR ".join(words)), cost("a"))
+            assert cost(text) <= 2 * plain + PER_CHARACTER * len(text), text[:40]
 
 
 @pytest.mark.parametrize("part", ['" ', "-", ":", "*", "OR ", "(", "a:", "-a ", "a OR ", "東", "\ufdfa", "a ", "a* "])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from kvmodels import Database, StaleObjectError
+from kvmodels import Database, IndexNotReadyError, KvModel, PrimaryKey, StaleObjectError
+from kvmodels.flows.evolution import record_pass
 from tests.search.queries import Note, drawn, notes, scores
 from tests.search.test_ranked_searches import WEIGHTS, check_hits, pages
 
@@ -99,4 +101,53 @@ def test_searches_beside_writers_find_what_no_one_writes_once(
             hits = query.to_list()
             check_hits(hits, scores(db[Note].all().to_list(), asked, WEIGHTS))
             assert pages(query, 4) == [hit.record.id for hit in hits]
+        assert db.check().ok
+
+
+class OldNote(KvModel, collection="notes"):
+    """The release before, without an index."""
+
+    id: PrimaryKey[int]
+    org: str | None
+    title: str | None
+    body: str
+    tags: list[str] | None
+    size: int
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+def test_searches_beside_a_build_are_refused_until_they_find_every_record(
+    engine: str, quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    url = "memory://built" if engine == "memory" else f"{engine}:///{quick_folder}/notes"
+    chance, untouched, seen = Random(6), notes(Random(6), RECORDS), list[bool]()
+    for size in ("FIRST_BATCH", "LARGEST_BATCH"):
+        monkeypatch.setattr(record_pass, size, 4)
+    with ExitStack() as opened:
+        old = opened.enter_context(Database(url, models=[OldNote]))
+        old[OldNote].bulk_create([OldNote(**one.model_dump()) for one in untouched])
+        db = opened.enter_context(Database(url, models=[Note]))
+        threads = [threading.Thread(target=writing, args=(db, number, WRITES)) for number in range(2)]
+
+        def look(*_: object) -> None:
+            if not seen:  # the build has begun
+                for thread in threads:
+                    thread.start()
+            try:
+                ask(db, chance, untouched)
+                walk(db, chance, untouched)
+            except IndexNotReadyError:
+                seen.append(False)
+            else:
+                seen.append(True)
+
+        assert db.apply(progress=look).complete
+        for thread in threads:
+            thread.join()
+        look()
+        assert seen == sorted(seen)
+        assert not seen[0]
+        assert seen[-1]
+        for _ in range(5):
+            equals_the_formula(db, chance)
         assert db.check().ok
