@@ -31,6 +31,8 @@ from kvmodels import (
     col,
 )
 from tests.query.engines import watched
+from tests.references import monitors
+from tests.references.monitors import Check, Owner, Project
 
 
 class Team(KvModel, collection="teams"):
@@ -188,6 +190,22 @@ def test_a_page_takes_one_request_more_for_each_number():
         without = engine.meter.reads
         query.with_counts(number=number).page(size=20)
         assert engine.meter.reads == without + without + 1
+
+
+@pytest.mark.parametrize(("ranges", "requests"), [(None, 1 + 1 + 1 + 1), (9, 1 + 3 + 3 + 3)])
+def test_a_page_with_two_levels_and_a_number_takes_a_request_for_each(ranges: int | None, requests: int):
+    db, engine = watched(monitors.MODELS, max_ranges=ranges)
+    owners = [Owner(id=n, email=f"{n}@x", age=1, boss=n - 20 if n >= 20 else None) for n in range(40)]
+    db[Owner].bulk_create(owners, batch_size=4)
+    db[Project].bulk_create([Project(id=n, name="p", owner=20 + n, lead_id=0) for n in range(20)], batch_size=3)
+    db[Check].bulk_create([Check(id=n, project=n % 20, status="up", created=n) for n in range(60)], batch_size=3)
+    bosses = db[Project].with_related(Project.owner, Project.owner.to(Owner.boss)).with_counts(n=Count(Check.project))
+    engine.meter.reset()
+    found = bosses.page(size=20).items
+    assert [(project.id, owner and owner.id, boss and boss.id, row) for (project, owner, boss), row in found] == [
+        (n, 20 + n, n, {"n": 3}) for n in range(20)
+    ]
+    assert engine.meter.reads == requests
 
 
 def test_the_plan_shows_the_numbers():
