@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kvmodels import AggregateIndex, Field, Index, Indexed, KvModel, PrimaryKey, RankIndex, Unique, Upgrade
+from kvmodels import AggregateIndex, Field, Index, Indexed, KvModel, PrimaryKey, RankIndex, SearchIndex, Unique, Upgrade
 
 
 def folded(document: dict[str, Any]) -> dict[str, Any]:
@@ -28,6 +28,7 @@ INDEXES = (
     AggregateIndex("group", sums=("hits",), name="totals"),
     Index("group", "-hits", name="ranking"),
     RankIndex("-hits", group="group", low=0, high=127, levels=2, name="board"),
+    SearchIndex("group", name="words"),
 )
 
 

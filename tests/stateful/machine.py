@@ -46,7 +46,7 @@ ENDS = st.sampled_from([None, 3, 5])
 """Of a half-open interval: every end is after every start."""
 LIFETIMES = st.sampled_from([None, 4, 4, 9.5])
 DEADLINES = st.sampled_from([KEEP, KEEP, None, 4, 9.5])
-LATE = ("serial", "shelf", "days", "everywhere", "whenever", "anything")
+LATE = ("serial", "shelf", "days", "everywhere", "whenever", "anything", "any_words")
 """The indexes that only the later release has."""
 RECORDS = st.fixed_dictionaries(
     {
@@ -88,6 +88,7 @@ ASKED: dict[str, Condition] = {
     "days": ({"rank__on": 1}, lambda one: one["rank"] & 2 > 0),
     "everywhere": ({"spot__within": Circle(HERE, 150)}, is_near),
     "anything": ({"note__icontains": "NO1"}, lambda one: one["note"] == "no1"),
+    "any_words": ({"any_words__search": "shelf:s -no1"}, lambda one: one["shelf"] == "s" and one["note"] != "no1"),
     "whenever": ({"whenever__overlaps": (4, 9)}, lambda one: is_found(one["since"], one["until"], 4, 9)),
 }
 """Of each index of the later release one query."""
@@ -475,7 +476,8 @@ class Writes(RuleBasedStateMachine):
             assert reports["serial"].state.value == wanted
             assert bool(reports["serial"].violations) is (wanted == "pending")
             self.did(f"built and {wanted}")
-        if "shelf" in reports:  # its entries are copies, which carry the versionstamp of their record
+        # The entries of one are copies, which carry the versionstamp of their record; records store their words.
+        if "shelf" in reports or "any_words" in reports:
             for held in self.things.all().values():
                 self.things.put(held.fields, held.deadline)
         self._became({name: report.state.value for name, report in reports.items()})

@@ -1,14 +1,27 @@
 """One collection as two releases declare it: the later one has more indexes, to be built over what is there.
 
-The bits of a rank are taken for weekdays, by an index of a kind that the tests register. Places, intervals and
-parts of notes are indexed in groups by both releases, and without a group by the later one.
+The bits of a rank are taken for weekdays, by an index of a kind that the tests register. Places, intervals, parts of
+notes and their words are indexed in groups by both releases, and without a group by the later one. Statistics of words
+are left to ``cards.py``, because things may expire.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from kvmodels import Field, GeoIndex, GeoPoint, Index, Indexed, IntervalIndex, KvModel, PrimaryKey, TrigramIndex, Unique
+from kvmodels import (
+    Field,
+    GeoIndex,
+    GeoPoint,
+    Index,
+    Indexed,
+    IntervalIndex,
+    KvModel,
+    PrimaryKey,
+    SearchIndex,
+    TrigramIndex,
+    Unique,
+)
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -31,6 +44,7 @@ KEPT = (
     GeoIndex("spot", group="group", name="spots"),
     IntervalIndex("since", "until", group="group", name="term"),
     TrigramIndex("note", group="group", name="pieces"),
+    SearchIndex("note", group="group", rank=False, name="words"),
 )
 
 
@@ -53,4 +67,5 @@ class LateThing(ThingFields, collection="things"):
             GeoIndex("spot", name="everywhere"),
             IntervalIndex("since", "until", name="whenever"),
             TrigramIndex("note", name="anything"),
+            SearchIndex("note", "shelf", rank=False, name="any_words"),
         )

@@ -39,6 +39,11 @@ CONDITIONS: tuple[Condition, ...] = (
     ({"group": "x", "term__contains": 3}, lambda one: one["group"] == "x" and contains(one["since"], one["until"], 3)),
     ({"group": "x", "note__endswith": "no1"}, lambda one: one["group"] == "x" and one["note"] == "no1"),
     ({"group__in": ["x", "y"], "note__icontains": "NO2"}, lambda one: one["note"] == "no2"),
+    ({"group": "x", "words__search": "no1"}, lambda one: one["group"] == "x" and one["note"] == "no1"),
+    (
+        {"group__in": ["x", "y"], "words__search": "NO* -no1"},
+        lambda one: one["note"] is not None and one["note"] != "no1",
+    ),
     ({"id__in": [5, 1, 3], "group": "x"}, lambda one: one["id"] in (1, 3, 5) and one["group"] == "x"),
 )
 SERVED = [
@@ -53,6 +58,7 @@ SERVED = [
     {"group": "x", "spot__within": NEAR},
     {"group": "x", "term__contains": 3},
     {"group": "x", "note__endswith": "no1"},
+    {"group": "x", "words__search": "no1"},
 ]
 """Conditions that an index or the primary key serves without permission to scan."""
 
