@@ -17,7 +17,7 @@ def in_test_servers(*values: object) -> list[Any]:
     return [pytest.param(value, marks=pytest.mark.servers) for value in values]
 
 
-ENGINE_BY_ENGINE = frozenset({"contract", "engines", "kit", "kv", "robustness", "regressions", "stateful", "unit"})
+ENGINE_BY_ENGINE = frozenset({"contract", "engines", "kit", "kv", "robustness", "stateful", "unit"})
 """Folders whose tests run on LMDB in `make test`.
 
 In the others it is left to `make test-servers`: both file engines have one driver, and the contract is the same.

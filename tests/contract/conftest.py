@@ -33,9 +33,10 @@ ENGINES = (
     "lmdb",
     *SERVERS,
     *NATIVE,
-    "faults",
     "connect",
-    *in_test_servers("connect-native", "connect-own", "connect-own-native", "connect-denokv", "connect-denokv-native"),
+    *in_test_servers(
+        "faults", "connect-native", "connect-own", "connect-own-native", "connect-denokv", "connect-denokv-native"
+    ),
     "etcd",
     *in_test_servers("etcd-native", "etcd34", "etcd34-native", "etcd34x3"),
 )

@@ -221,7 +221,7 @@ def test_a_restarted_load_that_is_killed_too_is_no_obstacle(dump, tmp_path):
         assert contents(kv) == whole
 
 
-@pytest.mark.parametrize("url", ["memory://", "store.db"])
+@pytest.mark.parametrize("url", ["memory://", *in_test_servers("store.db")])
 def test_a_cancelled_load_leaves_nothing(url, tmp_path, monkeypatch):
     monkeypatch.setattr("kvmodels.api.dump_files.CHUNK_BYTES", 1)
     with open_kv() as kv:

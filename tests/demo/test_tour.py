@@ -53,6 +53,7 @@ def test_a_tour_is_the_same_on_a_file(capsys, tmp_path, name):
     assert printed(capsys, name, str(tmp_path / "tour.db")) == expected(name)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", MODULES)
 def test_a_tour_runs_as_a_script_on_a_bare_installation(name):
     missing = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r}))"

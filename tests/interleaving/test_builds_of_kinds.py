@@ -105,7 +105,7 @@ def with_faults(
 
 
 @KINDS
-@pytest.mark.parametrize("fault", ["lose_answer", "echo", "hold"])
+@pytest.mark.parametrize("fault", ["lose_answer", *in_test_servers("echo", "hold")])
 def test_an_answer_to_any_commit_of_a_build_may_be_lost_or_come_late(name, fault):
     def play(test: Interleaving) -> None:
         ada = crowded(test)

@@ -50,6 +50,7 @@ def test_a_batch_is_inserted_at_the_second_attempt():
         assert [entry.key[3] for entry in db.kv.list(("__kvmodels__", "ref", "authors"))] == ["anchor", "guard"]
 
 
+@pytest.mark.servers
 def test_without_an_anchor_it_never_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attempt, "busy_targets", lambda failed, collections: {})
     with Database("memory://", models=MODELS) as db, pytest.raises(RetriesExhaustedError):
