@@ -53,6 +53,7 @@ READS: dict[str, Callable[[Repository[Any]], object]] = {
     "list(contracts.history(1))": lambda contracts: list(contracts.history(1)),
     "contracts.history(1).page(3)": lambda contracts: contracts.history(1).page(3),
     "contracts.as_of(when).get(1)": lambda contracts: contracts.as_of(datetime.now(UTC)).get(1),
+    "contracts.as_of(when).get_many(50 keys)": lambda contracts: contracts.as_of(datetime.now(UTC)).get_many(range(50)),
     "contracts.as_of(when).filter(…).allow_scan().to_list()": lambda contracts: (
         contracts.as_of(datetime.now(UTC)).filter(text="new").allow_scan().to_list()
     ),

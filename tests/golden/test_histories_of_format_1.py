@@ -24,7 +24,7 @@ def test_the_same_story_writes_the_same_rows(tmp_path, where):
 def test_each_stage_has_the_rows_of_its_versions():
     found = {
         stage: sorted(
-            f"{key[1]} {key[2]} {key[3]}"
+            " ".join(map(str, key[1:4]))
             for key in (decode_key(bytes.fromhex(row["key"])) for row in golden_rows(FOLDER, stage))
             if key[0] == "__kvmodels__" and key[1] in ("history", "trash", "also")
         )

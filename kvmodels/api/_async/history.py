@@ -166,7 +166,8 @@ class AsyncPast(Generic[M]):
             keys: primary keys, tuples if composite.
 
         Returns:
-            Objects in the order of the keys; None for each that there was not. Cost: as for ``get`` of each.
+            Objects in the order of the keys; None for each that there was not. Cost: one read for each batch of keys,
+            and one more for a key with many newer versions.
 
         Raises:
             HistoryExpiredError: the moment is before the horizon of the history.

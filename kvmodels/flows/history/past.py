@@ -28,6 +28,7 @@ from kvmodels.flows.history.reading import (
     moment_of,
     newest_at,
     version_at,
+    versions_at,
 )
 from kvmodels.flows.history.versions import Version, ended_version, instance_of, present_version
 from kvmodels.flows.hydration.rows import absent, shown_key
@@ -86,11 +87,8 @@ def past_records(context: Context, schema: ModelSchema, when: object, keys: Iter
     given = items_of("keys", keys, "Give primary keys in a list.")
     packed = [packed_key(context, schema, key)[1] for key in given]
     reader, moment = yield from _asked(context, schema, when)
-    found: list[Any | None] = []
-    for pk in packed:
-        version, _ = yield from version_at(reader, pk, moment)
-        found.append(None if version is None else instance_of(reader.live, version)[0])
-    return found
+    versions = yield from versions_at(reader, packed, moment)
+    return [None if version is None else instance_of(reader.live, version)[0] for version in versions]
 
 
 def past_conditions(

@@ -30,6 +30,12 @@ from kvmodels.schema.definition.definition import ModelSchema, Variants
 ROWS_AT_ONCE: Final = 100
 """Rows of one record that are read together."""
 
+KEYS_AT_ONCE: Final = 100
+"""Records whose versions are read together."""
+
+NEWEST_ROWS: Final = 20
+"""Rows of each of them."""
+
 _WHEN: Final = "Give an aware datetime that is not in the future, or a versionstamp of 20 hexadecimal digits."
 
 
@@ -231,6 +237,30 @@ def version_at(reader: HistoryReader, pk: bytes, moment: Moment) -> Flow[tuple[V
         if chosen is not None or len(rows) < limit or moment.versionstamp is not None:
             return _settled(reader, chosen, moment)
         record, end = (), rows[-1].key
+
+
+def versions_at(reader: HistoryReader, pks: Sequence[bytes], moment: Moment) -> Flow[list[Version | None]]:
+    """Return the versions of several records that were current at a moment; the moment is after the horizon.
+
+    Cost: one read for each batch of keys; one more for a key with more than ``NEWEST_ROWS`` newer versions.
+    """
+    limits = reader.context.limits
+    most = rows_at_once(limits, NEWEST_ROWS, others=2)
+    at_once = max(1, min(KEYS_AT_ONCE, (limits.max_ranges - 1) // 2, (limits.max_read_entries - 1) // (most + 1)))
+    found: list[Version | None] = []
+    for start in range(0, len(pks), at_once):
+        batch = pks[start : start + at_once]
+        rows = [reader.prefix + pk for pk in batch]
+        records = [point(reader.live.layout.key(pk)) for pk in batch]
+        newest = [ReadRange(row, after_prefix(row), most, reverse=True) for row in rows]
+        read = yield from reader.read((*records, *newest))
+        for pk, record, ended in zip(batch, read, read[len(batch) :], strict=False):
+            chosen = newest_at(reader.versions_of(record[0] if record else None, ended), moment)
+            if chosen is None and len(ended) == most:
+                found.append((yield from version_at(reader, pk, moment))[0])
+            else:
+                found.append(_settled(reader, chosen, moment)[0])
+    return found
 
 
 def newest_at(versions: Sequence[Version], moment: Moment) -> Version | None:
