@@ -276,9 +276,9 @@ def _count_up(tally: Tally) -> None:
     tally.n += 1
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(holds: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Wait for a condition, for as long as the most loaded machine may need."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "the condition does not come true"
         time.sleep(0.01)

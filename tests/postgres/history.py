@@ -34,7 +34,9 @@ from tests.postgres.histories import (
 from tests.postgres.history_judge import Findings, HistoryJudge, Stored
 from tests.source_tree import REPOSITORY
 
-PATIENCE_S = 180
+PATIENCE_S = 600
+"""Seconds without a write, or until a process ends: twelve that start on two loaded cores take two minutes."""
+
 _CHAIN = "SELECT version, prev FROM kvmodels.commits"
 _KINDS = "SELECT count(*) FILTER (WHERE base IS NOT NULL), count(*) FROM kvmodels.commits WHERE NOT void"
 
@@ -73,7 +75,7 @@ class History:
         """Wait until so many writes more were acknowledged, for as long as there are more of them now and then."""
         wanted = self._acknowledged() + more
         while (known := self._acknowledged()) < wanted:
-            until(lambda known=known: self._acknowledged() > known or self._ended())  # type: ignore[misc]
+            until(lambda known=known: self._acknowledged() > known or self._ended(), PATIENCE_S)  # type: ignore[misc]
             assert not self._ended(), self._errors()
 
     def kill_a_writer(self, at: int) -> None:
