@@ -47,6 +47,7 @@ _NAMES_OF = {
     "flows.history.versions": "Revision RevisionEnd",
     "flows.kv.record_watch": "ChangedRecord",
     "flows.retry_policy": "RetryPolicy",
+    "flows.tenants": "TenantStatus",
     "flows.transfer.load": "LoadResult",
     "limits": "Limits",
     "query.aggregates": "Avg Count Max Min Sum",

@@ -71,6 +71,10 @@ from kvmodels.errors import SnapshotExpiredError as SnapshotExpiredError
 from kvmodels.errors import SnapshotLostError as SnapshotLostError
 from kvmodels.errors import StaleObjectError as StaleObjectError
 from kvmodels.errors import StorageFullError as StorageFullError
+from kvmodels.errors import TenantError as TenantError
+from kvmodels.errors import TenantModelError as TenantModelError
+from kvmodels.errors import TenantNotFoundError as TenantNotFoundError
+from kvmodels.errors import TenantRemovedError as TenantRemovedError
 from kvmodels.errors import TransactionAbortedError as TransactionAbortedError
 from kvmodels.errors import TransactionConflictError as TransactionConflictError
 from kvmodels.errors import TransactionSuspendedError as TransactionSuspendedError
@@ -103,6 +107,7 @@ from kvmodels.flows.history.versions import Revision as Revision
 from kvmodels.flows.history.versions import RevisionEnd as RevisionEnd
 from kvmodels.flows.kv.record_watch import ChangedRecord as ChangedRecord
 from kvmodels.flows.retry_policy import RetryPolicy as RetryPolicy
+from kvmodels.flows.tenants import TenantStatus as TenantStatus
 from kvmodels.flows.transfer.load import LoadResult as LoadResult
 from kvmodels.limits import Limits as Limits
 from kvmodels.query.aggregates import Avg as Avg
@@ -325,6 +330,11 @@ __all__ = [
     "StoreStats",
     "Stored",
     "Sum",
+    "TenantError",
+    "TenantModelError",
+    "TenantNotFoundError",
+    "TenantRemovedError",
+    "TenantStatus",
     "Transaction",
     "TransactionAbortedError",
     "TransactionConflictError",

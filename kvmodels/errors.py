@@ -43,6 +43,10 @@
     │   ├── HistoryExpiredError
     │   ├── DecodeError
     │   └── DanglingReferenceError
+    ├── TenantError
+    │   ├── TenantNotFoundError(LookupError)
+    │   ├── TenantRemovedError
+    │   └── TenantModelError(TypeError)
     └── EngineError
         ├── CommitUnknownError
         ├── EngineTimeoutError
@@ -565,6 +569,34 @@ class DanglingReferenceError(SchemaError):
     key: Any
     field: str
     target: Any
+
+
+class TenantError(KvModelsError):
+    """A call concerns a tenant that cannot be used, or a model on the wrong side of tenants."""
+
+    code = "KV1000"
+    tenant: str | None
+
+
+class TenantNotFoundError(TenantError, LookupError):
+    """The store has no tenant of this name."""
+
+    code = "KV1001"
+    default_hint = "Create it first: db.create_tenant(name), or open it with db.tenant(name, create=True)."
+
+
+class TenantRemovedError(TenantError):
+    """The tenant was removed, or its removal has begun; a later tenant of the same name is another one."""
+
+    code = "KV1002"
+    default_hint = "Nothing was written. db.remove_tenant(name) finishes a removal; then the name can be created again."
+
+
+class TenantModelError(TenantError, TypeError):
+    """A model of tenants was used in the store itself, or a model of the store in a tenant."""
+
+    code = "KV1003"
+    model: str
 
 
 class EngineError(KvModelsError):

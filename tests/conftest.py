@@ -31,7 +31,7 @@ from kvmodels.engines.connect.engine import ConnectEngine
 from kvmodels.engines.etcd.engine import EtcdEngine
 from kvmodels.engines.memory import engine as memory
 from kvmodels.engines.postgres.engine import PostgresEngine
-from tests import connect_suites, general_suites, limited_suites, server_suites
+from tests import connect_suites, general_suites, limited_suites, part_suites, server_suites
 from tests.connect.denokv import DenokvServer
 from tests.connect.stores import SERVED, ConnectStores, Serve, on_denokv, on_own_servers, on_scripted_servers
 from tests.drawing import ALL, HALF
@@ -39,6 +39,8 @@ from tests.etcd.server import VOLATILE, EtcdCluster, EtcdNode, own_cluster
 from tests.etcd.stores import EtcdStores
 from tests.kept_process import shared
 from tests.limited_engine import FEW, limited
+from tests.owned_part import part_of_each
+from tests.part_suites import PART
 from tests.postgres.databases import Databases
 from tests.postgres.server import Bouncer, PostgresServer
 from tests.postgres.stores import ServerStores
@@ -158,19 +160,24 @@ def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
     if server is None:
         yield
         return
-    over_connect = server in SERVED
-    stores = _stores_on(server, request)
+    inner = server.removeprefix(PART).removeprefix("-")
+    over_connect = inner in SERVED
+    stores = _stores_on(inner, request) if inner else None
+    make: Any = memory.MemoryEngine if stores is None else stores.open
+    if server.startswith(PART):
+        make = part_of_each(make)
     with pytest.MonkeyPatch.context() as patch:
         if over_connect:  # the suites open their stores with the codec by default
             patch.setattr(codecs, "_CODECS", dict.fromkeys(("msgpack", "v8"), V8Codec))
             for module in (request.module, transaction_models):  # without told deadlines there are no sessions
                 if getattr(module, "MODELS", None) == WITH_SESSIONS:
                     patch.setattr(module, "MODELS", WITH_SESSIONS[:-1])
-        patch.setattr(opening, "memory", SimpleNamespace(MemoryEngine=stores.open))
+        patch.setattr(opening, "memory", SimpleNamespace(MemoryEngine=make))
         if hasattr(request.module, "MemoryEngine"):
-            patch.setattr(request.module, "MemoryEngine", stores.open)
+            patch.setattr(request.module, "MemoryEngine", make)
         yield
-    stores.close()
+    if stores is not None:
+        stores.close()
 
 
 def _stores_on(server: str, request: pytest.FixtureRequest) -> ConnectStores | EtcdStores | ServerStores:
@@ -261,7 +268,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         _run_twice(metafunc, "_store_limits", {"ample": None, limits.name: limits}, limited_suites)
     servers = server_suites.servers_of(module, test)
     over_connect = [] if metafunc.definition.get_closest_marker("soak") else connect_suites.connect_of(module, test)
-    others = [*over_connect, *server_suites.etcd_of(module, test)]
+    others = [*over_connect, *server_suites.etcd_of(module, test), *part_suites.parts_of(module, test, over_connect)]
     if servers or others:
         runs = [pytest.param(None, id="here"), *servers, *others]
         metafunc.parametrize("_server_stores", _asked_for(metafunc.config, runs), indirect=True)
@@ -322,6 +329,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     parameters: dict[str, Any] = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
     name = pyfuncitem.originalname
     server: Any = parameters.get("_server_stores")
+    server = server.removeprefix(f"{PART}-") if isinstance(server, str) else server
     refusal = connect_suites.refusal_of(server, name) if server in SERVED else None
     if refusal is not None:
         with pytest.raises(refusal) as refused:

@@ -71,6 +71,10 @@ CODES = {
     "ForeignFileError": "KV907",
     "UnsupportedError": "KV908",
     "ResumeExpiredError": "KV909",
+    "TenantError": "KV1000",
+    "TenantNotFoundError": "KV1001",
+    "TenantRemovedError": "KV1002",
+    "TenantModelError": "KV1003",
 }
 
 ERRORS: dict[str, type[KvModelsError]] = {

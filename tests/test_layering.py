@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "engines": (
         ("contract", "shared"),
+        ("part",),
         ("sqlite",),
         ("connect", "etcd", "lmdb", "memory", "postgres"),
         ("faults", "url"),
@@ -64,11 +65,23 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reading",),
         ("writing",),
         ("history",),
-        ("bulk", "check", "describe", "kv"),
+        ("bulk", "check", "describe", "kv", "tenants"),
         ("transaction", "transfer"),
     ),
     "api": (
-        ("atomic", "core", "deno_file", "dump_files", "opening", "refusals", "scope", "settings"),
+        (
+            "atomic",
+            "core",
+            "deno_file",
+            "dump_files",
+            "opening",
+            "refusals",
+            "reserved_parts",
+            "scope",
+            "settings",
+            "sides",
+            "tenancy",
+        ),
         ("_sync",),
         ("_async",),
     ),

@@ -51,6 +51,7 @@ from kvmodels import (
     SchemaProgress,
     SearchHit,
     Sum,
+    TenantStatus,
     Unique,
     describe,
 )
@@ -212,6 +213,7 @@ OF_OTHER_KINDS = (
     RefusedRecord(1, "name: missing"),
     RetryPolicy(),
     SearchHit(Member(id=1, name="a"), 1.5),
+    TenantStatus("acme", "active"),
 )
 
 SAMPLES = {type(one).__name__: one for make in (of_people, of_members, of_history) for one in make()}
@@ -366,6 +368,7 @@ THINGS = {
     "Revision",
     "RevisionEnd",
     "SearchHit",
+    "TenantStatus",
     "StepKind",
 }
 """Descriptions, settings and parts of results: always true, as every object, where one of them or None is expected."""

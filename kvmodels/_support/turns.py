@@ -153,6 +153,10 @@ class Turns:
                 ticket.recheck_s = min(RECHECK_S, ticket.lapse_s * max([1, *self._places(ticket)]))
             self._inside = 0
 
+    def given(self, keys: frozenset[bytes]) -> frozenset[bytes]:
+        """Return keys of queues as callers know them."""
+        return keys
+
     def taken(self, keys: Collection[bytes], ticket: Ticket) -> list[bytes]:
         """Return those of some keys for which another ticket has a turn."""
         queues = self.queues
@@ -291,6 +295,11 @@ class Ticket:
         the end each time.
         """
         self._turns.join(self, keys)
+
+    @property
+    def given_keys(self) -> frozenset[bytes]:
+        """The keys of the queues that it is in, as they were given to ``join``."""
+        return self._turns.given(self.keys)
 
     def leave(self) -> None:
         """Leave all queues, with a turn or without; the next tickets get theirs. Idempotent."""

@@ -5,10 +5,11 @@ Rules of this module: nothing here runs a flow or depends on an event loop. The 
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast, get_args
@@ -17,12 +18,15 @@ from uuid import uuid4
 from kvmodels._support.naming import short_repr
 from kvmodels._support.turns import Turns
 from kvmodels.api.opening import Opening, store_format
+from kvmodels.api.reserved_parts import ReservedParts
+from kvmodels.api.sides import refuse_references_across, refuse_shared_models, wrong_side
 from kvmodels.catalog import evolution, plan_rules
+from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.collection import record_layout
-from kvmodels.catalog.keyspace import index_prefix
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
+from kvmodels.flows import tenants
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.check import counters, findings, scrub
@@ -50,8 +54,6 @@ from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view
 from kvmodels.schema.compile.targets import resolved_targets
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
-
-GENERATION_MARK = "~"
 
 _ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
 _INDEX_HINT = "Give the name of an index, as explain() and db.check() show it."
@@ -90,30 +92,6 @@ def file_sizes(engine: Engine) -> dict[str, int]:
     return sizes
 
 
-class ReservedParts(Mapping[str, str]):
-    """The first key parts that belong to models, including every generation of an index, with their collections."""
-
-    def __init__(self, schemas: Mapping[str, ModelSchema]) -> None:
-        self._owners: dict[str, str] = {}
-        for name, schema in schemas.items():
-            self.add(name, name)
-            for index in schema.indexes:
-                self.add(index_prefix(name, index, 1), name)
-
-    def add(self, part: str, owner: str) -> None:
-        """Reserve one more first part."""
-        self._owners[part.partition(GENERATION_MARK)[0]] = owner
-
-    def __getitem__(self, part: str) -> str:
-        return self._owners[part.partition(GENERATION_MARK)[0]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._owners)
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-
 class DatabaseCore:
     """The declarations of one database handle, and the flows of its life cycle.
 
@@ -124,6 +102,7 @@ class DatabaseCore:
         self,
         models: Iterable[type[Any]],
         *,
+        tenant_models: Iterable[type[Any]] = (),
         retry: RetryPolicy = DEFAULT_RETRY,
         readonly: bool = False,
         must_be_current: bool = False,
@@ -148,6 +127,9 @@ class DatabaseCore:
         self._views: dict[type[Any], ModelSchema] = {}
         for model in self.models:
             self._declare(collection_schema(model))
+        tenant_models = items_of("tenant_models", tenant_models, "Give model classes in a list: tenant_models=[User].")
+        refuse_shared_models(self.models, tenant_models)
+        refuse_references_across(self.schemas, tenant_models)
         self.schemas = resolved_targets(self.schemas)
         self.signals = Signals()
         self.reserved = ReservedParts(self.schemas)
@@ -157,6 +139,67 @@ class DatabaseCore:
         self._must_be_current = must_be_current
         self._new_token, self._monotonic, self._uniform = new_token, monotonic, uniform
         self._context: Context | None = None
+        self._tenants: DatabaseCore | None = None
+        self._store: DatabaseCore | None = None
+        if tenant_models:
+            self._tenants = self._declared_for_tenants(tenant_models, codec)
+
+    def _declared_for_tenants(self, models: Sequence[type[Any]], codec: str) -> DatabaseCore:
+        declared = DatabaseCore(
+            models,
+            retry=self._retry,
+            readonly=self._readonly,
+            codec=codec,
+            new_token=self._new_token,
+            monotonic=self._monotonic,
+            uniform=self._uniform,
+        )
+        refuse_references_across(declared.schemas, self.models)
+        declared.signals = self.signals
+        declared._store = self
+        return declared
+
+    def of_tenants(self) -> DatabaseCore:
+        """Return the declarations of the models of tenants. Raises InvalidArgumentError if there are none."""
+        if self._tenants is None:
+            raise InvalidArgumentError(
+                "the database was opened without models of tenants",
+                argument="tenant_models",
+                hint="Name the models of tenants: Database(url, models=[Account], tenant_models=[User]).",
+            )
+        return self._tenants
+
+    @property
+    def tenant_models(self) -> tuple[type[Any], ...]:
+        """The model classes of tenants."""
+        return () if self._tenants is None else self._tenants.models
+
+    def of_part(self, part: Engine, store: Context) -> DatabaseCore:
+        """Return these declarations for the engine of one tenant; ``store`` is the context of its store."""
+        found = copy.copy(self)
+        found._context = tenants.TenantContext(
+            codec=store.codec,
+            limits=part.limits,
+            traits=part.capabilities.traits,
+            retry=self._retry,
+            monotonic=self._monotonic,
+            random=self._uniform,
+            new_token=self._new_token,
+            schemas=self.schemas,
+            layouts={name: record_layout(schema) for name, schema in self.schemas.items()},
+            signals=self.signals,
+            removes=store.removes,
+            turns=part.capabilities.turns or Turns(),
+            release_writes=store.release_writes,
+            reserve=self._reserve,
+            lists=not self._readonly,
+        )
+        return found
+
+    def _reserve(self, header: Header) -> None:
+        """Reserve the first key parts of all collections that a header lists."""
+        for part, owner in header.prefixes().items():
+            self.reserved.add(part, owner)
 
     def _declare(self, schema: ModelSchema) -> None:
         other = self.schemas.get(schema.collection)
@@ -177,6 +220,10 @@ class DatabaseCore:
             schema = self._declared_as(root_of(model))
         if schema is not None:
             return schema
+        if self._tenants is not None and self._tenants._declared_as(model) is not None:
+            raise wrong_side(model, "this model belongs to tenants, not to the store itself", "db.tenant(name)[{}]")
+        if self._store is not None and self._store._declared_as(model) is not None:
+            raise wrong_side(model, "this model belongs to the store itself, not to a tenant", "db[{}]")
         raise InvalidArgumentError(
             "the database was opened without this model",
             argument="model",
@@ -231,8 +278,9 @@ class DatabaseCore:
             else None,
         )
         view = yield from stored_header.open_database(context, writable=not self._readonly)
-        for part, owner in view.header.prefixes().items():
-            self.reserved.add(part, owner)
+        self._reserve(view.header)
+        if self._tenants is not None:
+            stored_header.check_declared(context, self._tenants.schemas)
         if self._must_be_current:
             stored_header.require_current(view)
         self._context = context
@@ -297,7 +345,13 @@ class DatabaseCore:
                 hint=_ALLOW_HINT,
             )
         _require_sample(sample)
-        return plan_apply.apply_schema(self.context, self._chosen(models), names, pace, sample)
+        applying = plan_apply.apply_schema(self.context, self._chosen(models), names, pace, sample)
+        return applying if self._store is None else self._listed_first(applying)
+
+    def _listed_first(self, applying: Flow[plan_apply.SchemaReport]) -> Flow[plan_apply.SchemaReport]:
+        """List new collections, which a tenant does not do when it is opened; then apply."""
+        yield from stored_header.list_collections(self.context)
+        return (yield from applying)
 
     def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[migrate_flows.MigrationReport]:
         """Rewrite the records of older schema versions."""

@@ -150,6 +150,10 @@ class Opening:
         opening.engine = engine
         return opening
 
+    def of_part(self, part: Engine) -> Opening:
+        """Return an opening of the engine of a part of this store, which shares its observers and listeners."""
+        return _PartOpening(self, part)
+
     def open(self) -> Engine:
         """Open the engine, or return the open one; blocks while another thread opens it."""
         engine = self.engine  # set once, and kept after closing
@@ -168,3 +172,25 @@ class Opening:
             self._closed = True
             if self.engine is not None:
                 self.engine.close()
+
+
+class _PartOpening(Opening):
+    """The opening of a part of a store; closing it has no effect."""
+
+    def __init__(self, store: Opening, part: Engine) -> None:
+        self._store = store
+        super().__init__(lambda: part)
+        self.engine = part
+        self.listeners = store.listeners
+
+    @property
+    def reporters(self) -> tuple[observing.Reporter, ...]:
+        """The observers of the store."""
+        return self._store.reporters
+
+    @reporters.setter
+    def reporters(self, _: object) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Keep those of the store."""
+
+    def close(self) -> None:
+        """Leave the store open."""

@@ -25,6 +25,8 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
     ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
+    ("__kvmodels__", "tenants", name)                     state and id of a tenant
+    ("__kvmodels__", "tenant", name, *key)                a key of a tenant, which has the layout of a whole store
 
 Rules of this module: no other module builds or parses keys of models; all keys are packed bytes. A unique slot and a
 row with None share a prefix; the number of parts distinguishes them.
@@ -54,6 +56,11 @@ RESERVED = "__kvmodels__"
 """The first part of every key that belongs to the library itself."""
 
 HEADER_KEY = encode_key((RESERVED, "header"))
+
+TENANT_ROWS = encode_key((RESERVED, "tenants"))
+"""The common prefix of the rows of tenants; the name follows."""
+
+_TENANT_PARTS = encode_key((RESERVED, "tenant"))
 
 REFERENCES = encode_key((RESERVED, "ref"))
 """The common prefix of all guards and anchors of foreign keys, which a copy of the store does not need."""
@@ -220,6 +227,21 @@ def shared_guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
     It is as long as the exclusive row, so that a guard is never too long for only one of its rows.
     """
     return encode_key((RESERVED, "share", name)) + encode_key(parts)
+
+
+def tenant_row_key(name: str) -> bytes:
+    """Return the key of the row of a tenant, which exists while the tenant does."""
+    return TENANT_ROWS + encode_key((name,))
+
+
+def tenant_prefix(name: str) -> bytes:
+    """Return the common prefix of all keys of a tenant."""
+    return _TENANT_PARTS + encode_key((name,))
+
+
+def is_of_tenants(key: tuple[Any, ...]) -> bool:
+    """Return whether a key is the row of a tenant, or a key of one."""
+    return key[:1] == (RESERVED,) and len(key) > 2 and key[1] in ("tenants", "tenant")
 
 
 class EntryKey(NamedTuple):

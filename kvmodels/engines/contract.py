@@ -479,6 +479,7 @@ class Capabilities:
         server: calls of an engine of a server.
         turns: the queues of writers that want the same keys, shared by all handles of the store in this process.
         files: the paths of the files that hold the store; some may not exist at times.
+        inner: for the engine of a part of a store, the engine of the store, whose threads carry out the calls.
     """
 
     traits: Traits
@@ -487,6 +488,7 @@ class Capabilities:
     server: ServerCalls = ServerCalls()
     turns: Turns | None = None
     files: tuple[str, ...] = ()
+    inner: Engine | None = None
 
 
 class NotSmallError(Exception):

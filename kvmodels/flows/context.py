@@ -126,6 +126,14 @@ class Context:
     release_writes: Callable[[], object] | None = None
     key_pools: dict[str, KeyPool] = field(default_factory=dict[str, KeyPool])
 
+    def noticed(self, header: Header) -> None:
+        """Use a header that was just read; a context of a whole store does nothing with it."""
+
+    def listed(self, view: HeaderView, name: str) -> Flow[HeaderView]:  # noqa: ARG002 - of the collection
+        """List the declared collections if this one is not in the header, where opening a handle does not do so."""
+        yield from ()
+        return view
+
 
 def pause_before(context: Context, attempt: int, most_s: float = inf) -> Flow[None]:
     """Wait before an attempt as the retry policy says, at most ``most_s`` seconds."""
@@ -171,6 +179,7 @@ def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[Hea
     live = view.live[schema.collection]
     if live.refused or live.read_only:
         view = yield from reload_header(context)
+        view = yield from context.listed(view, schema.collection)
         live = view.live[schema.collection]
     obstacle = live.refused or live.read_only
     if obstacle is not None:
@@ -206,6 +215,7 @@ def read_header(context: Context) -> Flow[HeaderView]:
         known = context.view
         if known is not None and known.versionstamp == versionstamp and known.fences == fences:
             return known  # compiled for the same header and the same builds
+        context.noticed(header)
         if wanted:
             live = {name: join(one, header, fences) for name, one in context.schemas.items()}
         else:

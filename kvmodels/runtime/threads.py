@@ -289,6 +289,8 @@ _threads: Final[weakref.WeakKeyDictionary[Engine, EngineThreads]] = weakref.Weak
 def threads_of(engine: Engine) -> EngineThreads:
     """Return the threads of a blocking engine, which are removed with it; they are created at first use."""
     threads = _threads.get(engine)
+    if threads is None and engine.capabilities.inner is not None:
+        return threads_of(engine.capabilities.inner)
     # Both steps are atomic; of two objects that are made at the same time, one has never started a thread.
     return _threads.setdefault(engine, EngineThreads()) if threads is None else threads
 

@@ -21,6 +21,8 @@ from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.connect.raw_keys import RawKeyEngine
 from tests.connect.scripted import ACCESS_TOKEN
 from tests.contract.lacking import ON_DENOKV, ON_ETCD, OVER_CONNECT, WITH_DENO_KEYS
+from tests.native_engine import NativeEngine
+from tests.owned_part import OwnedPart
 from tests.postgres.early import AlwaysEarly, RandomlyEarly, use_mode
 from tests.through_loop import EngineThroughLoop
 from tests.worlds import SERVER_NAMES, SERVERS, etcd_options, in_test_servers, server_options
@@ -31,6 +33,8 @@ ENGINES = (
     "sqlite-file",
     *in_test_servers("sqlite-memory"),
     "lmdb",
+    "part-memory",
+    *in_test_servers("part-sqlite", "part-native"),
     *SERVERS,
     *NATIVE,
     "connect",
@@ -152,6 +156,12 @@ def open_engine(
             options.pop("change_log", None)
             replicated = EtcdEngine(url_of(name), **etcd_options(name), **options)
             return EngineThroughLoop(replicated) if request.param.endswith("native") else replicated
+        if request.param == "part-sqlite":
+            return OwnedPart(SqliteEngine(tmp_path / "store.db", durability="relaxed", **options))
+        if request.param == "part-native":
+            return EngineThroughLoop(OwnedPart(NativeEngine(MemoryEngine(**options))))
+        if request.param == "part-memory":
+            return OwnedPart(MemoryEngine(**options))
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())

@@ -24,7 +24,15 @@ from kvmodels import (
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.catalog import collection, keyspace
-from kvmodels.catalog.keyspace import CounterLayout, EntryLayout, RecordLayout, counter_key, index_layout
+from kvmodels.catalog.keyspace import (
+    CounterLayout,
+    EntryLayout,
+    RecordLayout,
+    counter_key,
+    index_layout,
+    tenant_prefix,
+    tenant_row_key,
+)
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
@@ -232,6 +240,8 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     intervals = maintenance_for(index_layout("collection", schema_of(Spanned).indexes["index"], 1))
     alone = maintenance_for(index_layout("collection", schema_of(Booked).indexes["index"], 1))
     packed = [
+        tenant_row_key("name"),
+        tenant_prefix("name") + encode_key(("key",)),
         records.key(pk),
         *alone.keys({"id": "pk", "column": "column", "start": 5, "end": 7}, pk),
         alone.layout.prefix + encode_key(("column", b"")),

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api import core as database_core
-from kvmodels.api import dump_files
+from kvmodels.api import dump_files, tenancy
 from kvmodels.api import opening as kv_opening
 from kvmodels.api import scope as transaction_scope
 from kvmodels.api._async import _compat as worlds
@@ -31,6 +31,7 @@ from kvmodels.engines import contract as base
 from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
+from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import findings, scrub
@@ -146,6 +147,9 @@ class AsyncDatabase(AsyncRepositories):
         retry: how often and how long a conflicting write is retried.
         require_current: raise SchemaMismatchError when an index is not ready.
         observer: is called with every finished operation; see ``add_observer``.
+        tenant_models: the model classes of tenants, whose records are in a part of the store for each tenant; see
+            ``tenant``.
+        tenant_cache: the number of tenants whose handles are kept.
         engine_options: options of the engine, such as ``busy_timeout`` (seconds) of SQLite.
 
     Raises:
@@ -164,7 +168,7 @@ class AsyncDatabase(AsyncRepositories):
         (1, True)
     """
 
-    __slots__ = ("_core", "_is_open", "_kv", "_opening", "_settings", "_transactions")
+    __slots__ = ("_core", "_handles", "_is_open", "_kv", "_life", "_opening", "_settings", "_transactions")
 
     def __init__(
         self,
@@ -179,11 +183,18 @@ class AsyncDatabase(AsyncRepositories):
         retry: RetryPolicy = DEFAULT_RETRY,
         require_current: bool = False,
         observer: operations.Observer | None = None,
+        tenant_models: Iterable[type[KvModel]] = (),
+        tenant_cache: int = 1_000,
         **engine_options: Any,
     ) -> None:
         codec = kv_opening.codec_for(codec, url)
         core = database_core.DatabaseCore(
-            models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec
+            models,
+            tenant_models=tenant_models,
+            retry=retry,
+            readonly=readonly,
+            must_be_current=require_current,
+            codec=codec,
         )
         stored: dict[str, Any] = {
             "limits": limits,
@@ -193,11 +204,13 @@ class AsyncDatabase(AsyncRepositories):
             **engine_options,
         }
         declared = {"codec": codec, "retry": retry, "require_current": require_current, "observer": observer}
+        if core.tenant_models:
+            declared |= {"tenant_models": core.tenant_models, "tenant_cache": tenancy.require_cache(tenant_cache)}
         settings = DatabaseSettings(core.models, url, stored | declared)
         opening = kv_opening.Opening.of_url(url, **stored)
         if observer is not None:
             opening.add_observer(observer)
-        self._start(core, opening, settings)
+        self._start(core, opening, settings, tenancy.TenantHandles(tenancy.require_cache(tenant_cache)))
 
     @classmethod
     def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:
@@ -218,12 +231,18 @@ class AsyncDatabase(AsyncRepositories):
         return database
 
     def _start(
-        self, core: database_core.DatabaseCore, opening: kv_opening.Opening, settings: DatabaseSettings | None
+        self,
+        core: database_core.DatabaseCore,
+        opening: kv_opening.Opening,
+        settings: DatabaseSettings | None,
+        handles: tenancy.TenantHandles[AsyncDatabase] | None = None,
     ) -> None:
         self._core = core
         self._opening = opening
         self._settings = settings
         self._is_open = False
+        self._life: tenant_flows.TenantLife | None = None
+        self._handles: tenancy.TenantHandles[AsyncDatabase] = handles or tenancy.TenantHandles(1_000)
         self._kv = key_value.AsyncKv(opening, core.form, view=True)
         self._repositories = {}
         self._transactions = transactions.AsyncTransactions(self._store)
@@ -284,12 +303,12 @@ class AsyncDatabase(AsyncRepositories):
 
     @property
     def url(self) -> str | None:
-        """The URL of the store without its password; None before it is open."""
-        return self._opening.url
+        """The URL of the store without its password; None before it is open, and for a tenant."""
+        return self._opening.url if self._life is None else None
 
     @property
     def settings(self) -> DatabaseSettings | None:
-        """The arguments of the constructor, to open the same store again; None for ``from_engine``."""
+        """The arguments of the constructor, to open the same store again; None for ``from_engine`` and a tenant."""
         return self._settings
 
     @property
@@ -324,6 +343,7 @@ class AsyncDatabase(AsyncRepositories):
             >>> [(one.verb, one.collection, one.commits, one.rows) for one in seen[1:]]
             [('insert', 'lamps', 1, 0), ('get', 'lamps', 0, 1)]
         """
+        self._require_store("add_observer")
         self._opening.add_observer(observer)
 
     def remove_observer(self, observer: operations.Observer) -> bool:
@@ -335,6 +355,7 @@ class AsyncDatabase(AsyncRepositories):
         Returns:
             Whether it was an observer of this handle. Operations that have already begun may still be reported to it.
         """
+        self._require_store("remove_observer")
         return self._opening.remove_observer(observer)
 
     def metrics(self) -> counting.Metrics:
@@ -358,6 +379,7 @@ class AsyncDatabase(AsyncRepositories):
             ...     [(one.verb, one.count) for one in db.metrics().verbs if one.collection == "doors"]
             [('insert', 3)]
         """
+        self._require_store("metrics")
         return self._core.metrics(self._opening.reporters)
 
     def transaction(self) -> transactions.AsyncTransactionBlock:
@@ -483,6 +505,157 @@ class AsyncDatabase(AsyncRepositories):
 
     def _run_part(self, flow: requests.Flow[T], observation: observing.Observation | None) -> Coroutine[Any, Any, T]:
         return worlds.run(self._engine, observing.through(observation, flow))
+
+    # --- tenants ----------------------------------------------------------------------------------------------
+
+    @property
+    def tenant_name(self) -> str | None:
+        """The name of the tenant that this database is confined to; None for a whole store."""
+        return None if self._life is None else self._life.name
+
+    def tenant(self, name: str, *, create: bool = False) -> AsyncDatabase:
+        """Return a database that is confined to one tenant, with the models of tenants.
+
+        It has the methods of a database, except those that concern the whole store, which raise UnsupportedError. No
+        method of it reads or writes a key of another tenant. It shares the engine, observers and signals of this
+        database, and needs no closing.
+
+        Args:
+            name: a text of 1 to 64 bytes.
+            create: whether the first write creates the tenant if it does not exist; until then it is read as empty.
+
+        Returns:
+            The database of the tenant. Cost: none; its first use reads the row of the tenant.
+
+        Raises:
+            InvalidArgumentError: the name is not valid, or the database was opened without models of tenants.
+            UnsupportedError: this is the database of a tenant.
+            TenantNotFoundError: at its first use: the store has no such tenant.
+            TenantRemovedError: at a use: the tenant was removed.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Desk(KvModel, collection="desks"):
+            ...     id: PrimaryKey[int]
+            >>> async with AsyncDatabase("memory://", tenant_models=[Desk]) as db:
+            ...     acme, initech = db.tenant("acme", create=True), db.tenant("initech", create=True)
+            ...     _ = await acme[Desk].create(id=1), await initech[Desk].create(id=1), await acme[Desk].create(id=2)
+            ...     await acme[Desk].count(), await initech[Desk].count()
+            (2, 1)
+        """
+        self._require_store("tenant")
+        arguments.require_flag("create", create)
+        known = self._handles.get(tenant_flows.require_name(name), creates=create)
+        if known is not None:
+            return known
+        life = tenant_flows.TenantLife(name, self._core.form.codec, creates=create)
+        part, core = tenancy.tenant_engine(self._engine, self._core, life, worlds.run)
+        handle = AsyncDatabase.__new__(AsyncDatabase)
+        handle._confine(core, self._opening.of_part(part), life)
+        self._handles.put(life, handle)
+        return handle
+
+    def _confine(
+        self, core: database_core.DatabaseCore, opening: kv_opening.Opening, life: tenant_flows.TenantLife
+    ) -> None:
+        self._core = core
+        self._opening = opening
+        self._settings = None
+        self._is_open = True
+        self._life = life
+        self._handles = tenancy.TenantHandles(0)
+        self._kv = key_value.AsyncKv(opening, core.form, view=True)
+        self._repositories = {}
+        self._transactions = transactions.AsyncTransactions(self._store)
+
+    async def create_tenant(self, name: str) -> bool:
+        """Create a tenant; no effect if it exists.
+
+        Args:
+            name: a text of 1 to 64 bytes.
+
+        Returns:
+            Whether it was created. Cost: two reads and one commit.
+
+        Raises:
+            InvalidArgumentError: the name is not valid, or the database was opened without models of tenants.
+            TenantRemovedError: a tenant of this name is being removed.
+            SchemaMismatchError: a dump is being loaded into the store.
+            UnsupportedError: this is the database of a tenant.
+        """
+        self._require_store("create_tenant")
+        schemas = self._core.of_tenants().schemas
+        creating = tenant_flows.create_tenant(self._core.context, tenant_flows.require_name(name), schemas)
+        created = await self._run("create_tenant", creating)
+        if created:
+            self._handles.forget(name)  # they are of an earlier life
+        return created
+
+    async def tenants(
+        self, *, prefix: str = "", after: str | None = None, limit: int = 1_000
+    ) -> tuple[tenant_flows.TenantStatus, ...]:
+        """Return tenants of the store in the order of their names.
+
+        Args:
+            prefix: only names that begin with it.
+            after: only names after this one, to resume a list.
+            limit: the maximum number of tenants.
+
+        Returns:
+            The tenants with their states. Cost: reads a row for each, and nothing else.
+
+        Raises:
+            InvalidArgumentError: an argument is not valid.
+            UnsupportedError: this is the database of a tenant.
+        """
+        self._require_store("tenants")
+        return await self._run("tenants", tenant_flows.list_tenants(self._core.context, prefix, after, limit))
+
+    async def remove_tenant(
+        self,
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> bool:
+        """Remove a tenant with all its keys: records, indexes, messages, locks and other keys.
+
+        The first commit marks the tenant. From then on every write in it raises TenantRemovedError. Then its keys are
+        removed in batches, and last its row. An interrupted call can be repeated.
+
+        Args:
+            name: the tenant.
+            progress: called after each batch of keys with a ``SchemaProgress`` whose ``step`` is ``"drop"``; an
+                exception that it raises stops the removal, which the next call resumes.
+            throttle: the maximum number of keys per second; None for no limit.
+
+        Returns:
+            Whether there was such a tenant. Cost: two commits, and one per 400 keys.
+
+        Raises:
+            InvalidArgumentError: the name is not valid, or the throttle is not a positive number.
+            RetriesExhaustedError: other processes changed the tenant's row in every attempt.
+            UnsupportedError: this is the database of a tenant.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Lamp(KvModel, collection="lamps"):
+            ...     id: PrimaryKey[int]
+            >>> async with AsyncDatabase("memory://", tenant_models=[Lamp]) as db:
+            ...     _ = await db.create_tenant("acme"), await db.tenant("acme")[Lamp].create(id=1)
+            ...     await db.remove_tenant("acme"), await db.remove_tenant("acme"), await db.tenants()
+            (True, False, ())
+        """
+        self._require_store("remove_tenant")
+        speed = pace.Pace(progress, throttle)
+        removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed)
+        removed = await self._run("remove_tenant", removing)
+        self._handles.forget(name)
+        return removed
+
+    def _require_store(self, call: str) -> None:
+        if self._life is not None:
+            raise tenancy.of_the_store(call)
 
     # --- schema changes ----------------------------------------------------------------------------------------
 
@@ -1006,7 +1179,9 @@ class AsyncDatabase(AsyncRepositories):
         return await self._run("forget_bulk", bulk_progress.forget_bulk(self._core.context, resume_id))
 
     async def close(self) -> None:
-        """Close the store; waits for running handlers and calls; idempotent."""
+        """Close the store; waits for running handlers and calls; idempotent. Closing a tenant has no effect."""
+        if self._life is not None:
+            return
         await key_value.close_with_listeners(self._opening)
 
     async def __aenter__(self) -> Self:
@@ -1018,7 +1193,8 @@ class AsyncDatabase(AsyncRepositories):
 
     def __repr__(self) -> str:
         names = ", ".join(schema.name for schema in self._core.schemas.values())
-        return f"<{type(self).__name__} {self._opening.url or 'not open'} models=[{names}]>"
+        place = (self._opening.url or "not open") if self._life is None else f"tenant {self._life.name!r}"
+        return f"<{type(self).__name__} {place} models=[{names}]>"
 
 
 show_public_path(AsyncDatabase)

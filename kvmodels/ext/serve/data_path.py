@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.api.core import ReservedParts
+from kvmodels.api.reserved_parts import ReservedParts
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key, shown_key

@@ -38,7 +38,7 @@ _OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unm
 _OfQueuesAndLocks = Literal["message", "dead_letter", "lock", "ticket"]
 _OfWrites = Literal["bulk", "key_counter", "guard", "reference_guard", "reference_anchor", "token"]
 _OfHistories = Literal["old_version", "trash", "removed_with"]
-_OfOthers = Literal["namespace", "reserved", "foreign", "plain"]
+_OfOthers = Literal["namespace", "tenant", "tenant_row", "reserved", "foreign", "plain"]
 KeyKind = Literal[_OfModels, _OfHistories, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
 
 
@@ -53,7 +53,8 @@ class KeyExplanation:
             ``old_version`` of a record with a history, ``trash``: of a removed record, ``removed_with``: the records
             that a removal has changed or removed; ``message`` of a queue,
             ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
-            ``namespace``: a key of a namespace;
+            ``namespace``: a key of a namespace; ``tenant``: a key of a tenant, which its own database explains;
+            ``tenant_row``: the state of a tenant;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
             ``key_counter``, ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in
             the table of the stored layout; ``reserved``: another key of the library; ``foreign``: a key below the name
@@ -65,7 +66,8 @@ class KeyExplanation:
         columns: for an entry, a slot or a counter, the values of the columns by name; for an entry of another kind of
             index also its own key parts, such as ``cell of location``.
         primary_key: the primary key of the record, if the key or its row names one; several values are a tuple.
-        name: the name of a lock or namespace, the id of a message or bulk write, the token, or the counted value.
+        name: the name of a lock, namespace or tenant, the id of a message or bulk write, the token, or the counted
+            value.
         inner: for a key of a namespace, the explanation of the rest of the key.
     """
 
@@ -114,6 +116,8 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "dead_letter": "note of a key that holds the dead letter {name}",
     "lock": "lock {name}",
     "ticket": "ticket of a waiter for the lock {name}",
+    "tenant_row": "state of the tenant {name}",
+    "tenant": "key of the tenant {name}",
     "bulk": "row of the bulk write {name}",
     "key_counter": "next primary key that {place} gives out",
     "guard": "guard {name} of transactions",
@@ -221,7 +225,14 @@ def _owner(context: Context, records: RecordLayout, layout: IndexLayout, pk: byt
     return shown_key(records.unpack(pk))
 
 
-_NAMED: Final[Mapping[str, KeyKind]] = {"bulk": "bulk", "guard": "guard", "share": "guard", "token": "token"}
+_NAMED: Final[Mapping[str, KeyKind]] = {
+    "bulk": "bulk",
+    "guard": "guard",
+    "share": "guard",
+    "token": "token",
+    "tenants": "tenant_row",
+    "tenant": "tenant",
+}
 _OF_INDEXES: Final[Mapping[str, KeyKind]] = {"fence": "fence", "build": "build", "drop": "drop"}
 
 
@@ -255,7 +266,7 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return KeyExplanation(key, "lock", name=name)
         case ("lock", str() as name, str()):
             return KeyExplanation(key, "ticket", name=name)
-        case ("bulk" | "guard" | "share" | "token" as kind, str() as name, *_):
+        case ("bulk" | "guard" | "share" | "token" | "tenants" | "tenant" as kind, str() as name, *_):
             return KeyExplanation(key, _NAMED[kind], name=name)
         case ("ns", str() as name, *rest):
             # A namespace has queues, locks and namespaces, but no models.

@@ -142,6 +142,7 @@ class StoreStats:
         namespaces: the rows of all namespaces, with their own queues and locks.
         library: other rows of the library, such as the catalogue and progress of schema changes.
         other: keys of the program, and rows below no collection of the catalogue.
+        tenants: the rows of all tenants, with everything that is in them.
         files: the size of each file of the store in bytes, or of each table on a server with its indexes; empty in
             memory.
     """
@@ -155,12 +156,13 @@ class StoreStats:
     namespaces: RowStats
     library: RowStats
     other: RowStats
+    tenants: RowStats = RowStats()
     files: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def exact(self) -> bool:
         """Whether every row was read; otherwise sizes in bytes and numbers of deadlines are estimates."""
-        parts = (self.namespaces, self.library, self.other, *(one.total for one in self.collections))
+        parts = (self.namespaces, self.library, self.other, self.tenants, *(one.total for one in self.collections))
         return all(part.exact for part in parts)
 
     def __str__(self) -> str:
@@ -174,6 +176,7 @@ class StoreStats:
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
         named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
         lines += [f"{name}: {part}" for name, part in named]
+        lines += [f"tenants: {self.tenants}"] if self.tenants.rows else []
         lines += [f"{path}: {size:,} bytes" for path, size in self.files.items()]
         return "\n".join(lines)
 
@@ -189,6 +192,7 @@ class _RangePart(NamedTuple):
 
 _OTHER: Final = _RangePart("other")
 _LIBRARY: Final = _RangePart("library")
+_TENANTS: Final = _RangePart("tenants")
 _NAMESPACES: Final = _RangePart("namespaces")
 _LOCKS: Final = _RangePart("locks")
 _READY: Final = _RangePart("ready")
@@ -225,6 +229,7 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
         namespaces=found.get(_NAMESPACES, RowStats()),
         library=found.get(_LIBRARY, RowStats()),
         other=found.get(_OTHER, RowStats()),
+        tenants=found.get(_TENANTS, RowStats()),
     )
 
 
@@ -298,7 +303,7 @@ def _of_library(time: int) -> Iterator[_Range]:
     later = queue + encode_part(time + 1)
     yield queue, later, _READY
     yield later, after_prefix(queue), _LATER
-    for name, part in (("lock", _LOCKS), ("ns", _NAMESPACES)):
+    for name, part in (("lock", _LOCKS), ("ns", _NAMESPACES), ("tenant", _TENANTS)):
         prefix = encode_key((RESERVED, name))
         yield prefix, after_prefix(prefix), part
 

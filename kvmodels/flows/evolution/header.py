@@ -15,7 +15,7 @@ changes never mix, and a second delivery is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
@@ -27,7 +27,7 @@ from kvmodels.catalog.catalogue import (
     stored_collection,
     stored_index,
 )
-from kvmodels.catalog.collection import opened, replaces, require_current_release, unkept_generations
+from kvmodels.catalog.collection import opened, record_layout, replaces, require_current_release, unkept_generations
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
     RESERVED,
@@ -40,6 +40,7 @@ from kvmodels.core.operations import (
     AtomicWrite,
     Check,
     Committed,
+    Guard,
     Mutation,
     ReadRange,
     Set,
@@ -89,6 +90,16 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     if settled and schemas:
         opened(schemas[0]).settled = view.header, schemas
     return view
+
+
+def check_declared(context: Context, schemas: Mapping[str, ModelSchema]) -> None:
+    """Refuse models of tenants that no tenant of this store could have. Raises ModelDefinitionError."""
+    for schema in schemas.values():
+        if schema.ttl_ms is not None:
+            require_told_deadlines(context.traits, schema)
+    layouts = {name: record_layout(schema) for name, schema in schemas.items()}
+    declared = replace(context, schemas=schemas, layouts=layouts)
+    check_prefixes(declared, HeaderView(None, Header({}), {}, Guard(HEADER_KEY, None), {}))
 
 
 def _is_settled(schemas: tuple[ModelSchema, ...], view: HeaderView) -> bool:

@@ -25,7 +25,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
-from kvmodels.catalog.keyspace import HEADER_KEY, REFERENCES, RecordLayout, belongs_to_a_change, counted_by
+from kvmodels.catalog.keyspace import (
+    HEADER_KEY,
+    REFERENCES,
+    TENANT_ROWS,
+    RecordLayout,
+    belongs_to_a_change,
+    counted_by,
+    is_of_tenants,
+)
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.typed_json import is_graph_form, key_from_json, key_to_json, value_from_json, value_to_json
 from kvmodels.core.keys import Key, encode_key, key_successor
@@ -42,7 +50,7 @@ from kvmodels.core.operations import (
     format_versionstamp,
     point,
 )
-from kvmodels.errors import DecodeError, EngineError
+from kvmodels.errors import DecodeError, EngineError, UnsupportedError
 from kvmodels.flows.effects import Flow, commit, read
 from kvmodels.flows.kv.dump_frame import (
     DUMP_FORMAT,
@@ -91,7 +99,10 @@ class Dumping:
 
     def begin(self) -> Flow[list[str]]:
         """Return the first lines: the format, and the catalogue if there is one."""
-        found = yield from read([point(self._header_key)])
+        tenants = ReadRange(self._form.root + TENANT_ROWS, after_prefix(self._form.root + TENANT_ROWS), 1)
+        found = yield from read([point(self._header_key), tenants])
+        if found.ranges[1]:
+            raise _refused_tenants("a store with tenants cannot be dumped as a whole")
         mark = {
             DUMP_MARK: DUMP_FORMAT,
             "codec": self._form.codec.name,
@@ -155,6 +166,14 @@ COMMIT_BYTES: Final = 1024 * 1024
 REMOVED_AT_ONCE: Final = 200
 
 DAMAGED: Final = "The file is damaged, cut off, or no dump of kv.dump(). Nothing of it was kept."
+
+
+def _refused_tenants(message: str) -> UnsupportedError:
+    return UnsupportedError(
+        message,
+        reason="tenants",
+        hint="Copy each tenant: db.tenant(name).kv.dump(file) and load(file). kv.backup(path) copies the whole store.",
+    )
 
 
 def _is_cut_off(value: Any) -> bool:
@@ -354,6 +373,8 @@ class Loading:
         elif is_document and key[0] in self._kept:
             value = loaded_document(value)
         packed = self._form.root + encode_key(key)
+        if is_of_tenants(key):
+            raise _refused_tenants("a dump with tenants cannot be loaded")
         if packed == self._header_key:
             self._take_header(value, key)
             return []

@@ -225,7 +225,7 @@ class Rerun(HeldTurn):
             yield from anchor(
                 self._context.limits, busy_targets(self._lost - self._replaced, view.live.values()), view.guard
             )
-        if self._had_turn and self.ticket.granted and self._lost <= self.ticket.keys:
+        if self._had_turn and self.ticket.granted and self._lost <= self.ticket.given_keys:
             self._expect_outsiders()
             self._defeats += 1
             if not (yield from self._reserve_if_quick()):

@@ -149,7 +149,7 @@ class Contention(HeldTurn):
         if self._conflicts > DEFEATS:
             self._report(others)
         # With the turn for its keys, only a writer that takes no turns can have been faster, such as another process.
-        beaten = not others or (ticket.granted and others <= ticket.keys)
+        beaten = not others or (ticket.granted and others <= ticket.given_keys)
         self._defeats += beaten
         reserves = self._defeats >= DEFEATS and context.monotonic() - self._began < QUICK_S
         if beaten and self._defeats >= DEFEATS:
@@ -178,8 +178,9 @@ class Contention(HeldTurn):
         if guard is None:
             return
         rows: dict[bytes, Row | None] = {}
+        keys = self.ticket.given_keys
         for one in write.mutations:
-            if one.key in self.ticket.keys:
+            if one.key in keys:
                 if isinstance(one, Set) and not one.versionstamped and one.expire_at is None:
                     rows[one.key] = Row(one.key, one.value, one.encoding, versionstamp, None)
                 elif isinstance(one, Delete):

@@ -1,0 +1,180 @@
+"""Keys of a part of a store: the prefix is added to requests, and removed from answers.
+
+Rules of this module: a request is translated into values of the same kinds, so that an engine recognises the follow-up
+reads that it can answer in one step. An answer keeps its kinds too: rows, or plain tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kvmodels.core.keys import shown_key
+from kvmodels.core.operations import (
+    Arithmetic,
+    AtomicWrite,
+    Change,
+    Changes,
+    Check,
+    Follow,
+    Guard,
+    Guess,
+    MultiRangeFollow,
+    Mutation,
+    PredictedFollow,
+    ReadRange,
+    ReadResult,
+    Removal,
+    Row,
+    Set,
+    SuffixFollow,
+    after_prefix,
+    as_plain_rows,
+)
+from kvmodels.errors import InvalidValueError
+
+_new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
+
+MOST_PREDICTIONS: Final = 256
+"""Translated predictions that are kept; a view has one for each unique index that it looks up."""
+
+
+class PartKeys:
+    """Translates the requests and answers of one part; safe to share between threads."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self.size = len(prefix)
+        self._end = after_prefix(prefix)
+        self._guard: tuple[Guard | None, Guard | None] = (None, None)
+        self._predictions: dict[int, tuple[PredictedFollow, Guess | None, PredictedFollow]] = {}
+
+    def range(self, one: ReadRange) -> ReadRange:
+        """Return a range with stored keys, of the same class; it never ends after the part."""
+        start, end, limit, reverse, keys_only = one
+        stored = None if end is None else min(self.prefix + end, self._end)
+        return _new(type(one), (self.prefix + start, stored, limit, reverse, keys_only))
+
+    def ranges(self, ranges: Sequence[ReadRange]) -> list[ReadRange]:
+        """Return ranges with stored keys."""
+        return [self.range(one) for one in ranges]
+
+    def guard(self, guard: Guard | None) -> Guard | None:
+        """Return a guard with its stored key; the same object for the same guard, which engines compare."""
+        if guard is None:
+            return None
+        known, stored = self._guard
+        if known is not guard:
+            stored = _new(Guard, (self.prefix + guard[0], guard[1]))
+            self._guard = guard, stored
+        return stored
+
+    def row(self, row: Any) -> Any:
+        """Return a row, or a plain tuple that begins with a key, without the prefix."""
+        inner = (row[0][self.size :], *row[1:])
+        return _new(Row, inner) if type(row) is Row else inner
+
+    def rows(self, rows: Sequence[Any]) -> list[Any]:
+        """Return rows without the prefix."""
+        size = self.size
+        # Does what ``row`` does, without a call for each; an engine never mixes rows and plain tuples in one list.
+        if rows and type(rows[0]) is Row:
+            return [_new(Row, (row[0][size:], row[1], row[2], row[3], row[4])) for row in rows]
+        return [(row[0][size:], *row[1:]) for row in rows]
+
+    def result(self, found: ReadResult) -> ReadResult:
+        """Return the answer to a read without the prefix."""
+        ranges, followed, versionstamp = found
+        rows = self.rows
+        return _new(ReadResult, ([rows(one) for one in ranges], [rows(one) for one in followed], versionstamp))
+
+    def changes(self, found: Changes) -> Changes:
+        """Return changes without the prefix."""
+        changes = [
+            Change(key[self.size :], versionstamp, None if row is None else self.row(row))
+            for key, versionstamp, row in found.changes
+        ]
+        return Changes(changes, found.through)
+
+    def follow(self, follow: Follow | None) -> Follow | None:
+        """Return a follow-up read of the same kind for stored keys."""
+        if follow is None or follow is as_plain_rows:
+            return follow
+        if isinstance(follow, SuffixFollow):
+            return SuffixFollow(self.prefix + follow.prefix, self.size + follow.start)
+        if isinstance(follow, MultiRangeFollow):
+            starts = tuple([self.size + start for start in follow.starts])
+            return MultiRangeFollow(self.prefix + follow.prefix, starts, follow.most)
+        return self._predicted(follow) if isinstance(follow, PredictedFollow) else self._function(follow)
+
+    def _function(self, follow: Follow) -> Callable[[list[list[Row]]], Sequence[ReadRange]]:
+        def stored(found: list[list[Row]]) -> Sequence[ReadRange]:
+            return self.ranges(follow([self.rows(rows) for rows in found]))
+
+        return stored
+
+    def _predicted(self, follow: PredictedFollow) -> PredictedFollow:
+        """Return the translated prediction, always the same one: an engine keeps its statement in it."""
+        known = self._predictions.get(id(follow))
+        if known is None or known[0] is not follow:
+            if len(self._predictions) >= MOST_PREDICTIONS:
+                self._predictions.clear()
+            known = follow, None, PredictedFollow(self._function(follow), follow.guess)
+        stored, guess = known[2], follow.guess
+        if known[1] is not guess:  # a changed guess is a new object, see ``PredictedFollow``
+            stored.others = {size: self._guess(one) for size, one in follow.others.items()}
+            stored.guess = self._guess(guess)
+            self._predictions[id(follow)] = follow, guess, stored
+        stored.misses = 1
+        return stored
+
+    def _guess(self, guess: Guess) -> Guess:
+        prefix, start, suffix = guess
+        return self.prefix + prefix, start, suffix
+
+    @staticmethod
+    def note_hit(follow: Follow | None, stored: Follow | None) -> None:
+        """Tell a prediction that the engine has found the predicted row."""
+        if isinstance(follow, PredictedFollow) and isinstance(stored, PredictedFollow) and not stored.misses:
+            follow.misses = 0
+
+    def check(self, check: Check) -> Check:
+        """Return a check of the stored key."""
+        return _new(Check, (self.prefix + check[0], check[1], check[2]))
+
+    def mutation(self, mutation: Mutation) -> Mutation:
+        """Return a mutation of the stored key."""
+        if type(mutation) is Arithmetic:
+            return mutation._replace(key=self.prefix + mutation.key)
+        first: Any = mutation[0]
+        return _new(type(mutation), (self.prefix + first, *mutation[1:]))
+
+    def write(self, write: AtomicWrite, *more: Check) -> AtomicWrite:
+        """Return an operation on stored keys, with further checks after its own."""
+        prefix = self.prefix
+        checks = (*[_new(Check, (prefix + key, stamp, physical)) for key, stamp, physical in write[0]], *more)
+        mutations = tuple(
+            [
+                # Does what ``mutation`` does, without a call for each.
+                _new(Set, (prefix + one[0], one[1], one[2], one[3], one[4])) if type(one) is Set else self.mutation(one)
+                for one in write[1]
+            ]
+        )
+        return _new(AtomicWrite, (checks, mutations))
+
+    def removal(self, removal: Removal) -> Removal:
+        """Return a removal of the stored key, with the stored keys of its entries."""
+        prefix, size, entries = self.prefix, self.size, removal.entries
+
+        def stored(key: bytes, value: bytes, encoding: int) -> Sequence[bytes] | None:
+            found = entries(key[size:], value, encoding)
+            return None if found is None else [prefix + one for one in found]
+
+        return Removal(self.check(removal.check), prefix + removal.key, stored)
+
+    def show_inner(self, error: InvalidValueError, write: AtomicWrite) -> None:
+        """Name the key of a refused sum, min or max as the part sees it."""
+        for mutation in write.mutations:
+            if error.path == shown_key(self.prefix + mutation.key):
+                error.path = shown_key(mutation.key)
+                return

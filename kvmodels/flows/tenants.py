@@ -1,0 +1,285 @@
+"""Tenants: parts of a store with collections of their own; create, list and remove them.
+
+A tenant exists if its row does. The row has a state and an id, which is another one for each life of the name. It is
+written in one commit with the header of the tenant. A removal first writes both again, in one commit that marks the
+row; every commit of a tenant checks one of the two, so nothing is written after the mark. Then the keys are removed in
+batches, and the row with the header last.
+
+Rules of this module: the flows run on the engine of the store, with stored keys. Every step can be lost, repeated or
+interrupted. A removal is resumed by removing the tenant again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, cast
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import Header, stored_collection
+from kvmodels.catalog.keyspace import HEADER_KEY, TENANT_ROWS, tenant_prefix, tenant_row_key
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.keys import decode_key, encode_key, encode_part, escape, key_successor
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Delete,
+    ReadRange,
+    Row,
+    Set,
+    after_prefix,
+    point,
+)
+from kvmodels.errors import (
+    CommitUnknownError,
+    DecodeError,
+    InvalidArgumentError,
+    RetriesExhaustedError,
+    TenantNotFoundError,
+    TenantRemovedError,
+)
+from kvmodels.flows.context import Context, HeaderView, pause_before, reload_header
+from kvmodels.flows.effects import Flow, commit, read, rows_at_once
+from kvmodels.flows.evolution.drop_index import rows_removed_at_once
+from kvmodels.flows.evolution.header import list_collections
+from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.indexing.budget import check_budget
+from kvmodels.schema.definition.definition import ModelSchema
+
+ACTIVE: Final = "active"
+REMOVING: Final = "removing"
+
+LONGEST_NAME: Final = 64
+"""Bytes of a name, so that every row of the library in a tenant fits the 511 bytes of a key that LMDB allows."""
+
+NO_VERSION: Final = bytes(10)
+"""The versionstamp of the header of a tenant that does not exist yet; no stored row has it."""
+
+
+class TenantStatus(NamedTuple):
+    """One tenant of a store.
+
+    Attributes:
+        name: the name of the tenant.
+        state: ``"active"``, or ``"removing"`` while a removal runs or after one was interrupted.
+    """
+
+    name: str
+    state: Literal["active", "removing"]
+
+
+def require_name(name: object) -> str:
+    """Return a name of a tenant. Raises InvalidArgumentError for any other value."""
+    text = name if isinstance(name, str) else ""
+    lone = any("\ud800" <= character <= "\udfff" for character in text)
+    if not text or lone or len(encode_part(text)) - 2 > LONGEST_NAME:
+        raise InvalidArgumentError(
+            "this cannot be the name of a tenant",
+            argument="name",
+            value=name,
+            hint=f"Give a text of 1 to {LONGEST_NAME} bytes in UTF-8, without lone surrogates.",
+        )
+    return str(text)
+
+
+class TenantLife:
+    """The life of a tenant that one handle has seen; the handle is refused in a later life of the same name.
+
+    Attributes:
+        creates: whether the first write creates the tenant.
+        ended: whether the life that this handle has seen is over.
+    """
+
+    def __init__(self, name: str, codec: ValueCodec, *, creates: bool) -> None:
+        self.name = name
+        self.ended = False
+        self._codec = codec
+        self.creates = creates
+        self._id: str | None = None
+
+    def admit(self, row: Row | None) -> bool:
+        """Return whether the tenant exists, by its row. Raises TenantNotFoundError or TenantRemovedError."""
+        if row is None and self._id is None:
+            if self.creates:
+                return False
+            raise TenantNotFoundError("the store has no tenant of this name", tenant=self.name)
+        state, life = (REMOVING, self._id) if row is None else _read_row(self._codec, row)
+        if state != ACTIVE or life != (self._id or life):
+            self.ended = True
+            raise TenantRemovedError("the tenant was removed", tenant=self.name)
+        self._id = life
+        return True
+
+
+def _read_row(codec: ValueCodec, row: Row) -> tuple[str, str]:
+    """Return state and id. Raises DecodeError."""
+    value: Any = codec.decode(row.value, row.encoding, row.key)
+    match value:
+        case {"state": "active" | "removing" as state, "id": str() as life}:
+            return state, life
+        case _:
+            raise DecodeError("the row of a tenant is damaged", key=decode_key(row.key), reason="no state and id")
+
+
+@dataclass(slots=True)
+class TenantContext(Context):
+    """The context of the flows in one tenant.
+
+    Attributes:
+        reserve: called with each header, whose collections raw writes must not touch.
+        lists: whether a write lists collections that are new in this release; not if the store is read-only.
+    """
+
+    reserve: Callable[[Header], None] = lambda _: None
+    lists: bool = True
+
+    def noticed(self, header: Header) -> None:
+        """Reserve the keys of the collections in a header."""
+        self.reserve(header)
+
+    def listed(self, view: HeaderView, name: str) -> Flow[HeaderView]:
+        """List the declared collections if this one is not in the header."""
+        return (yield from list_collections(self)) if self.lists and name not in view.header.collections else view
+
+
+def first_header(codec: ValueCodec, schemas: Mapping[str, ModelSchema]) -> tuple[bytes, int]:
+    """Return the stored header of a new tenant, in which all indexes of its collections are readable."""
+    return codec.encode(Header({name: stored_collection(schema) for name, schema in schemas.items()}).to_value())
+
+
+def create_tenant(context: Context, name: str, schemas: Mapping[str, ModelSchema]) -> Flow[bool]:
+    """Create a tenant with its header in one commit; return False if it exists.
+
+    ``context`` is that of the store, whose header the commit checks: no tenant appears while a dump is loaded. Raises
+    TenantRemovedError while a tenant of this name is being removed.
+    """
+    life = TenantLife(name, context.codec, creates=True)
+    row_key, header_key = tenant_row_key(name), tenant_prefix(name) + HEADER_KEY
+    header = first_header(context.codec, schemas)
+    row = context.codec.encode({"state": ACTIVE, "id": context.new_token()})
+
+    def attempt() -> Flow[bool | None]:
+        found = yield from read((point(row_key),))
+        rows = found.ranges[0]
+        if life.admit(rows[0] if rows else None):
+            return False
+        view = yield from reload_header(context)
+        checks = Check(HEADER_KEY, view.versionstamp, physical=True), Check(row_key, None), Check(header_key, None)
+        write = AtomicWrite(checks, (Set(row_key, *row), Set(header_key, *header)))
+        check_budget(write, context.limits)
+        return True if isinstance((yield from commit(write)), Committed) else None
+
+    return (yield from _repeated(context, name, attempt))
+
+
+def remove_tenant(context: Context, name: str, pace: Pace = UNPACED) -> Flow[bool]:
+    """Remove a tenant with all its keys; return False if there is none. A removal that was interrupted is resumed."""
+    row_key, header_key = tenant_row_key(name), tenant_prefix(name) + HEADER_KEY
+    first: str | None = None
+
+    def attempt() -> Flow[bool | None]:
+        nonlocal first
+        found = yield from read((point(row_key), point(header_key)), include_expired=True)
+        (rows, headers) = found.ranges
+        if not rows:
+            return first is not None
+        row, state, life = rows[0], *_read_row(context.codec, rows[0])
+        first = first or life
+        if life != first:
+            return True  # it was removed, and created again since
+        if state == ACTIVE:
+            marked = yield from _mark(context, row, headers, life)
+            return (yield from attempt()) if marked else None
+        if not (yield from _emptied(context, name, Check(row_key, row.versionstamp, physical=True), pace)):
+            return None
+        check = Check(row_key, row.versionstamp, physical=True)
+        ended = yield from commit(AtomicWrite((check,), (Delete(header_key), Delete(row_key))))
+        return True if isinstance(ended, Committed) else None
+
+    return (yield from _repeated(context, name, attempt))
+
+
+def _mark(context: Context, row: Row, headers: list[Row], life: str) -> Flow[bool]:
+    """Mark the row, and write the header again, so that every commit that checks one of them is refused.
+
+    Returns False after a conflict.
+    """
+    value = context.codec.encode({"state": REMOVING, "id": life})
+    checks = [Check(one.key, one.versionstamp, physical=True) for one in (row, *headers)]
+    again = [Set(one.key, one.value, one.encoding) for one in headers]
+    outcome = yield from commit(AtomicWrite(tuple(checks), (Set(row.key, *value), *again)))
+    return isinstance(outcome, Committed)
+
+
+def _emptied(context: Context, name: str, check: Check, pace: Pace) -> Flow[bool]:
+    """Remove all keys but the header; return False after a conflict."""
+    prefix = tenant_prefix(name)
+    header_key, removed = prefix + HEADER_KEY, 0
+    for start, end in ((prefix, header_key), (key_successor(header_key), after_prefix(prefix))):
+        left = ReadRange(start, end)
+        while True:
+            size = rows_at_once(context.limits, rows_removed_at_once(context.limits, pace))
+            found = yield from read((left._replace(limit=size, keys_only=True),), include_expired=True)
+            rows = found.ranges[0]
+            if not rows:
+                break
+            outcome = yield from commit(AtomicWrite((check,), tuple(Delete(row.key) for row in rows)))
+            if not isinstance(outcome, Committed):
+                return False
+            removed += len(rows)
+            yield from pace.after(SchemaProgress("drop", name, None, removed), len(rows), left)
+    return True
+
+
+def _repeated(context: Context, name: str, attempt: Callable[[], Flow[bool | None]]) -> Flow[bool]:
+    """Return the result of an attempt, which is None after a conflict; a lost answer is looked for by the next one."""
+    policy, started, number = context.retry, context.monotonic(), 1
+    while True:
+        lost: CommitUnknownError | None = None
+        try:
+            done = yield from attempt()
+        except CommitUnknownError as error:
+            done, lost = None, error
+        if done is not None:
+            return done
+        number += 1
+        left = policy.deadline_s - (context.monotonic() - started)
+        if number > policy.attempts or left <= 0:
+            raise lost or RetriesExhaustedError(
+                "other writers have changed the row of the tenant in every attempt",
+                attempts=number - 1,
+                failed_checks=(decode_key(tenant_row_key(name)),),
+                hint="Try again; a removal goes on where it has stopped.",
+            )
+        yield from pause_before(context, number, left)
+
+
+def list_tenants(context: Context, prefix: object, after: object, limit: object) -> Flow[tuple[TenantStatus, ...]]:
+    """Return tenants in the order of their names; reads their rows only. Raises InvalidArgumentError."""
+    if type(limit) is not int or limit < 1:
+        raise InvalidArgumentError(
+            "a limit is not a positive whole number", argument="limit", value=limit, hint="Give a number from 1 on."
+        )
+    if not isinstance(prefix, str) or any("\ud800" <= character <= "\udfff" for character in prefix):
+        raise InvalidArgumentError(
+            "a prefix of names must be a str", argument="prefix", value=prefix, hint='Give a str: prefix="eu-".'
+        )
+    start = TENANT_ROWS + encode_key(("",))[:-1] + escape(prefix.encode())
+    end = start + b"\xff"
+    if after is not None:
+        start = max(start, key_successor(tenant_row_key(require_name(after))))
+    found: list[TenantStatus] = []
+    while len(found) < limit and start < end:
+        size = rows_at_once(context.limits, limit - len(found))
+        rows = (yield from read((ReadRange(start, end, size),))).ranges[0]
+        for row in rows:
+            state = _read_row(context.codec, row)[0]
+            found.append(TenantStatus(str(decode_key(row.key)[2]), cast("Literal['active', 'removing']", state)))
+        if len(rows) < size:
+            break
+        start = key_successor(rows[-1].key)
+    return tuple(found)
+
+
+show_public_path(TenantStatus)

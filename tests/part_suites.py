@@ -1,0 +1,56 @@
+"""Which test modules run again inside of a part of a store, as in a tenant: with a part in the place of each store.
+
+``tests/owned_part.py`` makes the parts, in memory and on servers. The contract suite runs on parts too
+(``tests/contract/conftest.py``), and ``tests/tenants`` has what tenants add.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server_suites import SUITES, THROUGH_A_PROXY
+from tests.worlds import in_test_servers, in_the_soak
+
+PART = "part"
+
+ON_SERVERS = ("part-postgres", "part-etcd")
+"""Parts of stores on servers, for the modules that also run through a proxy."""
+
+IN_CHECK = frozenset(
+    {
+        "tests.queues.test_messages",
+        "tests.references.test_on_delete",
+        "tests.transactions.test_blocks",
+    }
+)
+"""Modules that run in a part in `make check`; all others of ``server_suites.SUITES`` do so in `make test-servers`."""
+
+OF_THE_STORE = frozenset({"tests.copying.test_backup"})
+"""Modules of calls that a part refuses."""
+
+ONCE = frozenset(
+    {
+        # It counts the snapshots of one engine.
+        "test_many_tasks_take_one_snapshot",
+        # A key of the greatest length, which the prefix makes longer.
+        "test_the_versionstamp_does_not_count_for_the_size_of_the_key",
+        # They trim the change log of the store in memory.
+        "test_review_21_older_than_the_log_is_an_error_and_a_start_from_the_beginning_works",
+        "test_a_watch_that_fell_behind_the_log_is_told",
+    }
+)
+"""Tests that look below the view."""
+
+
+OVER_CONNECT = "part-connect-own"
+
+
+def parts_of(module: str, test: str, runs: list[Any]) -> list[Any]:
+    """Return the further runs of a test in parts; ``runs``: those over KV Connect, which lacks what some tests need."""
+    if module not in SUITES - OF_THE_STORE or test in ONCE:
+        return []
+    over_connect = in_the_soak(OVER_CONNECT) if any(run.values == ("connect-own",) for run in runs) else []
+    servers = [*in_test_servers(*ON_SERVERS), *over_connect] if module in THROUGH_A_PROXY else []
+    return [*([pytest.param(PART)] if module in IN_CHECK else in_test_servers(PART)), *servers]
