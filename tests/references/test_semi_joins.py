@@ -17,7 +17,6 @@ from kvmodels import (
     InvalidArgumentError,
     InvalidValueError,
     OperationTooLargeError,
-    UnknownFieldError,
 )
 from kvmodels.flows.reading.semi_join import MOST_KEYS
 from tests.drawing import of_check
@@ -220,9 +219,3 @@ def test_other_operands_are_refused(db: Database):
             refused()
     with Database("memory://", models=MODELS) as other, pytest.raises(InvalidArgumentError):
         db[Book].filter(author_id__in=other[Author]).to_list()
-
-
-@pytest.mark.parametrize("name", ["author__name", "author_id__name"])
-def test_an_order_along_a_path_is_refused(db: Database, name: str):
-    with pytest.raises(UnknownFieldError, match="in_"):
-        db[Book].order_by(name)

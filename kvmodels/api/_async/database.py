@@ -204,13 +204,12 @@ class AsyncDatabase(AsyncRepositories):
             **engine_options,
         }
         declared = {"codec": codec, "retry": retry, "require_current": require_current, "observer": observer}
-        if core.tenant_models:
-            declared |= {"tenant_models": core.tenant_models, "tenant_cache": tenancy.require_cache(tenant_cache)}
-        settings = DatabaseSettings(core.models, url, stored | declared)
+        tenant_options = {"tenant_models": core.tenant_models, "tenant_cache": tenancy.require_cache(tenant_cache)}
+        settings = DatabaseSettings(core.models, url, stored | declared | tenant_options)
         opening = kv_opening.Opening.of_url(url, **stored)
         if observer is not None:
             opening.add_observer(observer)
-        self._start(core, opening, settings, tenancy.TenantHandles(tenancy.require_cache(tenant_cache)))
+        self._start(core, opening, settings, tenancy.TenantHandles(tenant_cache))
 
     @classmethod
     def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:
