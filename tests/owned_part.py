@@ -26,7 +26,11 @@ class OwnedPart(PartEngine):
     """An engine of a part that closes, sweeps and backs up its store, as an engine does."""
 
     def __init__(self, inner: Engine) -> None:
-        super().__init__(inner, PartPlace(PREFIX, HEADER_KEY, ROW_KEY, _exists, create=lambda: inner.commit(ROW)))
+        async def create() -> None:
+            inner.commit(ROW)
+
+        place = PartPlace(PREFIX, HEADER_KEY, ROW_KEY, _exists, create=lambda: inner.commit(ROW), acreate=create)
+        super().__init__(inner, place)
         with suppress(ReadOnlyError):
             inner.commit(ROW)
 

@@ -128,6 +128,8 @@ class DatabaseCore:
         for model in self.models:
             self._declare(collection_schema(model))
         tenant_models = items_of("tenant_models", tenant_models, "Give model classes in a list: tenant_models=[User].")
+        for model in tenant_models:
+            collection_schema(model)  # which refuses what is no model
         refuse_shared_models(self.models, tenant_models)
         refuse_references_across(self.schemas, tenant_models)
         self.schemas = resolved_targets(self.schemas)
