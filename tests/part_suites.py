@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.server_suites import SUITES, THROUGH_A_PROXY
+from tests.server_suites import SUITES, THROUGH_A_PROXY, etcd_of
 from tests.worlds import in_test_servers, in_the_soak
 
 PART = "part"
 
-ON_SERVERS = ("part-postgres", "part-etcd")
-"""Parts of stores on servers, for the modules that also run through a proxy."""
+ON_POSTGRES = "part-postgres"
+ON_ETCD = "part-etcd"
+"""Parts of stores on servers, for the modules that also run through a proxy; on etcd for the tests that run there."""
 
 IN_CHECK = frozenset(
     {
@@ -52,5 +53,8 @@ def parts_of(module: str, test: str, runs: list[Any]) -> list[Any]:
     if module not in SUITES - OF_THE_STORE or test in ONCE:
         return []
     over_connect = in_the_soak(OVER_CONNECT) if any(run.values == ("connect-own",) for run in runs) else []
-    servers = [*in_test_servers(*ON_SERVERS), *over_connect] if module in THROUGH_A_PROXY else []
+    servers: list[Any] = []
+    if module in THROUGH_A_PROXY:
+        on_etcd = [pytest.param(ON_ETCD, marks=run.marks) for run in etcd_of(module, test)[:1]]
+        servers = [*in_test_servers(ON_POSTGRES), *on_etcd, *over_connect]
     return [*([pytest.param(PART)] if module in IN_CHECK else in_test_servers(PART)), *servers]

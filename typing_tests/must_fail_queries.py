@@ -185,7 +185,7 @@ def results(db: Database) -> None:
     places.aggregate(total="sum")  # mypy: arg-type / pyright: reportArgumentType
     places.aggregate(Sum())  # mypy: call-arg / pyright: reportCallIssue
     places.aggregate(Sum(3))  # mypy: arg-type / pyright: reportArgumentType
-    places.aggregate(Count(1, 2))  # mypy: arg-type, call-arg / pyright: reportCallIssue
+    places.aggregate(Count(1, 2))  # mypy: arg-type / pyright: reportArgumentType
     places.group_by(3)  # mypy: arg-type / pyright: reportArgumentType
     places.using_index(3)  # mypy: arg-type / pyright: reportArgumentType
     places.sort_in_memory(limit="x")  # mypy: arg-type / pyright: reportArgumentType

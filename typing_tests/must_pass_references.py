@@ -92,7 +92,7 @@ assert_type(db[Chapter].related(chapter, Chapter.book_id.to(Book.author_id)), Au
 db[Author].filter(Author.id.in_(books.values_list(Book.editor_id, flat=True)))
 assert_type(db[Chapter].filter(Chapter.draft_id.to(Book.author_id).to(col(Author.name)) == "Ada"), QuerySet[Chapter])
 db[Chapter].filter(Chapter.draft_id.to(Book.author_id).to(col(Author.name)).startswith("A"))
-db[Chapter].order_by(Chapter.draft_id.to(Book.author_id).to(col(Author.name)).desc(), "book__title")
+db[Chapter].order_by(Chapter.draft_id.to(Book.author_id).to(col(Author.name)).desc(), "book__author__name")
 books.filter(Book.editor_id.in_(db[Author]), Book.author_id.not_in([1, 2]))
 for one, its_author in books.with_related(Book.author_id):
     assert_type(one, Book)

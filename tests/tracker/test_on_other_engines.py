@@ -22,7 +22,7 @@ def test_the_tests_of_the_tracker_pass(engine: str, tmp_path: Path):
         [sys.executable, "-m", "pytest", str(tests), *options], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "11 passed" in run.stdout
+    assert "13 passed" in run.stdout
     assert "the planted bug is found at seed" in run.stdout
 
 
