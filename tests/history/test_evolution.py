@@ -18,6 +18,7 @@ from kvmodels import (
     PrimaryKey,
     Revision,
     SchemaChangeRefusedError,
+    UnknownFieldError,
     ValueTooLargeError,
 )
 from tests.kv.stores import Clock
@@ -131,10 +132,15 @@ def test_records_that_could_not_be_ended_are_listed_and_hold_the_history_back(ur
         assert not report.complete
         assert [(one.key, one.kind) for one in report.builds[0].violations] == [(1, "expires")]
         assert [(one.index, one.key, one.kind) for one in db.violations(Kept)] == [("history", 1, "expires")]
+        assert [str(one) for one in db.violations(Kept, "history")] == ["notes.history: 1 expires"]
+        assert [one.key for one in db.violations(Kept, limit=1)] == [1]
         db[Kept].patch(2, text="while it waits")
         db[Kept].save(db[Kept].get(1), expire_in=None)
         assert db.apply().complete
         assert not db.violations(Kept)
+        assert not db.violations(Kept, "history")
+    with Database("memory://", models=[Plain]) as db, pytest.raises(UnknownFieldError):
+        db.violations(Plain, "history")
         assert [text(one) for one in db[Kept].history(2)] == ["while it waits", ""]
 
 

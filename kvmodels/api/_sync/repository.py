@@ -437,7 +437,8 @@ class Repository(QuerySet[M], Generic[M]):
         """Remove all old versions of a removed record; copies in backups stay.
 
         Args:
-            key: the primary key, a tuple if it is composite.
+            key: the primary key, a tuple if it is composite. In a shared collection, versions of other classes at this
+                key are removed as well.
             including: remove the record as well, in the first commit and without an old version of it.
 
         Returns:

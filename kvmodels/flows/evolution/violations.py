@@ -1,6 +1,7 @@
-"""List the records that prevent an index from becoming readable, or a migration from completing; and try them again.
+"""List the records that prevent an index or a history from becoming readable, or a migration from completing.
 
-Rules of this module: the lists are those of the last build or migration; ``resolve`` updates them through the build.
+Rules of this module: the lists are those of the last build, scan or migration; ``resolve`` tries those of indexes again
+through the build.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class RecordViolation:
 
 
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
-    """Return the violations of one index, or of all indexes and of a migration, at most ``limit`` of each."""
+    """Return the violations of one index, or of all indexes, the history and a migration, at most ``limit`` of each."""
     while True:
         view = yield from reload_header(context)
         live = view.live[schema.collection]
@@ -90,10 +91,10 @@ def list_violations(context: Context, schema: ModelSchema, name: str | None, lim
                 found = None if listed is None or found is None else found + listed
         if found is None:
             continue
+        if name in (None, HISTORY) and live.history is not None and not live.history.readable:
+            ended = yield from unended(context, schema, limit)
+            found += [RecordViolation(schema.collection, HISTORY, one.key, one.kind, reason=one.reason) for one in ended]
         if name is None:
-            if live.history is not None and not live.history.readable:
-                ended = yield from unended(context, schema, limit)
-                found += [RecordViolation(schema.collection, HISTORY, one.key, one.kind) for one in ended]
             left = yield from unmigrated(context, schema, limit)
             found += [RecordViolation(schema.collection, None, one.key, one.kind, reason=one.reason) for one in left]
         return found
@@ -102,6 +103,8 @@ def list_violations(context: Context, schema: ModelSchema, name: str | None, lim
 def _require_known(view: HeaderView, schema: ModelSchema, name: str | None) -> None:
     stored = view.header.collections.get(schema.collection)
     listed = [] if stored is None else [index.name for index in stored.indexes]
+    if schema.history is not None or (stored is not None and stored.history is not None):
+        listed.append(HISTORY)
     if name is not None and name not in schema.indexes and name not in listed:
         raise unknown_index(schema, name)
 
