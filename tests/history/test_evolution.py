@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from kvmodels import (
+    CASCADE,
+    SET_NULL,
     Database,
+    Field,
+    ForeignKey,
     History,
     HistoryExpiredError,
     IndexNotReadyError,
@@ -18,9 +22,12 @@ from kvmodels import (
     PrimaryKey,
     Revision,
     SchemaChangeRefusedError,
+    SchemaMismatchError,
     UnknownFieldError,
     ValueTooLargeError,
 )
+from kvmodels.catalog import catalogue
+from kvmodels.flows import context
 from tests.kv.stores import Clock
 
 
@@ -122,6 +129,34 @@ def test_a_shorter_lifetime_moves_the_horizon_and_hides_old_rows(url_of: Callabl
         assert db[Short].history(1).page(5).items[0].changes is None
 
 
+def test_a_process_reads_on_when_another_one_changes_the_lifetime(url_of: Callable[[str], str]):
+    clock, url = Clock(), url_of("sqlite")
+    reads: list[Callable[[Database], Any]] = [
+        lambda db: [text(one) for one in db[Kept].history(1)],
+        lambda db: getattr(db[Kept].history(1).at(moment(clock)), "record", None),
+        lambda db: db[Kept].as_of(moment(clock)).get(1),
+        lambda db: db[Kept].as_of(moment(clock)).get_many([1]),
+        lambda db: list(db[Kept].as_of(moment(clock)).filter().allow_scan()),
+        lambda db: [one.key for one in db[Kept].trash()],
+    ]
+    with Database(url, models=[Kept], clock=clock) as db:
+        db[Kept].create(id=1, text="a")
+        db[Kept].create(id=2)
+        db[Kept].remove(2)
+        early = moment(clock)
+        expected = [read(db) for read in reads]
+        for read, answer in zip(reads, expected, strict=True):
+            for model in (Short, Kept):
+                with Database(url, models=[model], clock=clock) as other:
+                    assert other.apply().complete
+                assert read(db) == answer
+        with Database(url, models=[Short], clock=clock) as other:
+            other.apply()
+        clock.ms += 11_000
+        with pytest.raises(HistoryExpiredError):
+            db[Kept].as_of(early).get(1)
+
+
 def test_records_that_could_not_be_ended_are_listed_and_hold_the_history_back(url_of: Callable[[str], str]):
     url = url_of("sqlite")
     with Database(url, models=[Plain]) as db:
@@ -184,3 +219,53 @@ def test_an_older_release_is_refused_by_the_section(url_of: Callable[[str], str]
             "keeps",
             "held",
         }
+
+
+class Owner(KvModel, collection="owners"):
+    id: PrimaryKey[int]
+
+
+class Paper(KvModel, collection="papers"):
+    id: PrimaryKey[int]
+    owner: Annotated[ForeignKey[int | None, Owner], CASCADE] = Field(default=None)
+    reader: Annotated[ForeignKey[int | None, Owner], SET_NULL] = Field(default=None)
+
+    class Meta:
+        history = History()
+
+
+def removed_in_a_transaction(db: Database) -> None:
+    with db.transaction() as tx:
+        tx[Owner].remove(1)
+
+
+REMOVALS: list[Callable[[Database], object]] = [
+    lambda db: db[Owner].remove(1),
+    lambda db: db[Owner].remove(2),
+    lambda db: db[Owner].remove(db[Owner].get(1)),
+    lambda db: db[Owner].filter(id=2).delete(),
+    lambda db: db[Owner].remove_cascade(1, resume_id="owner"),
+    removed_in_a_transaction,
+]
+
+
+def test_an_older_release_is_refused_a_cascade_from_another_collection(
+    url_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+):
+    with Database(url_of("sqlite"), models=[Owner, Paper]) as new:
+        new[Owner].bulk_create([Owner(id=key) for key in (1, 2, 3)])
+        new[Paper].create(id=1, owner=1)
+        new[Paper].create(id=2, reader=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(catalogue, "history_in", lambda section: None)  # an older release does not know the section
+            patch.setattr(context, "_headers", {})
+            with Database(url_of("sqlite"), models=[Owner, Paper]) as old:
+                for remove in REMOVALS:
+                    with pytest.raises(SchemaMismatchError, match="does not know"):
+                        remove(old)
+                old[Owner].remove(3)  # no record refers to it
+        assert [one.id for one in new[Owner].all()] == [1, 2]
+        assert [(one.owner, one.reader) for one in new[Paper].all()] == [(1, None), (None, 2)]
+        new[Owner].remove(1)
+        assert [one.key for one in new[Paper].trash()] == [1]
+        assert new.check().ok

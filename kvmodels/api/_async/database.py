@@ -813,8 +813,8 @@ class AsyncDatabase(AsyncRepositories):
 
         Args:
             model: one of the registered models.
-            index: only the records of this index, ``"history"`` for those of the history; None for all, and those of the
-                migration.
+            index: only the records of this index, or ``"history"`` for those of the history; None for all of them, and
+                those of the migration.
             limit: the maximum number of records for each index.
 
         Returns:

@@ -92,8 +92,10 @@ def list_violations(context: Context, schema: ModelSchema, name: str | None, lim
         if found is None:
             continue
         if name in (None, HISTORY) and live.history is not None and not live.history.readable:
-            ended = yield from unended(context, schema, limit)
-            found += [RecordViolation(schema.collection, HISTORY, one.key, one.kind, reason=one.reason) for one in ended]
+            listed = yield from unended(context, schema, limit)
+            found += [
+                RecordViolation(schema.collection, HISTORY, one.key, one.kind, reason=one.reason) for one in listed
+            ]
         if name is None:
             left = yield from unmigrated(context, schema, limit)
             found += [RecordViolation(schema.collection, None, one.key, one.kind, reason=one.reason) for one in left]

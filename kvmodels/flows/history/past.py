@@ -27,6 +27,7 @@ from kvmodels.flows.history.reading import (
     lasts_at,
     moment_of,
     newest_at,
+    under_present_history,
     version_at,
     versions_at,
 )
@@ -58,10 +59,12 @@ def _asked(context: Context, schema: ModelSchema, when: object) -> Flow[tuple[Hi
         hint = "Ask for a time, or keep versions for ever: History(keep=None). at() of one record takes both."
         raise refusal("the time of a versionstamp is not known, so its horizon is not", "when", when, hint)
     if not is_certain_at(reader, moment):
+        yield from reader.require_present()
         raise expired(reader, None)
     return reader, moment
 
 
+@under_present_history
 def past_record(context: Context, schema: ModelSchema, when: object, given: Any) -> Flow[Any | None]:
     """Return the object of a primary key as it was; None if there was none.
 
@@ -82,6 +85,7 @@ def required_past_record(context: Context, schema: ModelSchema, when: object, gi
     return found
 
 
+@under_present_history
 def past_records(context: Context, schema: ModelSchema, when: object, keys: Iterable[Any]) -> Flow[list[Any | None]]:
     """Return the objects of primary keys as they were, in this order; None for each that there was not."""
     given = items_of("keys", keys, "Give primary keys in a list.")
@@ -119,6 +123,7 @@ def require_scan(schema: ModelSchema, *, allowed: bool) -> None:
         )
 
 
+@under_present_history
 def past_batch(
     context: Context, schema: ModelSchema, when: object, where: Conjunction, after: bytes | None
 ) -> Flow[tuple[list[Any], bytes | None]]:

@@ -3,14 +3,18 @@
 The record and its rows are read in this order, in one read where possible. A row that a later commit wrote for the
 version that the record showed is left out, so an answer is that of the moment when the record was read.
 
+Another process may change the options of a history at any time. A read under a former header begins again, because the
+horizon and the rows that are shown follow from them.
+
 Rules of this module: nothing is written. Inside of a transaction the committed state is read, never its own writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from functools import wraps
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection
@@ -26,6 +30,9 @@ from kvmodels.flows.history.versions import Revision, Version, as_time, ended_ve
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.record_write import packed_key
 from kvmodels.schema.definition.definition import ModelSchema, Variants
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ROWS_AT_ONCE: Final = 100
 """Rows of one record that are read together."""
@@ -44,6 +51,24 @@ class Moment(NamedTuple):
 
     time_ms: int | None
     versionstamp: str | None
+
+
+class _HistoryChangedError(Exception):
+    """The present header lists the history with other options than the reader has."""
+
+
+def under_present_history(flow: Callable[P, Flow[T]]) -> Callable[P, Flow[T]]:
+    """Return a flow that begins again if another process has changed the options of the history."""
+
+    @wraps(flow)
+    def restarted(*args: P.args, **options: P.kwargs) -> Flow[T]:
+        while True:
+            try:
+                return (yield from flow(*args, **options))
+            except _HistoryChangedError:
+                continue
+
+    return restarted
 
 
 class RevisionPage(NamedTuple):
@@ -77,19 +102,34 @@ class HistoryReader:
         return self.history.horizon(self.now_ms)
 
     def read(self, ranges: Sequence[ReadRange]) -> Flow[list[list[Row]]]:
-        """Return the committed rows of ranges. Raises IndexNotReadyError: the history was changed meanwhile."""
+        """Return the committed rows of ranges, for flows ``under_present_history``.
+
+        Raises IndexNotReadyError: the history is not ready any more.
+        """
         context = self.context
         if context.transaction is not None:
             present: ReadResult = yield ReadPresent(ranges)
             return present.ranges
         while True:
             view, live = yield from live_collection(context, self.live.schema)
-            if live.history != self.history:
-                raise _not_ready(live)
+            self._require_same(live)
             found: ReadResult | GuardFailed = yield Read(ranges, view.guard)
             if not isinstance(found, GuardFailed):
                 return found.ranges
             yield from reload_header(context)
+
+    def require_present(self) -> Flow[None]:
+        """Make the flow begin again if the options of the history have changed."""
+        if self.context.transaction is None:
+            yield from reload_header(self.context)
+            self._require_same((yield from live_collection(self.context, self.live.schema))[1])
+
+    def _require_same(self, live: LiveCollection) -> None:
+        if live.history == self.history:
+            return
+        if live.history is None or not live.history.readable:
+            raise _not_ready(live)
+        raise _HistoryChangedError
 
     def shows(self, version: Version) -> bool:
         """Return whether a version is one of a class of the model."""
@@ -152,6 +192,7 @@ def moment_of(when: object, now_ms: int) -> Moment:
 # --- pages ----------------------------------------------------------------------------------------------------
 
 
+@under_present_history
 def history_page(
     context: Context, schema: ModelSchema, given: Any, size: int, cursor: str | None
 ) -> Flow[RevisionPage]:
@@ -195,6 +236,7 @@ def _begin_in(cursor: object) -> str:
 # --- one moment -----------------------------------------------------------------------------------------------
 
 
+@under_present_history
 def revision_at(context: Context, schema: ModelSchema, given: Any, when: object) -> Flow[Revision[Any] | None]:
     """Return the version of a record that was current at a moment; None if the record was certainly absent.
 
@@ -207,6 +249,7 @@ def revision_at(context: Context, schema: ModelSchema, given: Any, when: object)
     if version is not None:
         return (yield from with_changes(reader, version))
     if not is_certain:
+        yield from reader.require_present()
         raise expired(reader, shown_key(reader.live.layout.unpack(pk)))
     return None
 

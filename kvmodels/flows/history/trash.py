@@ -18,7 +18,13 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import refusal, require_flag
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, commit, read_all, rows_at_once
-from kvmodels.flows.history.reading import HistoryReader, RevisionPage, history_reader, with_changes
+from kvmodels.flows.history.reading import (
+    HistoryReader,
+    RevisionPage,
+    history_reader,
+    under_present_history,
+    with_changes,
+)
 from kvmodels.flows.history.versions import (
     Revision,
     Version,
@@ -41,6 +47,7 @@ _ROWS_AT_ONCE: Final = 100
 # --- removed records ------------------------------------------------------------------------------------------
 
 
+@under_present_history
 def trash_page(context: Context, schema: ModelSchema, size: int, cursor: str | None) -> Flow[RevisionPage]:
     """Return the last revisions of removed records in the order of their keys, at most ``size``.
 
