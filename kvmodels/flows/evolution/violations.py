@@ -92,10 +92,8 @@ def list_violations(context: Context, schema: ModelSchema, name: str | None, lim
         if found is None:
             continue
         if name in (None, HISTORY) and live.history is not None and not live.history.readable:
-            listed = yield from unended(context, schema, limit)
-            found += [
-                RecordViolation(schema.collection, HISTORY, one.key, one.kind, reason=one.reason) for one in listed
-            ]
+            held = yield from unended(context, schema, limit)
+            found += [RecordViolation(schema.collection, HISTORY, one.key, one.kind, reason=one.reason) for one in held]
         if name is None:
             left = yield from unmigrated(context, schema, limit)
             found += [RecordViolation(schema.collection, None, one.key, one.kind, reason=one.reason) for one in left]
