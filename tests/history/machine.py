@@ -56,9 +56,12 @@ Known = dict[str, Any]
 class Machine:
     """Makes random steps and keeps the state after each of them."""
 
-    def __init__(self, db: Database, clock: Clock, seed: int) -> None:
+    refusals: tuple[type[Exception], ...] = (IntegrityError, LookupError)
+
+    def __init__(self, db: Database, clock: Clock, seed: int, kind: Any = Card) -> None:
         self.db, self.clock, self.chance = db, clock, random.Random(seed)
-        self.cards, self.teams = db[Card], db[Team]
+        self.kind = kind
+        self.cards, self.teams = db[kind], db[Team]
         self.states: list[tuple[int, dict[tuple[type[KvModel], int], Known]]] = []
         self.versions: dict[tuple[type[KvModel], int], list[tuple[Known | None, str | None]]] = {}
         self.last: dict[tuple[type[KvModel], int], Known] = {}
@@ -96,7 +99,7 @@ class Machine:
             try:
                 getattr(self, name)()
                 self.done[name] += 1
-            except (IntegrityError, LookupError) as error:
+            except self.refusals as error:
                 self.done[type(error).__name__] += 1
         self.note(actor)
 
@@ -122,11 +125,12 @@ class Machine:
         self.teams.create(id=self.chance.randrange(1, 4), name=self.chance.choice("pq"))
 
     def patch(self) -> None:
-        name = self.chance.choice(["rank", "note", "title", "lead"])
-        self.cards.patch(self.card(), **{name: self.values()[name]})
+        values = self.values()
+        name = self.chance.choice([name for name in values if name != "team"])
+        self.cards.patch(self.card(), **{name: values[name]})
 
     def mutate(self) -> None:
-        def change(card: Card) -> None:
+        def change(card: Any) -> None:
             card.rank += 1
 
         self.cards.mutate(self.card(), change)
@@ -137,8 +141,8 @@ class Machine:
         self.cards.save(card)
 
     def save_held(self) -> None:
-        if self.held:
-            card = self.chance.choice(self.held)
+        if held := [one for one in self.held if type(one) is self.kind]:
+            card = self.chance.choice(held)
             card.rank = self.chance.randrange(3)
             try:
                 self.cards.save(card)
@@ -146,7 +150,7 @@ class Machine:
                 self.held.remove(card)
 
     def save_forced(self) -> None:
-        self.cards.save(Card(id=self.card(), **self.values()), force=True)
+        self.cards.save(self.kind(id=self.card(), **self.values()), force=True)
 
     def save_unchanged(self) -> None:
         self.cards.save(self.cards.get(self.card()))
@@ -171,11 +175,12 @@ class Machine:
 
     def upsert(self) -> None:
         self.cards.bulk_create(
-            [Card(id=key, rank=self.chance.randrange(3)) for key in {self.card(), self.card()}], on_conflict="update"
+            [self.kind(id=key, rank=self.chance.randrange(3)) for key in {self.card(), self.card()}],
+            on_conflict="update",
         )
 
     def bulk_create(self) -> None:
-        self.cards.bulk_create([Card(id=key) for key in {self.card(), self.card()}], on_conflict="ignore")
+        self.cards.bulk_create([self.kind(id=key) for key in {self.card(), self.card()}], on_conflict="ignore")
 
     def bulk_update(self) -> None:
         cards = list(self.cards.all().allow_scan())
@@ -192,7 +197,7 @@ class Machine:
 
     def transaction(self) -> None:
         with self.db.transaction() as tx:
-            cards = tx[Card]
+            cards = tx[self.kind]
             for _ in range(self.chance.randrange(1, 5)):
                 key = self.card()
                 match self.chance.randrange(5):
@@ -214,8 +219,11 @@ class Machine:
     def restore(self) -> None:
         key = self.card()
         card = self.cards.restore(key, {"title": None, "team": None, "lead": None})
-        former = next(one for one, _ in reversed(self.versions[Card, key]) if one is not None)
-        assert known(card) == {**former, "title": None, "team": None, "lead": None}
+        assert known(card) == {**self.former(key), "title": None, "team": None, "lead": None}
+
+    def former(self, key: int) -> Known:
+        """Return the last version of a card that is removed."""
+        return next(one for one, _ in reversed(self.versions[Card, key]) if one is not None)
 
     def restore_team(self) -> None:
         self.teams.restore(self.chance.randrange(1, 4), also=True)
@@ -299,5 +307,5 @@ STEPS: list[str] = [
     for name, value in vars(Machine).items()
     if isinstance(value, Callable)  # type: ignore[arg-type]
     and not name.startswith("_")
-    and name not in ("present", "note", "step", "card", "values", "compare")
+    and name not in ("present", "note", "step", "card", "values", "former", "compare")
 ]
