@@ -180,23 +180,29 @@ class DatabaseCore:
         """Return these declarations for the engine of one tenant; ``store`` is the context of its store."""
         found = copy.copy(self)
         found._context = tenants.TenantContext(
+            **self._declared_options(part),
             codec=store.codec,
-            limits=part.limits,
-            traits=part.capabilities.traits,
-            retry=self._retry,
-            monotonic=self._monotonic,
-            random=self._uniform,
-            new_token=self._new_token,
-            schemas=self.schemas,
-            layouts={name: record_layout(schema) for name, schema in self.schemas.items()},
-            signals=self.signals,
             removes=store.removes,
-            turns=part.capabilities.turns or Turns(),
             release_writes=store.release_writes,
             reserve=self._reserve,
             lists=not self._readonly,
         )
         return found
+
+    def _declared_options(self, engine: Engine) -> dict[str, Any]:
+        """Return what a context has from these declarations and from an engine, by the names of its fields."""
+        return {
+            "limits": engine.limits,
+            "traits": engine.capabilities.traits,
+            "turns": engine.capabilities.turns or Turns(),
+            "retry": self._retry,
+            "monotonic": self._monotonic,
+            "random": self._uniform,
+            "new_token": self._new_token,
+            "schemas": self.schemas,
+            "layouts": {name: record_layout(schema) for name, schema in self.schemas.items()},
+            "signals": self.signals,
+        }
 
     def _reserve(self, header: Header) -> None:
         """Reserve the first key parts of all collections that a header lists."""
@@ -263,18 +269,9 @@ class DatabaseCore:
         capabilities = engine.capabilities
         _require_storable(self.form.codec, capabilities.traits, engine.url)
         context = Context(
+            **self._declared_options(engine),
             codec=self.form.codec,
-            limits=engine.limits,
-            traits=capabilities.traits,
-            retry=self._retry,
-            monotonic=self._monotonic,
-            random=self._uniform,
-            new_token=self._new_token,
-            schemas=self.schemas,
-            layouts={name: record_layout(schema) for name, schema in self.schemas.items()},
-            signals=self.signals,
             removes=capabilities.writes.remove is not None,
-            turns=capabilities.turns or Turns(),
             release_writes=partial(release_writes, engine)
             if release_writes is not None and capabilities.writes.reserve is not None
             else None,
