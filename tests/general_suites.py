@@ -61,6 +61,7 @@ ABOUT_FAST_KINDS = {
     "tests.interleaving.test_rules": 1,
     "tests.kit.test_exploration": 1,
     "tests.query.test_aggregate": 1,
+    "tests.references.test_child_counts": 2,
     "tests.query.test_direct_lookups": 2,
     "tests.query.test_getters": 2,
     "tests.query.test_guesses": 5,

@@ -180,6 +180,7 @@ def test_async_results_and_paths_are_the_same():
     asyncio.run(run())
 
 
+@pytest.mark.fast_kinds
 def test_a_page_takes_one_request_more_for_each_number():
     db, engine = watched(MODELS)
     stock(db, random.Random(1), rooms=20, jobs=300)
@@ -192,6 +193,7 @@ def test_a_page_takes_one_request_more_for_each_number():
         assert engine.meter.reads == without + without + 1
 
 
+@pytest.mark.fast_kinds
 @pytest.mark.parametrize(("ranges", "requests"), [(None, 1 + 1 + 1 + 1), (9, 1 + 3 + 3 + 3)])
 def test_a_page_with_two_levels_and_a_number_takes_a_request_for_each(ranges: int | None, requests: int):
     db, engine = watched(monitors.MODELS, max_ranges=ranges)
