@@ -20,6 +20,11 @@ from kvmodels.cli.store import NAME_A_STORE, OpenStore, open_store
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 """The option of commands that call ``confirm``."""
 
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="NAME", help="Work in this tenant of the store.", show_default=False)
+]
+"""The option of commands that work in one tenant; the command gives it to ``CommandLine.open``."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
@@ -42,6 +47,7 @@ class CommandLine:
         creates: bool = False,
         codec: str | None = None,
         if_absent: str = NAME_A_STORE,
+        tenant: str | None = None,
     ) -> AbstractContextManager[OpenStore]:
         """Open the store for the block of a ``with`` statement.
 
@@ -50,12 +56,19 @@ class CommandLine:
             creates: whether the store may be created if it does not exist.
             codec: the codec of a store that is given as a URL; None for the one it was written with.
             if_absent: the hint for a path without a store.
+            tenant: the tenant that the command is confined to; None for the store itself.
 
         Returns:
             A context manager, which closes the store.
         """
         return open_store(
-            self.database, readonly=self.readonly, writes=writes, creates=creates, codec=codec, if_absent=if_absent
+            self.database,
+            readonly=self.readonly,
+            writes=writes,
+            creates=creates,
+            codec=codec,
+            if_absent=if_absent,
+            tenant=tenant,
         )
 
     def confirm(self, question: str, *, yes: bool) -> None:

@@ -34,6 +34,7 @@ from kvmodels.errors import (
     QueryError,
     ReservedKeyError,
     SchemaChangeRefusedError,
+    TenantNotFoundError,
     ValueTooLargeError,
 )
 
@@ -51,6 +52,7 @@ _EXIT_CODES: Final[tuple[tuple[type[KvModelsError], int], ...]] = (
     (IndexNotReadyError, FOUND),
     (ReservedKeyError, FOUND),
     (SchemaChangeRefusedError, FOUND),
+    (TenantNotFoundError, USAGE),
     (InvalidArgumentError, USAGE),
     (InvalidKeyError, USAGE),
     (InvalidValueError, USAGE),

@@ -42,7 +42,7 @@ class OpenStore:
     """The store that a command works on.
 
     Attributes:
-        db: the database, open.
+        db: the database, open; of a command with ``--tenant`` that of the tenant.
         models: the declared model classes by collection, of several classes the first; empty for a URL.
     """
 
@@ -89,6 +89,7 @@ def open_store(
     creates: bool = False,
     codec: str | None = None,
     if_absent: str = NAME_A_STORE,
+    tenant: str | None = None,
 ) -> Generator[OpenStore]:
     """Open the database of a command, and close it afterwards.
 
@@ -99,13 +100,17 @@ def open_store(
         creates: whether the command may create the store.
         codec: the codec of a store that is given as a URL; None for the one it was written with.
         if_absent: the hint for a path without a store.
+        tenant: the tenant that the command is confined to; None for the store itself.
 
     Raises:
-        CommandError: no database is named, it cannot be imported, or ``--readonly`` forbids the command.
+        CommandError: no database is named, it cannot be imported, or ``--readonly`` forbids the command; or a tenant is
+            given, and the database is a URL.
     """
     if readonly and writes:
         raise CommandError(_FORBIDDEN, hint=_WITHOUT_READONLY)
     found = find_database(given, Path.cwd())
+    if tenant is not None and not is_import_path(found.text):
+        raise CommandError(_NEEDS_CLASSES, hint=_NAME_THEM)
     if is_import_path(found.text):
         db = _opened(import_database(found), readonly=not writes, must_be_readonly=readonly)
     else:
@@ -114,7 +119,8 @@ def open_store(
             codec = codec or stored
         db = Database(found.text, codec=codec, readonly=not writes)
     with db:
-        yield OpenStore(db, {describe(model).collection: model for model in reversed(db.models)})
+        used = db if tenant is None else db.tenant(tenant)
+        yield OpenStore(used, {describe(model).collection: model for model in reversed(used.models)})
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter
 
-from kvmodels.cli.command_line import CommandLine, Yes
+from kvmodels.cli.command_line import CommandLine, Tenant, Yes
 from kvmodels.cli.failures import FOUND
 from kvmodels.cli.output import of_schema_change
 from kvmodels.cli.wording import in_commands
@@ -43,9 +43,10 @@ def plan(
     models: Models = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if apply has something to do.")] = False,
     sample: Sample = SAMPLE,
+    tenant: Tenant = None,
 ) -> None:
     """Show how the store differs from the models."""
-    with line.open() as store:
+    with line.open(tenant=tenant) as store:
         found = store.db.plan(*store.chosen(models or ()), sample=sample)
         line.output.report(in_commands(str(found)), as_data(found))
         if check and not found.is_current:
@@ -59,6 +60,7 @@ def apply(
     allow: Allow = None,
     throttle: Throttle = None,
     sample: Sample = SAMPLE,
+    tenant: Tenant = None,
     yes: Yes = False,
 ) -> None:
     """Bring the store in line with the models.
@@ -67,7 +69,7 @@ def apply(
     the next one. Exit code 1: something was refused, or violations are left.
     """
     names = allow or []
-    with line.open(writes=True) as store:
+    with line.open(writes=True, tenant=tenant) as store:
         chosen = store.chosen(models or ())
         losing = [step for step in store.db.plan(*chosen, sample=sample).allowing(names).steps if step.allowed]
         for step in losing:
