@@ -260,7 +260,8 @@ class Analysis:
     """The costs of running a plan, filled in by ``explain(analyze=True)``.
 
     Attributes:
-        rows: the number of scanned rows: index entries, or records in their own order.
+        rows: the number of scanned rows: index entries, or records in their own order. Those that the engine counts
+            are among them.
         records: the number of records that were read by following entries.
         batches: the number of reads of the engine.
         results: the number of results.
@@ -324,6 +325,7 @@ class QueryPlan:
         choice: the entries that narrow text lookups, for cursors; see ``kvmodels.query.planning.narrowing``.
         target_tests: the predicates that are tested on the targets of foreign keys, after ``matches``.
         counts: the numbers that are returned with each result, each with the foreign key of the counted records.
+        each: how the plan is repeated for each object of ``explain_referrers``; None for a query.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)
@@ -344,6 +346,7 @@ class QueryPlan:
     choice: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
     target_tests: tuple[Predicate, ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
     counts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    each: str | None = field(default=None, compare=False)
 
     @property
     def index(self) -> str | None:
@@ -479,7 +482,11 @@ class QueryPlan:
             each = "batch" if not any("__" in name for name in self.related) else "level and batch"
             yield "with", f"the targets of {', '.join(self.related)}, in one more read for each {each}"
         for label, key in self.counts:
-            yield "counts", f"{label}, the records with {key}, in one more request for each batch"
+            yield "counts", f"{label}, the records with {key}"
+        if self.counts:
+            yield "numbers", "from counters in one more request for each batch, from numbers of rows in another one"
+        if self.each is not None:
+            yield "each", self.each
         if self.analysis is not None:
             yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
             if self.analysis.lists:

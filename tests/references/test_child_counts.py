@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from kvmodels import (
     InvalidArgumentError,
     InvalidValueError,
     KvModel,
+    Limits,
     Max,
     NoUsableIndexError,
     PrimaryKey,
@@ -30,6 +32,8 @@ from kvmodels import (
     UnknownFieldError,
     col,
 )
+from kvmodels.engines.memory.engine import MemoryEngine
+from tests.limited_engine import LimitedEngine
 from tests.query.engines import watched
 from tests.references import monitors
 from tests.references.monitors import Check, Owner, Project
@@ -180,17 +184,54 @@ def test_async_results_and_paths_are_the_same():
     asyncio.run(run())
 
 
+COUNTED: dict[str, Any] = {
+    "all": Count(Job.room),
+    "up": Count(Job.room, filter=Q(status="up")),
+    "any": Exists(Job.room),
+}
+TOTALS: dict[str, Any] = {
+    "backups": Count(Job.backup),
+    "sizes": Sum("size", key=Job.backup),
+    "used": Exists(Job.backup),
+}
+
+
 @pytest.mark.fast_kinds
-def test_a_page_takes_one_request_more_for_each_number():
+@pytest.mark.parametrize(("numbers", "more"), [(COUNTED, 1), (TOTALS, 1), (COUNTED | TOTALS, 2)])
+def test_all_numbers_of_a_page_take_one_request_for_counters_and_one_for_entries(numbers: Any, more: int):
     db, engine = watched(MODELS)
-    stock(db, random.Random(1), rooms=20, jobs=300)
+    jobs = stock(db, random.Random(1), rooms=20, jobs=300)
     query = db[Room].with_related(Room.team)
-    for number in (Count(Job.room), Exists(Job.room), Sum("size", key=Job.backup)):
+    engine.meter.reset()
+    query.page(size=20)
+    without = engine.meter.reads
+    items = query.with_counts(**numbers).page(size=20).items
+    assert engine.meter.reads == without + without + more
+    assert [row.get("all", row.get("backups")) for _, row in items] == [
+        sum((job.room if "all" in numbers else job.backup) == room.id for job in jobs) for (room, _), _ in items
+    ]
+
+
+@pytest.mark.fast_kinds
+def test_a_transaction_reads_all_numbers_of_a_page_in_one_request():
+    db, engine = watched(MODELS, snapshots=False)
+    stock(db, random.Random(1), rooms=20, jobs=60)
+    expected = db[Room].with_counts(**COUNTED, **TOTALS).page(size=20).items
+    with db.transaction() as tx, tx.unchecked():
         engine.meter.reset()
-        query.page(size=20)
+        tx[Room].all().page(size=20)
         without = engine.meter.reads
-        query.with_counts(number=number).page(size=20)
-        assert engine.meter.reads == without + without + 1
+        assert tx[Room].with_counts(**COUNTED, **TOTALS).page(size=20).items == expected
+        assert engine.meter.reads == without + without + 1  # the same page, and its numbers
+
+
+def test_more_rows_than_one_read_takes_are_counted_in_a_transaction():
+    few = LimitedEngine(MemoryEngine(), replace(Limits.EMBEDDED, max_ranges=9, max_read_entries=40))
+    db, _ = watched(MODELS, engine=few, snapshots=False)
+    db[Room].create(id=1, team=db[Team].create(id=1))
+    db[Job].bulk_create([Job(id=n, room=1, status="up", size=n % 7) for n in range(90)], batch_size=3)
+    with db.transaction() as tx, tx.unchecked():
+        assert tx[Room].with_counts(**COUNTED).to_list() == [(Room(id=1, team=1), {"all": 90, "up": 90, "any": True})]
 
 
 @pytest.mark.fast_kinds
@@ -212,8 +253,13 @@ def test_a_page_with_two_levels_and_a_number_takes_a_request_for_each(ranges: in
 
 def test_the_plan_shows_the_numbers():
     with Database("memory://", models=MODELS) as db:
-        plan = db[Room].with_counts(jobs=Count(Job.room)).explain(analyze=True)
-        assert "jobs, the records with Job.room, in one more request for each batch" in str(plan)
+        db[Room].create(id=1, team=db[Team].create(id=1))
+        db[Job].bulk_create([Job(id=at, room=1, status="up", size=at) for at in range(5)])
+        plan = db[Room].with_counts(jobs=Count(Job.room), more=Exists(Job.backup)).explain(analyze=True)
+        assert "jobs, the records with Job.room\n" in str(plan)
+        assert "from counters in one more request for each batch" in str(plan)
+        assert plan.analysis is not None
+        assert (plan.analysis.batches, plan.analysis.rows) == (3, 1 + 5 + 0)
 
 
 class Bare(KvModel, collection="jobs"):

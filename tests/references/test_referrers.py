@@ -16,6 +16,7 @@ from kvmodels import (
     ForeignKey,
     Index,
     IndexNotReadyError,
+    InvalidArgumentError,
     InvalidValueError,
     KvModel,
     NoUsableIndexError,
@@ -145,6 +146,31 @@ def test_the_ranges_of_all_objects_are_read_in_one_request_of_at_most_the_limit(
     found = db[Host].fetch_referrers(hosts, Ping.host, filter=Q(status="up"), order_by="created", limit=3)
     assert [len(pings) for pings in found.values()] == [3] * 20
     assert (engine.meter.reads, engine.meter.rows + engine.meter.followed) == (1, 2 * 60)
+
+
+@pytest.mark.fast_kinds
+def test_the_plan_shows_the_range_of_each_object_and_what_was_read():
+    db, engine = watched(MODELS)
+    stock(db, random.Random(4))
+    hosts = db[Host].all().to_list()
+    asked: list[tuple[dict[str, Any], str, str]] = [
+        ({}, "host", "all ranges in one request for each batch"),
+        ({"order_by": ["-created", "id"]}, "host_created", "all ranges in one request for each batch"),
+        ({"filter": Q(status__in=["up", "new"]), "order_by": "-created"}, "host_status_created", "one query after"),
+        ({"filter": Q(host__in=[1, 2])}, "host", "all ranges in one request for each batch"),
+    ]
+    for options, index, how in asked:
+        plan = db[Host].explain_referrers(hosts[1:4], Ping.host, limit=3, **options)
+        assert (plan.index, plan.analysis) == (index, None)
+        assert f"for 3 objects, at most 3 of each, {how}" in str(plan)
+        engine.meter.reset()
+        found = db[Host].fetch_referrers(hosts[1:4], Ping.host, limit=3, **options)
+        reads = engine.meter.reads
+        measured = db[Host].explain_referrers(hosts[1:4], Ping.host, limit=3, analyze=True, **options).analysis
+        assert measured is not None
+        assert (measured.batches, measured.results) == (reads, sum(map(len, found.values())))
+    with pytest.raises(InvalidArgumentError, match="no object"):
+        db[Host].explain_referrers([], Ping.host, limit=1)
 
 
 def test_an_order_without_an_index_is_refused_and_the_named_line_serves():

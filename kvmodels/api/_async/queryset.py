@@ -479,9 +479,9 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
 
         Returns:
             A new query set of tuples: the result, which is a tuple after ``with_related``, and the numbers by name. The
-            sum of no records is None. Cost: one more request for each number and each batch or page, if the engine
-            takes so many ranges at once. In a transaction, entries are read instead of counted, because its commit
-            checks them.
+            sum of no records is None. Cost: for each batch or page one request for all counters, and one for all
+            entries that are counted, if the engine takes so many ranges at once. In a transaction, entries are read
+            instead of counted, because its commit checks them.
 
         Raises:
             InvalidArgumentError: this is not a foreign key that refers to the model, a number has the name of a field,

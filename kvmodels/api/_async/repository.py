@@ -28,12 +28,13 @@ from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.history import restoring, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv import record_watch
-from kvmodels.flows.reading import lookup, referrers
+from kvmodels.flows.reading import lookup, queries, referrers
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.reading.referrers import ReferrerOptions
 from kvmodels.flows.writing import records, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
 from kvmodels.query.planning import boards
+from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import OrderColumn, Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
@@ -235,8 +236,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             limit: the most records for each object, 1 or more.
             filter: a condition on the referring records: ``Book.year >= 1900``, ``Q(year__gte=1900)``.
             order_by: a column to order them by, or several; by default the primary key. An index that begins with the
-                foreign key must have this order: ``Index("author_id", "-year")``. ``explain()`` of the query for the
-                records of one object shows the range that is read for each.
+                foreign key must have this order: ``Index("author_id", "-year")``. ``explain_referrers`` shows the range
+                that is read for each.
 
         Returns:
             Lists of objects by the primary keys of ``objs``. Cost: two reads, of one range for each object and of the
@@ -269,6 +270,54 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         options = ReferrerOptions(limit, filter, order_by)
         return await self._run_flow("fetch_referrers", referrers.fetch_referrers, objs, key, options)
+
+    async def explain_referrers(
+        self,
+        objs: Iterable[M],
+        key: ForeignKeyRef[R, Any, M | None],
+        *,
+        limit: int,
+        filter: Expression | None = None,  # noqa: A002 - as in fetch_referrers
+        order_by: OrderColumn | Iterable[OrderColumn] = (),
+        analyze: bool = False,
+    ) -> QueryPlan:
+        """Return how ``fetch_referrers`` reads the records of each object.
+
+        Args:
+            objs: objects of the model, at least one.
+            key: the foreign key of the other model.
+            limit: the most records for each object.
+            filter: a condition on the referring records.
+            order_by: a column to order them by, or several.
+            analyze: also read the records, and count what is read.
+
+        Returns:
+            The plan for the first object; ``each`` is a text with the number of objects and of requests. Cost: none but
+            the schema; with ``analyze``, that of ``fetch_referrers``.
+
+        Raises:
+            InvalidArgumentError: like ``fetch_referrers``; or there is no object.
+            NoUsableIndexError, IndexNotReadyError, UnknownFieldError, UnknownLookupError, InvalidValueError: like
+                ``fetch_referrers``.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, ForeignKey, KvModel, PrimaryKey
+            >>> class Dock(KvModel, collection="docks"):
+            ...     id: PrimaryKey[int]
+            >>> class Boat(KvModel, collection="boats"):
+            ...     id: PrimaryKey[int]
+            ...     dock_id: ForeignKey[int, Dock]
+            >>> db = await AsyncDatabase("memory://", models=[Dock, Boat]).open()
+            >>> docks = [await db[Dock].create(id=number) for number in range(2)]
+            >>> print(await db[Dock].explain_referrers(docks, Boat.dock_id, limit=5))
+            Boat: 1 range of index dock_id
+              reads only  dock_id = 0
+              in order    id
+              reads       at most 10 rows and records
+              each        the same for 2 objects, at most 5 of each, all ranges in one request for each batch
+        """
+        options = ReferrerOptions(limit, filter, order_by)
+        return await self._run_flow("explain", queries.explain_referrers, objs, key, options, analyze=analyze)
 
     def watch(self, *, since: str | None = None, timeout: float | None = None) -> histories.AsyncRecordWatchIterator[M]:
         """Watch the records of the model: the latest version of each record that changes, or its removal.

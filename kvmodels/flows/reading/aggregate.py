@@ -105,7 +105,7 @@ def planned_aggregate(
 def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
     counters = plan.counters
     assert counters is not None  # callers have checked
-    reading = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
+    reading = CounterScan(context, view, plan.schema, counters, counted_kinds(counters, plan.counted))
     totals = Counter[str]()
     while not reading.done:
         for found in (yield from reading.next_batch()):
@@ -113,7 +113,7 @@ def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Res
     return {measure.label: counted_result(counters.index.definition, measure, totals) for measure in plan.counted}
 
 
-def _kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
+def counted_kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
     """Return the kinds of counters that the results need; always includes the number of records, 0 means no group."""
     kinds = [kind for measure in measures for kind in kinds_of(counters.index.definition, measure) or ()]
     return list(dict.fromkeys([COUNT, *kinds]))
@@ -230,7 +230,7 @@ class GroupScan:
         view, plan = yield from planned_groups(self._context, self._grouping)
         self._plan = plan
         if plan.counters is not None:
-            kinds = _kinds(plan.counters, self._grouping.measures)
+            kinds = counted_kinds(plan.counters, self._grouping.measures)
             self._source = CounterScan(self._context, view, self._grouping.query.schema, plan.counters, kinds)
         else:
             assert plan.rows is not None  # a plan has either counters or rows
@@ -307,8 +307,10 @@ class CounterScan:
         self._plan = plan
         self._guard = view.guard
         self._at = 0
-        ranges = [point(counter_key(group, kind)) for group in plan.groups for kind in kinds]
-        ranges += [ReadRange(start, end, ROWS_AT_ONCE, plan.reverse) for start, end in plan.ranges if end is not None]
+        ranges = [
+            one if one.end is None else one._replace(limit=ROWS_AT_ONCE, reverse=plan.reverse)
+            for one in ranges_of(plan, kinds)
+        ]
         self._ranges = ranges[::-1] if plan.reverse else ranges
         self.done = not ranges
 
@@ -327,7 +329,7 @@ class CounterScan:
         else:
             self._at += len(wanted)
         self.done = self._at >= len(self._ranges)
-        return self._counters(rows)
+        return counters_in(self._plan, rows)
 
     def _renew(self) -> Flow[None]:
         """Continue under a new header, if the index is unchanged."""
@@ -336,19 +338,27 @@ class CounterScan:
         require_generation(live, self._plan.name, self._plan.index.stored.generation)
         self._guard = view.guard
 
-    def _counters(self, rows: Sequence[Row]) -> list[Counters]:
-        counters: list[Counters] = []
-        for row in rows:
-            found = self._plan.parts_in(row.key)
-            if found is None:
-                continue
-            *parts, last = found
-            (kind,) = decode_key(last)
-            group = tuple(parts)
-            if not counters or counters[-1].parts != group:
-                counters.append(Counters(group, {}))
-            counters[-1].numbers[str(kind)] = number_in(row)
-        return counters
+
+def ranges_of(plan: CounterPlan, kinds: Iterable[str]) -> list[ReadRange]:
+    """Return the keys or ranges of all counters of a plan, ascending."""
+    ranges = [point(counter_key(group, kind)) for group in plan.groups for kind in kinds]
+    return ranges + [ReadRange(start, end) for start, end in plan.ranges if end is not None]
+
+
+def counters_in(plan: CounterPlan, rows: Iterable[Row]) -> list[Counters]:
+    """Return the counters in some rows, those of one group together."""
+    counters: list[Counters] = []
+    for row in rows:
+        found = plan.parts_in(row.key)
+        if found is None:
+            continue
+        *parts, last = found
+        (kind,) = decode_key(last)
+        group = tuple(parts)
+        if not counters or counters[-1].parts != group:
+            counters.append(Counters(group, {}))
+        counters[-1].numbers[str(kind)] = number_in(row)
+    return counters
 
 
 def _behind(wanted: ReadRange, row: Row) -> ReadRange:

@@ -3,31 +3,32 @@
 The query for the referring records of each result is planned. Its number comes from the counters of an aggregate index,
 or from the number of rows in a range of an index that begins with the foreign key and serves the filter.
 
-Rules of this module: one request for each number and batch, where the engine takes so many ranges. No records are read.
-In a transaction, rows are read, because its commit checks them.
+Rules of this module: where the engine takes so many ranges, all counters of a batch of results are one request, and all
+ranges whose rows are counted are another, whatever the number of results and of their numbers. No records are read. In
+a transaction, rows are read, because its commit checks them; so everything is one request.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import Counted, ReadRange
-from kvmodels.errors import IndexChangedError, NoUsableIndexError
+from kvmodels.core.keys import key_successor
+from kvmodels.core.operations import Counted, GuardFailed, ReadRange, Row
+from kvmodels.errors import NoUsableIndexError
 from kvmodels.flows.context import Context, HeaderView, planned, reload_header
-from kvmodels.flows.effects import AnyFlow, Flow, count_rows, ranges_at_once, steps_of
-from kvmodels.flows.execution.executor import counts_rows
-from kvmodels.flows.reading import scan
-from kvmodels.flows.reading.aggregate import CounterScan, counted_result
+from kvmodels.flows.effects import AnyFlow, Flow, count_rows, ranges_at_once, read, rows_at_once, steps_of
+from kvmodels.flows.execution.executor import MAX_BATCH, counts_rows
+from kvmodels.flows.reading.aggregate import counted_kinds, counted_result, counters_in, ranges_of
 from kvmodels.flows.reading.referrers import queries_of, referring_schema
 from kvmodels.query import child_counts
 from kvmodels.query.child_counts import ChildCount
-from kvmodels.query.planning.aggregation import COUNT, CounterPlan, counter_plan, kinds_of
+from kvmodels.query.planning.aggregation import CounterPlan, counter_plan
 from kvmodels.query.planning.branches import branch_of
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import index_to_add, is_one, suggested
@@ -50,47 +51,97 @@ def with_numbers(context: Context, query: Query, results: Sequence[Any]) -> Flow
     """Return tuples of each result and its numbers by name. Raises NoUsableIndexError or IndexNotReadyError."""
     schema = query.schema
     keys = [schema.primary_key_of(one[0] if query.related else one)[0] for one in results]
-    numbers: dict[str, list[Any]] = {}
-    for count in query.child_counts:
-        distinct = list(dict.fromkeys(keys))
-        found = dict(zip(distinct, (yield from _numbers(context, count, distinct)), strict=True))
-        numbers[count.label] = [found[key] for key in keys]
-    return [(one, {label: several[at] for label, several in numbers.items()}) for at, one in enumerate(results)]
+    distinct = list(dict.fromkeys(keys))
+    found = yield from _numbers(context, query.child_counts, distinct)
+    at = {key: place for place, key in enumerate(distinct)}
+    return [
+        (one, {label: several[at[key]] for label, several in found.items()})
+        for one, key in zip(results, keys, strict=True)
+    ]
 
 
-def _numbers(context: Context, count: ChildCount, keys: Sequence[Any]) -> Flow[list[Any]]:
-    """Return the number of each key."""
-    queries = yield from queries_of(context, count.query, count.field, keys)
+class _Number(NamedTuple):
+    """One number of all results: the counters or the plan of each result, in their order."""
 
-    def sources_of(live: LiveCollection) -> list[CounterPlan | QueryPlan]:
-        return [_source(count, query, live) for query in queries]
+    of: ChildCount
+    sources: list[CounterPlan | QueryPlan]
 
-    while queries:  # again only if another process changed the schema in between
-        view, sources = yield from planned(context, count.query.schema, sources_of)
-        counters = [one for one in sources if isinstance(one, CounterPlan)]
-        totals = yield from _totals(context, view, count, counters)
-        rows = (
-            None
-            if totals is None
-            else (yield from _rows(context, view, count, list(zip(queries, sources, strict=True))))
-        )
-        if totals is None or rows is None:
+    @property
+    def counters(self) -> list[ReadRange]:
+        """Return the counters to read."""
+        plans = (one for one in self.sources if isinstance(one, CounterPlan))
+        return [wanted for plan in plans for wanted in self._counters_of(plan)]
+
+    @property
+    def rows(self) -> list[ReadRange]:
+        """Return the ranges whose rows are counted."""
+        plans = (one for one in self.sources if isinstance(one, QueryPlan))
+        return [wanted for plan in plans for wanted in self._rows_of(plan)]
+
+    def results(self, counters: Mapping[ReadRange, Sequence[Row]], rows: Mapping[ReadRange, int]) -> Iterable[Any]:
+        """Yield the number of each result."""
+        for source in self.sources:
+            if isinstance(source, CounterPlan):
+                found = [row for wanted in self._counters_of(source) for row in counters[wanted]]
+                totals = Counter[str]()
+                for group in counters_in(source, found):
+                    totals.update(group.numbers)
+                number = counted_result(source.index.definition, self.of.measure, totals)
+            else:
+                number = sum(rows[wanted] for wanted in self._rows_of(source))
+                number = None if self.of.function == "sum" else number
+            yield bool(number) if self.of.function == "exists" else number
+
+    def _counters_of(self, plan: CounterPlan) -> list[ReadRange]:
+        return ranges_of(plan, counted_kinds(plan, (self.of.measure,)))
+
+    def _rows_of(self, plan: QueryPlan) -> list[ReadRange]:
+        limit = 1 if self.of.function == "exists" else None
+        return [
+            ReadRange(*one, limit, keys_only=True) if one.end is not None else ReadRange(one.start, keys_only=True)
+            for one in plan.ranges
+        ]
+
+
+def _numbers(context: Context, counts: Sequence[ChildCount], keys: Sequence[Any]) -> Flow[dict[str, list[Any]]]:
+    """Return the numbers of each key, by name."""
+    asked: list[tuple[ChildCount, list[Query]]] = []
+    for count in counts:
+        queries = yield from queries_of(context, count.query, count.field, keys)
+        asked += [(count, queries)]
+    while keys:  # again only if another process changed the schema in between
+        view, numbers = yield from _planned(context, asked)
+        counters = [wanted for one in numbers for wanted in one.counters]
+        rows = [wanted for one in numbers for wanted in one.rows]
+        are_read = context.transaction is not None or not switches.fast_kinds
+        found = yield from _read_whole(context, [*counters, *(rows if are_read else ())], view)
+        counted = {} if are_read or found is None else (yield from _counted(context, rows, view))
+        if found is None or counted is None:
             yield from reload_header(context)
             continue
-        found: list[Any] = []
-        for key, source, number in zip(keys, sources, rows, strict=True):
-            if isinstance(source, CounterPlan):
-                found.append(
-                    _result(count, counted_result(source.index.definition, count.measure, totals.get(key, {})))
-                )
-            else:
-                found.append(None if count.function == "sum" else _result(count, number))
-        return found
-    return []
+        if are_read:
+            counted = {wanted: len(found[wanted]) for wanted in rows}
+        return {one.of.label: list(one.results(found, counted)) for one in numbers}
+    return {}
 
 
-def _result(count: ChildCount, number: Any) -> Any:
-    return bool(number) if count.function == "exists" else number
+def _planned(
+    context: Context, asked: Sequence[tuple[ChildCount, list[Query]]]
+) -> Flow[tuple[HeaderView, list[_Number]]]:
+    """Return all numbers with their sources, under one header."""
+    while True:
+        numbers: list[_Number] = []
+        views: list[HeaderView] = []
+        for count, queries in asked:
+            view, sources = yield from planned(context, count.query.schema, partial(_sources, count, queries))
+            numbers.append(_Number(count, sources))
+            views.append(view)
+        if all(one is views[-1] for one in views):
+            return views[-1], numbers
+
+
+def _sources(count: ChildCount, queries: Sequence[Query], live: LiveCollection) -> list[CounterPlan | QueryPlan]:
+    return [_source(count, query, live) for query in queries]
 
 
 def _source(count: ChildCount, query: Query, live: LiveCollection) -> CounterPlan | QueryPlan:
@@ -132,51 +183,36 @@ def _totals_to_add(count: ChildCount, query: Query) -> str | None:
     return f"add {line} to the indexes of {query.schema.name}.Meta"
 
 
-def _totals(
-    context: Context, view: HeaderView, count: ChildCount, plans: Sequence[CounterPlan]
-) -> Flow[dict[Any, Counter[str]] | None]:
-    """Return the totals of the counters of all plans, by the foreign key; None when the index has changed."""
-    if not plans:
-        return {}
-    definition = plans[0].index.definition
-    at = [column.field for column in definition.columns].index(count.field)
-    groups = tuple(group for plan in plans for group in plan.groups)
-    merged = replace(plans[0], groups=groups, ranges=tuple(one for plan in plans for one in plan.ranges))
-    kinds = list(dict.fromkeys([COUNT, *(kinds_of(definition, count.measure) or ())]))
-    reading = CounterScan(context, view, count.query.schema, merged, kinds)
-    totals: dict[Any, Counter[str]] = {}
-    try:
-        while not reading.done:
-            for counters in (yield from reading.next_batch()):
-                (part,) = decode_key(counters.parts[at])
-                totals.setdefault(definition.columns[at].codec.unpack(part), Counter()).update(counters.numbers)
-    except IndexChangedError:
-        return None
-    return totals
-
-
-def _rows(
-    context: Context,
-    view: HeaderView,
-    count: ChildCount,
-    planned_queries: Sequence[tuple[Query, CounterPlan | QueryPlan]],
-) -> Flow[list[int] | None]:
-    """Return the number of rows of each plan, 0 for counters; None when the header has changed."""
-    plans = [(at, query, one) for at, (query, one) in enumerate(planned_queries) if isinstance(one, QueryPlan)]
-    numbers = [0] * len(planned_queries)
-    limit = 1 if count.function == "exists" else None
-    if context.transaction is not None or not switches.fast_kinds:
-        for at, query, _ in plans:
-            numbers[at] = yield from scan.planned_count(context, query if limit is None else query.limited(limit))
-        return numbers
-    owners = [(at, one) for at, _, plan in plans for one in plan.ranges]
+def _read_whole(
+    context: Context, ranges: Iterable[ReadRange], view: HeaderView
+) -> Flow[dict[ReadRange, list[Row]] | None]:
+    """Return all rows of each range; None when the header has changed. Cost: one request, if they are few enough."""
+    found: dict[ReadRange, list[Row]] = {one: [] for one in ranges}
+    left = [(one, one) for one in found]
     most = ranges_at_once(context.limits, guarded=True)
-    for start in range(0, len(owners), most):
-        part = owners[start : start + most]
-        wanted = [ReadRange(*one, limit) if one.end is not None else ReadRange(one.start) for _, one in part]
-        found = yield from count_rows(wanted, view.guard)
+    while left:
+        part, left = left[:most], left[most:]
+        size = rows_at_once(context.limits, MAX_BATCH * len(part)) // len(part)
+        wanted = [rest if rest.end is None or rest.limit else rest._replace(limit=max(1, size)) for _, rest in part]
+        result = yield from read(wanted, view.guard)
+        if isinstance(result, GuardFailed):
+            return None
+        for (whole, _), asked, rows in zip(part, wanted, result.ranges, strict=True):
+            found[whole] += rows
+            if whole.limit is None and len(rows) == asked.limit:
+                left.append((whole, whole._replace(start=key_successor(rows[-1].key))))
+    return found
+
+
+def _counted(context: Context, ranges: Iterable[ReadRange], view: HeaderView) -> Flow[dict[ReadRange, int] | None]:
+    """Return the number of rows of each range; None when the header has changed."""
+    numbers: dict[ReadRange, int] = {}
+    wanted = list(dict.fromkeys(ranges))
+    most = ranges_at_once(context.limits, guarded=True)
+    for start in range(0, len(wanted), most):
+        part = wanted[start : start + most]
+        found = yield from count_rows(part, view.guard)
         if not isinstance(found, Counted):
             return None
-        for (at, _), number in zip(part, found.numbers, strict=True):
-            numbers[at] += number
+        numbers.update(zip(part, found.numbers, strict=True))
     return numbers

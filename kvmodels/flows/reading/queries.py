@@ -14,15 +14,16 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from kvmodels.catalog.keyspace import IndexLayout
-from kvmodels.core.operations import ReadResult, Row
+from kvmodels.core.operations import Counted, ReadResult, Row
 from kvmodels.errors import InvalidArgumentError, InvalidKeyError
-from kvmodels.flows.arguments import require_flag
+from kvmodels.flows.arguments import items_of, require_flag
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
+from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import child_counts, ranked, related, scan, target_values
+from kvmodels.flows.reading import child_counts, ranked, referrers, related, scan, target_values
 from kvmodels.flows.reading.child_counts import with_numbers
+from kvmodels.flows.reading.referrers import ReferrerOptions
 from kvmodels.flows.reading.related import followed_collections, with_targets
 from kvmodels.flows.reading.scan import Batches, DistinctScan, PageData, ResultScan, collected, distinct_plan_of
 from kvmodels.flows.reading.semi_join import described, resolved, run_resolved
@@ -269,6 +270,27 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
     return replace(plan, analysis=tally.analysis(len(rows)))
 
 
+def explain_referrers(
+    context: Context,
+    schema: ModelSchema,
+    instances: Iterable[Any],
+    key: object,
+    options: ReferrerOptions,
+    *,
+    analyze: bool,
+) -> Flow[QueryPlan]:
+    """Return the plan of the first records that refer to each object; with ``analyze``, also read and count them."""
+    require_flag("analyze", analyze)
+    objects = list(items_of("objs", instances, "Give objects of the model in a list."))
+    plan = yield from referrers.plan_of(context, schema, objects, key, options)
+    if not analyze:
+        return plan
+    found = referrers.fetch_referrers(context, schema, objects, key, options)
+    targets = tuple(context.layouts[one].prefix for one in _tested_collections(plan.target_tests))
+    results, tally = yield from _measured(context, plan.schema, found, through_index=True, targets=targets)
+    return replace(plan, analysis=tally.analysis(sum(map(len, results.values()))))
+
+
 def _lists_of(context: Context, plan: QueryPlan) -> Flow[tuple[IndexLayout, ...]]:
     """Return the layouts of the indexes of a plan whose entries are lists of words or trigrams."""
     _, live = yield from live_collection(context, plan.schema)
@@ -296,11 +318,13 @@ class _ReadTally:
         self._rows = 0
         self._records = 0
 
-    def add(self, request: Read, result: Any) -> None:
+    def add(self, request: Read | CountRows, result: Any) -> None:
         """Count one answered read."""
         self._reads += 1
+        if isinstance(result, Counted):
+            self._rows += sum(result.numbers)
         if not isinstance(result, ReadResult):
-            return  # the guard failed, so nothing was read
+            return  # otherwise the guard failed, so nothing was read
         for wanted, rows in zip(request.ranges, result.ranges, strict=True):
             single = wanted.end is None
             if single and rows and rows[0][0].startswith(self._targets):
@@ -362,7 +386,7 @@ def _tallied(flow: Flow[T], tally: _ReadTally) -> Flow[T]:
         except BaseException as raised:  # noqa: BLE001 - an exception of the driver is thrown into the flow
             error = raised
         else:
-            if isinstance(request, Read):
+            if isinstance(request, Read | CountRows):
                 tally.add(request, answer)
 
 

@@ -30,7 +30,7 @@ from kvmodels.flows.execution.ranges import START, Candidate, Choice, Piece, Sca
 from kvmodels.flows.execution.targets import declared, with_satisfied_targets
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.lookup import get_many_by_key
-from kvmodels.flows.reading.semi_join import resolved
+from kvmodels.flows.reading.semi_join import described, resolved
 from kvmodels.query.planning.branches import branch_of, tested_fields
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import suggested
@@ -68,6 +68,29 @@ def fetch_referrers(
     context: Context, schema: ModelSchema, instances: Iterable[Any], key: object, options: ReferrerOptions
 ) -> Flow[dict[Any, list[Any]]]:
     """Return, for each object, the first records that refer to it."""
+    asked = _checked(context, schema, instances, key, options)
+    if asked.of_own_index:
+        return (yield from _of_own_index(context, asked, options.limit))
+    queries = yield from queries_of(context, asked.query, asked.reference.field, asked.keys)
+    found = yield from _of_queries(context, queries, asked.reference.field, options.limit)
+    return dict(zip(asked.keys, found, strict=True))
+
+
+class _Asked(NamedTuple):
+    """Checked arguments: the query for all referring records, the foreign key, and the keys of the objects.
+
+    ``of_own_index``: there is neither a filter nor an order.
+    """
+
+    query: Query
+    reference: Reference
+    keys: list[Any]
+    of_own_index: bool
+
+
+def _checked(
+    context: Context, schema: ModelSchema, instances: Iterable[Any], key: object, options: ReferrerOptions
+) -> _Asked:
     require_limit(options.limit, "Give 1 or more: limit=10.")
     objects = items_of("objs", instances, "Give objects of the model in a list.")
     for instance in objects:
@@ -76,8 +99,6 @@ def fetch_referrers(
     reference = reference_of(referring, key)
     keys = list(dict.fromkeys(schema.primary_key_of(instance)[0] for instance in objects))
     columns = options.columns
-    if options.filter is None and not columns:
-        return (yield from _of_own_index(context, referring, reference, keys, options.limit))
     query = Query(referring)
     if options.filter is not None:
         query = query.filtered((options.filter,), {})
@@ -90,9 +111,29 @@ def fetch_referrers(
             hint=f"Query the records of one object: filter({reference.field}=obj) with order_by() and "
             "sort_in_memory().",
         )
-    queries = yield from queries_of(context, query, reference.field, keys)
-    found = yield from _of_queries(context, queries, reference.field, options.limit)
-    return dict(zip(keys, found, strict=True))
+    return _Asked(query, reference, keys, options.filter is None and not columns)
+
+
+def plan_of(
+    context: Context, schema: ModelSchema, instances: Iterable[Any], key: object, options: ReferrerOptions
+) -> Flow[QueryPlan]:
+    """Return the plan for the first of some objects, with how it is repeated; raises like ``fetch_referrers``."""
+    asked = _checked(context, schema, instances, key, options)
+    if not asked.keys:
+        raise InvalidArgumentError(
+            "there is no object to plan for", argument="objs", value=(), hint="Give an object of the model."
+        )
+    field = asked.reference.field
+    queries = yield from queries_of(context, asked.query, field, asked.keys)
+    if asked.of_own_index:
+        queries = [query.through(asked.reference.index_name) for query in queries]
+    _, plans = yield from referrer_plans(context, [query.limited(options.limit) for query in queries], field)
+    number = len(plans)
+    together = asked.of_own_index or are_one_scan(plans, field)
+    how = "all ranges in one request for each batch" if together else "one query after the other"
+    each = f"the same for {number:,} object{'s' * (number > 1)}, at most {options.limit:,} of each, {how}"
+    semi_joins = (yield from described(context, asked.query)) if asked.query.pending else ()
+    return replace(plans[0], each=each, semi_joins=semi_joins)
 
 
 def referring_schema(context: Context, schema: ModelSchema, key: object) -> ModelSchema:
@@ -135,10 +176,9 @@ def _of_key(query: Query, field: str, key: object) -> Query:
 # --- by the index of the foreign key ----------------------------------------------------------------------------
 
 
-def _of_own_index(
-    context: Context, referring: ModelSchema, reference: Reference, keys: list[Any], limit: int
-) -> Flow[dict[Any, list[Any]]]:
+def _of_own_index(context: Context, asked: _Asked, limit: int) -> Flow[dict[Any, list[Any]]]:
     """Return the first records of each object in the order of their primary keys."""
+    referring, reference, keys = asked.query.schema, asked.reference, asked.keys
     target = context.layouts[declared(context, reference).collection]
     while True:
         view, index = yield from planned(context, referring, lambda live: _index_of(live, reference))
