@@ -10,11 +10,19 @@ belongs to an older release); and its schema version is not lower than the store
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import field, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
+from kvmodels.catalog.catalogue import (
+    Header,
+    IndexState,
+    StoredCollection,
+    StoredIndex,
+    index_definition,
+    stored_collection,
+)
 from kvmodels.catalog.history import StoredHistory
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, index_layout, violation_prefix
 from kvmodels.catalog.references import (
@@ -50,6 +58,9 @@ Returns None if the rows must be loaded one by one."""
 
 MAX_PLANS: Final = 1_000
 """The maximum number of cached plans of a collection; beyond, the cache is cleared."""
+
+REMEMBERED_HEADERS: Final = 16
+"""The number of headers that are cached: a change of many tenants meets the header of each of its steps."""
 
 
 @dataclass(slots=True)
@@ -161,12 +172,13 @@ class OpenedSchema:
     """Values of one declaration that all databases of this process share.
 
     Attributes:
-        joined: the last header under which nothing was refused or had to be built, with the resulting collection.
+        joined: the last headers under which nothing had to be built, each with the result of ``rejoin``. The tuple is
+            replaced as a whole, because threads share it.
         settled: set on the first schema of a database: the last complete header, and the schemas it was opened with.
     """
 
     layout: RecordLayout
-    joined: tuple[Header, LiveCollection] | None = None
+    joined: tuple[tuple[Header, bool, LiveCollection], ...] = ()
     settled: tuple[Header, tuple[ModelSchema, ...]] | None = None
 
 
@@ -269,20 +281,26 @@ def _outgoing_references(maintained: Iterable[LiveIndex]) -> Iterator[OutgoingRe
             )
 
 
-def rejoin(schema: ModelSchema, header: Header) -> LiveCollection:
-    """Return ``join`` for a header under which no declared index is being built, cached for this header.
+def rejoin(schema: ModelSchema, header: Header, *, empty: bool = False) -> LiveCollection:
+    """Return ``join`` for a header under which no declared index is being built, cached for the last headers.
 
-    A program that reopens a store, or opens another store with the same models, gets the same indexes and loaders.
-    Everything else is compiled for each store, because it depends on the database. A refused collection is not cached,
-    so that each store raises its own error object. Headers are compared by identity.
+    A program that reopens a store, or opens another store or tenant with the same models, gets the same indexes and
+    loaders, also if stores of two releases alternate. Everything else is compiled for each store, because it depends on
+    the database. Errors are copied, so that each store raises its own. Headers are compared by identity.
+
+    ``empty``: a collection that the header does not list has no records, so its indexes answer queries.
     """
     shared = opened(schema)
-    if shared.joined is not None and shared.joined[0] is header:
-        live = shared.joined[1]
-        return replace(live, compiled=CompiledCollection(live.compiled.loaders))
+    for known, known_empty, live in shared.joined:
+        if known is header and known_empty is empty:
+            refused, read_only = copy(live.refused), copy(live.read_only)
+            compiled = CompiledCollection(live.compiled.loaders)
+            return replace(live, refused=refused, read_only=read_only, compiled=compiled)
     live = join(schema, header, {})
-    if live.refused is None and live.read_only is None:
-        shared.joined = header, live
+    if empty:
+        listed = join(schema, header.with_collection(stored_collection(schema)), {})
+        live = replace(listed, read_only=live.read_only)
+    shared.joined = (*shared.joined[1 - REMEMBERED_HEADERS :], (header, empty, live))
     return live
 
 

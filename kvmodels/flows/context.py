@@ -8,7 +8,7 @@ replace them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels._support.turns import Turns
 from kvmodels.catalog.catalogue import Header, IndexState
-from kvmodels.catalog.collection import LiveCollection, join, rejoin
+from kvmodels.catalog.collection import REMEMBERED_HEADERS, LiveCollection, join, rejoin
 from kvmodels.catalog.keyspace import HEADER_KEY, RecordLayout, fence_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
@@ -60,8 +60,6 @@ class KeyPool:
 
 
 T = TypeVar("T")
-
-REMEMBERED_HEADERS: Final = 8
 
 _headers: dict[tuple[type[ValueCodec], int, bytes], Header] = {}
 
@@ -133,6 +131,14 @@ class Context:
         """List the declared collections if this one is not in the header, where opening a handle does not do so."""
         yield from ()
         return view
+
+    def empty_unlisted(self, header: Header, guard: Guard) -> Flow[Collection[str] | None]:  # noqa: ARG002 - the whole
+        """Return the declared collections without records that a header does not list; None if the guard fails.
+
+        Only where opening a handle does not list them. Their indexes answer queries.
+        """
+        yield from ()
+        return ()
 
 
 def pause_before(context: Context, attempt: int, most_s: float = inf) -> Flow[None]:
@@ -216,11 +222,17 @@ def read_header(context: Context) -> Flow[HeaderView]:
         if known is not None and known.versionstamp == versionstamp and known.fences == fences:
             return known  # compiled for the same header and the same builds
         context.noticed(header)
-        if wanted:
-            live = {name: join(one, header, fences) for name, one in context.schemas.items()}
-        else:
-            live = {name: rejoin(one, header) for name, one in context.schemas.items()}
-        return HeaderView(versionstamp, header, live, Guard(HEADER_KEY, versionstamp), fences)
+        guard = Guard(HEADER_KEY, versionstamp)
+        empty = yield from context.empty_unlisted(header, guard)
+        if empty is None:
+            continue
+        live = {
+            name: join(one, header, fences)
+            if wanted and name in header.collections
+            else rejoin(one, header, empty=name in empty)
+            for name, one in context.schemas.items()
+        }
+        return HeaderView(versionstamp, header, live, guard, fences)
 
 
 def _decoded(codec: ValueCodec, row: Row) -> Header:
@@ -230,8 +242,8 @@ def _decoded(codec: ValueCodec, row: Row) -> Header:
     if known is None:
         value = codec.decode(row.value, row.encoding, HEADER_KEY)
         known = Header.from_value(value, decode_key(HEADER_KEY))
-        if len(_headers) >= REMEMBERED_HEADERS:
-            _headers.clear()
+        for oldest in list(_headers)[: 1 - REMEMBERED_HEADERS]:
+            _headers.pop(oldest, None)
         _headers[stored] = known
     return known
 

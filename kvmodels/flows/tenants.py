@@ -11,7 +11,7 @@ interrupted. A removal is resumed by removing the tenant again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kvmodels._support.naming import show_public_path
@@ -25,11 +25,13 @@ from kvmodels.core.operations import (
     Check,
     Committed,
     Delete,
+    Guard,
     ReadRange,
     Row,
     Set,
     after_prefix,
     point,
+    vacant_range,
 )
 from kvmodels.errors import (
     CommitUnknownError,
@@ -40,7 +42,7 @@ from kvmodels.errors import (
     TenantRemovedError,
 )
 from kvmodels.flows.context import Context, HeaderView, pause_before, reload_header
-from kvmodels.flows.effects import Flow, commit, read, rows_at_once
+from kvmodels.flows.effects import Flow, commit, read, read_all, rows_at_once
 from kvmodels.flows.evolution.drop_index import rows_removed_at_once
 from kvmodels.flows.evolution.header import list_collections
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
@@ -141,6 +143,13 @@ class TenantContext(Context):
     def listed(self, view: HeaderView, name: str) -> Flow[HeaderView]:
         """List the declared collections if this one is not in the header."""
         return (yield from list_collections(self)) if self.lists and name not in view.header.collections else view
+
+    def empty_unlisted(self, header: Header, guard: Guard) -> Flow[Collection[str] | None]:
+        """Return the declared collections without records that a header does not list; None if the guard fails."""
+        names = [name for name in self.schemas if name not in header.collections]
+        ranges = [vacant_range(self.layouts[name].prefix) for name in names]
+        found = yield from read_all(self.limits, ranges, guard)
+        return None if found is None else [name for name, rows in zip(names, found, strict=True) if not rows]
 
 
 def first_header(codec: ValueCodec, schemas: Mapping[str, ModelSchema]) -> tuple[bytes, int]:

@@ -8,7 +8,7 @@ with each read of its header, and checked by each commit that does not check the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from kvmodels._support.part_turns import PartTurns
 from kvmodels.core.operations import (
@@ -29,6 +29,7 @@ from kvmodels.engines.contract import (
     Capabilities,
     Engine,
     ImmediateReads,
+    ImmediateSnapshot,
     ServerCalls,
     Snapshot,
     WriteCalls,
@@ -37,7 +38,7 @@ from kvmodels.engines.part.gate import Gate, PartPlace, part_limits, part_traits
 from kvmodels.engines.part.immediate import PartReads
 from kvmodels.engines.part.keys import PartKeys
 from kvmodels.engines.part.native import PartAsyncEngine
-from kvmodels.engines.part.snapshots import PartSnapshot
+from kvmodels.engines.part.snapshots import PartImmediateSnapshot, PartSnapshot
 from kvmodels.errors import InvalidValueError, UnsupportedError
 from kvmodels.limits import Limits
 
@@ -114,7 +115,10 @@ class PartEngine:
         """Pin the present state."""
         if self.gate.check is None:
             self._enter()
-        return PartSnapshot(self.inner.snapshot(), self.keys, self.gate)
+        inner = self.inner.snapshot()
+        if self.inner.capabilities.immediate.snapshot is None:
+            return PartSnapshot(inner, self.keys, self.gate)
+        return PartImmediateSnapshot(cast("ImmediateSnapshot", inner), self.keys, self.gate)
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """Apply an operation in the part, if the part exists in the same moment."""

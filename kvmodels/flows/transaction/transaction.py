@@ -100,6 +100,13 @@ def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
         answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
+def _at_present(request: Any) -> Flow[Any]:
+    """Answer a request of a flow in a transaction with the present state of the store, and commit at once."""
+    if isinstance(request, Read):
+        return (yield ReadPresent(*request))
+    return (yield CommitApart(request.write) if isinstance(request, Commit) else request)
+
+
 class TransactionFlows:
     """The state of one transaction, and its flows.
 
@@ -278,6 +285,9 @@ class TransactionFlows:
         """Carry out a write of records as a part of the transaction; called by ``execute``."""
         view = self.view
         live = view.live[operation.schema.collection]
+        if live.read_only is not None:
+            view = yield from self._listed(view, operation.schema.collection)
+            live = view.live[operation.schema.collection]
         if (obstacle := live.refused or live.read_only) is not None:
             raise obstacle
         keys = sorted(set(operation.keys(view)))
@@ -301,6 +311,20 @@ class TransactionFlows:
             raise wrote_itself()
         self._roots = {**self._roots, **cascaded.roots}
         return self._records.take(operation, proposal, cascaded.alone())
+
+    def _listed(self, view: HeaderView, name: str) -> Flow[HeaderView]:
+        """List a collection that is new to this tenant, in a commit of its own; the transaction uses the new header.
+
+        Its snapshot is of the header before. It stays valid, because only collections without records are added.
+        """
+        listed: HeaderView = yield from serve(self._shared.listed(view, name), _at_present)
+        if listed is view:
+            return view
+        stored, known = listed.header.collections, view.header.collections.items()
+        if listed.fences != view.fences or any(stored.get(name) != one for name, one in known):
+            self._stop((HEADER_KEY,))
+        self.context.view = listed
+        return listed
 
     def _cascaded(self, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState) -> Flow[Cascaded]:
         """Return the changes of the records that refer to removed ones, as the transaction sees them."""
