@@ -21,7 +21,6 @@ from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
 from kvmodels.errors import (
     InvalidArgumentError,
-    KvModelsError,
     OperationTooLargeError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -36,7 +35,6 @@ from kvmodels.flows.effects import (
     Read,
     ReadPresent,
     ReadUnchecked,
-    Request,
     ReserveWrites,
     Settle,
     Sleep,
@@ -61,7 +59,7 @@ from kvmodels.flows.transaction.checks import (
     version_of,
 )
 from kvmodels.flows.transaction.commit import Rerun
-from kvmodels.flows.transaction.other_reads import add_found_rows, presently, read_apart
+from kvmodels.flows.transaction.other_reads import add_found_rows, listed_at_present, presently, read_apart, serve
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.refusals import has_ended, read_what_changed, wrote_itself
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
@@ -77,34 +75,6 @@ from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
-    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
-    step: Callable[[Any], Request] = flow.send
-    answered: Any = None
-    try:
-        while True:
-            try:
-                request = step(answered)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            step = flow.send
-            try:
-                answered = yield from answer(request)
-            except KvModelsError as error:
-                step, answered = flow.throw, error
-    finally:
-        flow.close()
-        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
-
-
-def _at_present(request: Any) -> Flow[Any]:
-    """Answer a request of a flow in a transaction with the present state of the store, and commit at once."""
-    if isinstance(request, Read):
-        return (yield ReadPresent(*request))
-    return (yield CommitApart(request.write) if isinstance(request, Commit) else request)
 
 
 class TransactionFlows:
@@ -313,15 +283,9 @@ class TransactionFlows:
         return self._records.take(operation, proposal, cascaded.alone())
 
     def _listed(self, view: HeaderView, name: str) -> Flow[HeaderView]:
-        """List a collection that is new to this tenant, in a commit of its own; the transaction uses the new header.
-
-        Its snapshot is of the header before. It stays valid, because only collections without records are added.
-        """
-        listed: HeaderView = yield from serve(self._shared.listed(view, name), _at_present)
-        if listed is view:
-            return view
-        stored, known = listed.header.collections, view.header.collections.items()
-        if listed.fences != view.fences or any(stored.get(name) != one for name, one in known):
+        """List a collection that is new to this tenant, and use the new header from now on."""
+        listed = yield from listed_at_present(self._shared, view, name)
+        if listed is None:
             self._stop((HEADER_KEY,))
         self.context.view = listed
         return listed
