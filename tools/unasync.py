@@ -175,10 +175,10 @@ def formatted(text: str, path: Path) -> str:
 def generated() -> dict[Path, str]:
     """Return the text of every file that is generated, by its path."""
     found = {}
-    for path in sorted(SOURCE.glob("*.py")):
+    for path in sorted(SOURCE.rglob("*.py")):
         if path.name not in BY_HAND:
-            target = TARGET / path.name
-            found[target] = formatted(converted(path.read_text("utf-8"), path.name), target)
+            name = path.relative_to(SOURCE)
+            found[TARGET / name] = formatted(converted(path.read_text("utf-8"), name.as_posix()), TARGET / name)
     return found
 
 

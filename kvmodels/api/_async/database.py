@@ -23,9 +23,9 @@ from kvmodels.api._async import copies
 from kvmodels.api._async import kv as key_value
 from kvmodels.api._async import repository as repositories
 from kvmodels.api._async import transaction as transactions
+from kvmodels.api._async.schema.changes import AsyncSchemaChanges
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
-from kvmodels.catalog import evolution
 from kvmodels.core.keys import Key
 from kvmodels.engines import contract as base
 from kvmodels.flows import arguments
@@ -37,12 +37,7 @@ from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
-from kvmodels.flows.evolution import apply as plan_apply
-from kvmodels.flows.evolution import build as building
-from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import throttle as pace
-from kvmodels.flows.evolution import violations as listing
-from kvmodels.flows.evolution.throttle import SAMPLE
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.transfer import load as record_load
@@ -121,7 +116,7 @@ class AsyncRepositories(ABC):
         return self._new_repository(kind, model)
 
 
-class AsyncDatabase(AsyncRepositories):
+class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges):
     """A store opened with the models that it holds.
 
     Opening lists new collections in the store's catalogue, but builds no index: if an index was added to a collection
@@ -655,254 +650,6 @@ class AsyncDatabase(AsyncRepositories):
     def _require_store(self, call: str) -> None:
         if self._life is not None:
             raise tenancy.of_the_store(call)
-
-    # --- schema changes ----------------------------------------------------------------------------------------
-
-    async def build_indexes(
-        self,
-        *models: type[KvModel],
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> tuple[building.BuildReport, ...]:
-        """Build every declared index that is not ready, next to live readers and writers.
-
-        Any number of processes may build at the same time. An interrupted build resumes where it stopped.
-
-        Args:
-            models: build only the indexes of these models; by default those of all.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
-                which the next call resumes.
-            throttle: the maximum number of records per second; None for no limit.
-
-        Returns:
-            One report per index that was not ready. Cost: reads every record once; one commit per batch.
-
-        Raises:
-            SchemaMismatchError: this process must not write to one of the collections.
-            InvalidArgumentError: the throttle is not a positive number.
-        """
-        return await self._run("build_indexes", self._core.build_indexes(models, pace.Pace(progress, throttle)))
-
-    async def build_index(
-        self,
-        model: type[KvModel],
-        name: str,
-        *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> building.BuildReport:
-        """Build one declared index, next to live readers and writers; see ``build_indexes``.
-
-        Args:
-            model: one of the registered models.
-            name: the index.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
-                which the next call resumes.
-            throttle: the maximum number of records per second; None for no limit.
-
-        Returns:
-            The report, also for an index that was ready. Cost: reads every record once; one commit per batch.
-
-        Raises:
-            UnknownFieldError: the model declares no such index.
-            SchemaMismatchError: this process must not write to the collection.
-            RetriesExhaustedError: a batch met a conflict in every attempt.
-            InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
-        """
-        return await self._run("build_index", self._core.build_index(model, name, pace.Pace(progress, throttle)))
-
-    async def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
-        """Return the differences between the models and the store, and how ``apply()`` would resolve them.
-
-        Args:
-            models: compare only these models; by default all.
-            sample: how many records of each collection to try the models on, in key order. Each is read, and a record
-                that needs an upgrade is also upgraded and validated for writing, except for unique values that another
-                record has. 0 for no records, None for all.
-
-        Returns:
-            The plan; print it. Cost: one read of the catalogue and, for each collection, one read per 500 records of
-            the sample, which are decoded.
-
-        Raises:
-            InvalidArgumentError: the database was opened without one of the models, or the sample is not a valid
-                number.
-
-        Examples:
-            >>> from kvmodels import AsyncDatabase
-            >>> async with AsyncDatabase("memory://") as db:
-            ...     print(await db.plan())
-            the store is as the models declare it
-        """
-        return await self._run("plan", self._core.plan(models, sample))
-
-    async def apply(
-        self,
-        *models: type[KvModel],
-        allow: Iterable[str] = (),
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-        sample: int | None = SAMPLE,
-    ) -> plan_apply.SchemaReport:
-        """Bring the store in line with the models: carry out every step of the plan next to live readers and writers.
-
-        Each index is built and then activated in one commit. Records are rewritten if an index waits for an upgrade,
-        and obsolete entries are removed. Any number of processes may call it at the same time; if it is interrupted,
-        the next call resumes.
-
-        Args:
-            models: apply only the changes of these models; by default those of all.
-            allow: names of changes that the plan says must be allowed: ``"drop_index"``, ``"forget_field"``,
-                ``"change_type"``, ``"leave_records"``.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
-                which the next call resumes.
-            throttle: the maximum number of records per second; None for no limit.
-            sample: how many records of each collection to try the models on before anything is changed; see ``plan()``.
-
-        Returns:
-            The changes made; ``complete`` is False if violations are left. Cost: the cost of ``plan()``, and one read
-            of every record for each index build and each migration, with one commit per batch.
-
-        Raises:
-            SchemaChangeRefusedError: a step is refused, or a record of the sample would become unreadable under the
-                raised schema version; nothing was changed.
-            SchemaMismatchError: a newer release of the program was applied meanwhile.
-            InvalidArgumentError: an unknown name in ``allow``, a throttle that is not a positive number, or an invalid
-                sample.
-        """
-        return await self._run("apply", self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
-
-    async def migrate(
-        self,
-        model: type[KvModel],
-        *,
-        forget: Iterable[str] = (),
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> migrate_flows.MigrationReport:
-        """Rewrite every record of an older schema version with the upgrades of the model.
-
-        ``apply()`` calls it if an index needs it. Otherwise records are upgraded when they are read, and this method
-        only saves later reads that work. It can be resumed, by any number of processes. If the declared schema version
-        was not applied yet, it is raised without the trial that ``apply()`` makes first.
-
-        Args:
-            model: one of the registered models.
-            forget: names of fields that the model no longer declares; their values are removed from all records,
-                including values that an upgrade left in place. Every record is read for it.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
-                which the next call resumes.
-            throttle: the maximum number of records per second; None for no limit.
-
-        Returns:
-            The number of rewritten records, and the records that cannot be rewritten. Cost: reads every record once,
-            with one commit per batch; only one read if no record is older.
-
-        Raises:
-            SchemaMismatchError: this process must not write to the collection.
-            RetriesExhaustedError: a batch met a conflict in every attempt.
-            InvalidArgumentError: ``forget`` names a declared or reserved field, or the throttle is not a positive
-                number.
-        """
-        return await self._run("migrate", self._core.migrate(model, forget, pace.Pace(progress, throttle)))
-
-    async def violations(
-        self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
-    ) -> list[listing.RecordViolation]:
-        """Return the records that prevent an index or a history from becoming readable, or a migration from completing.
-
-        Args:
-            model: one of the registered models.
-            index: only the records of this index, or ``"history"`` for those of the history; None for all of them, and
-                those of the migration.
-            limit: the maximum number of records for each index.
-
-        Returns:
-            The violations in the order of their values and keys. Cost: two reads for each index that is not ready.
-
-        Raises:
-            UnknownFieldError: the model has no such index.
-            InvalidArgumentError: the limit is not a positive number.
-        """
-        return await self._run("violations", self._core.violations(model, index, limit))
-
-    async def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[building.BuildReport, ...]:
-        """Check the violations of an index again after their records were changed; without any, it becomes readable.
-
-        Args:
-            model: one of the registered models.
-            index: only this index; None for all indexes with violations.
-
-        Returns:
-            One report per index, with the remaining violations. Cost: two reads and a commit for each violation.
-
-        Raises:
-            UnknownFieldError: the model declares no such index.
-            SchemaMismatchError: this process must not write to the collection.
-        """
-        return await self._run("resolve", listing.resolve(self._core.context, self._core.schema_for(model), index))
-
-    async def drop_index(
-        self,
-        model: type[KvModel] | str,
-        name: str,
-        *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> bool:
-        """Drop an index with all its entries, for every process at once; an interrupted call can be repeated.
-
-        Args:
-            model: one of the registered models, or the name of a collection, which needs no registered model.
-            name: the index, declared or not.
-            progress: called after each batch of entries with a ``SchemaProgress``.
-            throttle: the maximum number of entries per second; None for no limit.
-
-        Returns:
-            Whether the store listed the index. Cost: one commit, then one per 400 entries.
-
-        Raises:
-            InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
-            SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
-        """
-        return await self._run("drop_index", self._core.drop_index(model, name, pace.Pace(progress, throttle)))
-
-    async def drop_collection(
-        self,
-        name: str,
-        *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> bool:
-        """Drop a collection: its records, indexes and other rows, and its part of the catalogue.
-
-        From the first commit on, no process can use the collection. An interrupted call can be repeated.
-
-        Args:
-            name: a collection of the store. No registered model may declare it.
-            progress: called after each batch of rows with a ``SchemaProgress``.
-            throttle: the maximum number of rows per second; None for no limit.
-
-        Returns:
-            Whether the store listed the collection. Cost: two commits, and one per 400 rows.
-
-        Raises:
-            InvalidArgumentError: a registered model declares it, the name is no text, or the throttle is not a positive
-                number.
-            SchemaMismatchError: a foreign key of another collection refers to it, or a newer release of kvmodels has
-                described it in a way that this one does not know.
-
-        Examples:
-            >>> from kvmodels import KvModel, PrimaryKey
-            >>> class Herb(KvModel, collection="herbs"):
-            ...     id: PrimaryKey[int]
-            >>> async with AsyncDatabase("memory://herbs", models=[Herb]) as db:
-            ...     _ = await db[Herb].create(id=1)
-            ...     async with AsyncDatabase("memory://herbs") as other:
-            ...         await other.drop_collection("herbs"), await other.drop_collection("herbs")
-            (True, False)
-        """
-        return await self._run("drop_collection", self._core.drop_collection(name, pace.Pace(progress, throttle)))
 
     # --- descriptions -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,282 @@
+# Generated from kvmodels/api/_async/schema/changes.py by tools/unasync.py. Do not edit.
+"""Changes of the schema of a database or of one tenant: plans, index builds, migrations and drops.
+
+Rules of this module: a method runs one flow and contains no decisions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from kvmodels.api import core as database_core
+from kvmodels.catalog import evolution
+from kvmodels.flows import effects as requests
+from kvmodels.flows.evolution import apply as plan_apply
+from kvmodels.flows.evolution import build as building
+from kvmodels.flows.evolution import migrate as migrate_flows
+from kvmodels.flows.evolution import throttle as pace
+from kvmodels.flows.evolution import violations as listing
+from kvmodels.flows.evolution.throttle import SAMPLE
+from kvmodels.schema.compile.model import KvModel
+
+T = TypeVar("T")
+
+
+class SchemaChanges(ABC):
+    """The methods of a database that compare its models with the store, and change the store."""
+
+    __slots__ = ()
+
+    _core: database_core.DatabaseCore
+
+    @abstractmethod
+    def _run(self, verb: str, flow: requests.AnyFlow[T]) -> T:
+        """Run the flow of a method, observed under its name."""
+
+    def build_indexes(
+        self,
+        *models: type[KvModel],
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> tuple[building.BuildReport, ...]:
+        """Build every declared index that is not ready, next to live readers and writers.
+
+        Any number of processes may build at the same time. An interrupted build resumes where it stopped.
+
+        Args:
+            models: build only the indexes of these models; by default those of all.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+
+        Returns:
+            One report per index that was not ready. Cost: reads every record once; one commit per batch.
+
+        Raises:
+            SchemaMismatchError: this process must not write to one of the collections.
+            InvalidArgumentError: the throttle is not a positive number.
+        """
+        return self._run("build_indexes", self._core.build_indexes(models, pace.Pace(progress, throttle)))
+
+    def build_index(
+        self,
+        model: type[KvModel],
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> building.BuildReport:
+        """Build one declared index, next to live readers and writers; see ``build_indexes``.
+
+        Args:
+            model: one of the registered models.
+            name: the index.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+
+        Returns:
+            The report, also for an index that was ready. Cost: reads every record once; one commit per batch.
+
+        Raises:
+            UnknownFieldError: the model declares no such index.
+            SchemaMismatchError: this process must not write to the collection.
+            RetriesExhaustedError: a batch met a conflict in every attempt.
+            InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
+        """
+        return self._run("build_index", self._core.build_index(model, name, pace.Pace(progress, throttle)))
+
+    def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
+        """Return the differences between the models and the store, and how ``apply()`` would resolve them.
+
+        Args:
+            models: compare only these models; by default all.
+            sample: how many records of each collection to try the models on, in key order. Each is read, and a record
+                that needs an upgrade is also upgraded and validated for writing, except for unique values that another
+                record has. 0 for no records, None for all.
+
+        Returns:
+            The plan; print it. Cost: one read of the catalogue and, for each collection, one read per 500 records of
+            the sample, which are decoded.
+
+        Raises:
+            InvalidArgumentError: the database was opened without one of the models, or the sample is not a valid
+                number.
+
+        Examples:
+            >>> from kvmodels import Database
+            >>> with Database("memory://") as db:
+            ...     print(db.plan())
+            the store is as the models declare it
+        """
+        return self._run("plan", self._core.plan(models, sample))
+
+    def apply(
+        self,
+        *models: type[KvModel],
+        allow: Iterable[str] = (),
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+        sample: int | None = SAMPLE,
+    ) -> plan_apply.SchemaReport:
+        """Bring the store in line with the models: carry out every step of the plan next to live readers and writers.
+
+        Each index is built and then activated in one commit. Records are rewritten if an index waits for an upgrade,
+        and obsolete entries are removed. Any number of processes may call it at the same time; if it is interrupted,
+        the next call resumes.
+
+        Args:
+            models: apply only the changes of these models; by default those of all.
+            allow: names of changes that the plan says must be allowed: ``"drop_index"``, ``"forget_field"``,
+                ``"change_type"``, ``"leave_records"``.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+            sample: how many records of each collection to try the models on before anything is changed; see ``plan()``.
+
+        Returns:
+            The changes made; ``complete`` is False if violations are left. Cost: the cost of ``plan()``, and one read
+            of every record for each index build and each migration, with one commit per batch.
+
+        Raises:
+            SchemaChangeRefusedError: a step is refused, or a record of the sample would become unreadable under the
+                raised schema version; nothing was changed.
+            SchemaMismatchError: a newer release of the program was applied meanwhile.
+            InvalidArgumentError: an unknown name in ``allow``, a throttle that is not a positive number, or an invalid
+                sample.
+        """
+        return self._run("apply", self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
+
+    def migrate(
+        self,
+        model: type[KvModel],
+        *,
+        forget: Iterable[str] = (),
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> migrate_flows.MigrationReport:
+        """Rewrite every record of an older schema version with the upgrades of the model.
+
+        ``apply()`` calls it if an index needs it. Otherwise records are upgraded when they are read, and this method
+        only saves later reads that work. It can be resumed, by any number of processes. If the declared schema version
+        was not applied yet, it is raised without the trial that ``apply()`` makes first.
+
+        Args:
+            model: one of the registered models.
+            forget: names of fields that the model no longer declares; their values are removed from all records,
+                including values that an upgrade left in place. Every record is read for it.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+
+        Returns:
+            The number of rewritten records, and the records that cannot be rewritten. Cost: reads every record once,
+            with one commit per batch; only one read if no record is older.
+
+        Raises:
+            SchemaMismatchError: this process must not write to the collection.
+            RetriesExhaustedError: a batch met a conflict in every attempt.
+            InvalidArgumentError: ``forget`` names a declared or reserved field, or the throttle is not a positive
+                number.
+        """
+        return self._run("migrate", self._core.migrate(model, forget, pace.Pace(progress, throttle)))
+
+    def violations(
+        self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
+    ) -> list[listing.RecordViolation]:
+        """Return the records that prevent an index or a history from becoming readable, or a migration from completing.
+
+        Args:
+            model: one of the registered models.
+            index: only the records of this index, or ``"history"`` for those of the history; None for all of them, and
+                those of the migration.
+            limit: the maximum number of records for each index.
+
+        Returns:
+            The violations in the order of their values and keys. Cost: two reads for each index that is not ready.
+
+        Raises:
+            UnknownFieldError: the model has no such index.
+            InvalidArgumentError: the limit is not a positive number.
+        """
+        return self._run("violations", self._core.violations(model, index, limit))
+
+    def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[building.BuildReport, ...]:
+        """Check the violations of an index again after their records were changed; without any, it becomes readable.
+
+        Args:
+            model: one of the registered models.
+            index: only this index; None for all indexes with violations.
+
+        Returns:
+            One report per index, with the remaining violations. Cost: two reads and a commit for each violation.
+
+        Raises:
+            UnknownFieldError: the model declares no such index.
+            SchemaMismatchError: this process must not write to the collection.
+        """
+        return self._run("resolve", listing.resolve(self._core.context, self._core.schema_for(model), index))
+
+    def drop_index(
+        self,
+        model: type[KvModel] | str,
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> bool:
+        """Drop an index with all its entries, for every process at once; an interrupted call can be repeated.
+
+        Args:
+            model: one of the registered models, or the name of a collection, which needs no registered model.
+            name: the index, declared or not.
+            progress: called after each batch of entries with a ``SchemaProgress``.
+            throttle: the maximum number of entries per second; None for no limit.
+
+        Returns:
+            Whether the store listed the index. Cost: one commit, then one per 400 entries.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
+            SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
+        """
+        return self._run("drop_index", self._core.drop_index(model, name, pace.Pace(progress, throttle)))
+
+    def drop_collection(
+        self,
+        name: str,
+        *,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> bool:
+        """Drop a collection: its records, indexes and other rows, and its part of the catalogue.
+
+        From the first commit on, no process can use the collection. An interrupted call can be repeated.
+
+        Args:
+            name: a collection of the store. No registered model may declare it.
+            progress: called after each batch of rows with a ``SchemaProgress``.
+            throttle: the maximum number of rows per second; None for no limit.
+
+        Returns:
+            Whether the store listed the collection. Cost: two commits, and one per 400 rows.
+
+        Raises:
+            InvalidArgumentError: a registered model declares it, the name is no text, or the throttle is not a positive
+                number.
+            SchemaMismatchError: a foreign key of another collection refers to it, or a newer release of kvmodels has
+                described it in a way that this one does not know.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Herb(KvModel, collection="herbs"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://herbs", models=[Herb]) as db:
+            ...     _ = db[Herb].create(id=1)
+            ...     with Database("memory://herbs") as other:
+            ...         other.drop_collection("herbs"), other.drop_collection("herbs")
+            (True, False)
+        """
+        return self._run("drop_collection", self._core.drop_collection(name, pace.Pace(progress, throttle)))
