@@ -78,6 +78,7 @@ SUITES = frozenset(
         "tests.services.test_expected_versions",
         "tests.stateful.test_evolution",
         "tests.stateful.test_repository",
+        "tests.tenants.test_listeners",
         "tests.tracker.test_tracker",
         "tests.transactions.test_async",
         "tests.transactions.test_bank",

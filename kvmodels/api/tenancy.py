@@ -8,14 +8,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kvmodels.api import core as database_core
-from kvmodels.catalog.keyspace import HEADER_KEY, tenant_prefix, tenant_row_key
+from kvmodels.catalog.keyspace import ANNOUNCED, HEADER_KEY, QUEUE, tenant_prefix, tenant_row_key
+from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import Row
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.part.engine import PartEngine
 from kvmodels.engines.part.gate import PartPlace
+from kvmodels.engines.part.keys import Announcements
 from kvmodels.errors import InvalidArgumentError, UnsupportedError
 from kvmodels.flows import tenants
 from kvmodels.flows.effects import Flow
@@ -53,15 +56,16 @@ def tenant_engine(
     ``arun`` runs a flow for engines with an asynchronous form.
     """
     declared, name = core.of_tenants(), life.name
-    place = PartPlace(tenant_prefix(name), HEADER_KEY, tenant_row_key(name), life.admit)
+    announcements = Announcements(QUEUE, ANNOUNCED, encode_key((name,)), *core.form.codec.encode(True))
+    place = PartPlace(tenant_prefix(name), HEADER_KEY, tenant_row_key(name), life.admit, announcements=announcements)
     if life.creates:
 
         def creation() -> Flow[bool]:
             return tenants.create_tenant(core.context, name, declared.schemas)
 
         header = Row(HEADER_KEY, *tenants.first_header(core.form.codec, declared.schemas), tenants.NO_VERSION, None)
-        place = PartPlace(
-            *(place.prefix, place.header_key, place.row_key, place.admit),
+        place = replace(
+            place,
             header=header,
             create=lambda: sync.run(engine, creation()),
             acreate=lambda: arun(engine, creation()),

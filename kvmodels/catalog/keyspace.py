@@ -27,6 +27,7 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
     ("__kvmodels__", "tenants", name)                     state and id of a tenant
     ("__kvmodels__", "tenant", name, *key)                a key of a tenant, which has the layout of a whole store
+    ("__kvmodels__", "announced", ready_ms, id, name)     announces a message in the queue of a tenant
 
 Rules of this module: no other module builds or parses keys of models; all keys are packed bytes. A unique slot and a
 row with None share a prefix; the number of parts distinguishes them.
@@ -60,7 +61,17 @@ HEADER_KEY = encode_key((RESERVED, "header"))
 TENANT_ROWS = encode_key((RESERVED, "tenants"))
 """The common prefix of the rows of tenants; the name follows."""
 
-_TENANT_PARTS = encode_key((RESERVED, "tenant"))
+TENANT_PARTS = encode_key((RESERVED, "tenant"))
+"""The common prefix of all keys of all tenants; the name follows."""
+
+QUEUE = encode_key((RESERVED, "queue"))
+"""The common prefix of the messages of a queue, in a tenant as in the store; the rest is ``(ready_ms, id)``."""
+
+ANNOUNCED = encode_key((RESERVED, "announced"))
+"""The common prefix of the rows that announce messages of tenants; the rest of the message's key and the name follow.
+
+Such a row exists as long as the message does. So they are the messages of all tenants in the order of time.
+"""
 
 REFERENCES = encode_key((RESERVED, "ref"))
 """The common prefix of all guards and anchors of foreign keys, which a copy of the store does not need."""
@@ -236,12 +247,12 @@ def tenant_row_key(name: str) -> bytes:
 
 def tenant_prefix(name: str) -> bytes:
     """Return the common prefix of all keys of a tenant."""
-    return _TENANT_PARTS + encode_key((name,))
+    return TENANT_PARTS + encode_key((name,))
 
 
 def is_of_tenants(key: tuple[Any, ...]) -> bool:
-    """Return whether a key is the row of a tenant, or a key of one."""
-    return key[:1] == (RESERVED,) and len(key) > 2 and key[1] in ("tenants", "tenant")
+    """Return whether a key is the row of a tenant, a key of one, or announces a message of one."""
+    return key[:1] == (RESERVED,) and len(key) > 2 and key[1] in ("tenants", "tenant", "announced")
 
 
 class EntryKey(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, stored_collection
-from kvmodels.catalog.keyspace import HEADER_KEY, TENANT_ROWS, tenant_prefix, tenant_row_key
+from kvmodels.catalog.keyspace import ANNOUNCED, HEADER_KEY, QUEUE, TENANT_ROWS, tenant_prefix, tenant_row_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key, encode_part, escape, key_successor
 from kvmodels.core.operations import (
@@ -230,15 +230,29 @@ def _emptied(context: Context, name: str, check: Check, pace: Pace) -> Flow[bool
         while True:
             size = rows_at_once(context.limits, rows_removed_at_once(context.limits, pace))
             found = yield from read((left._replace(limit=size, keys_only=True),), include_expired=True)
-            rows = found.ranges[0]
+            rows, removals = _removals(context, name, found.ranges[0])
             if not rows:
                 break
-            outcome = yield from commit(AtomicWrite((check,), tuple(Delete(row.key) for row in rows)))
+            outcome = yield from commit(AtomicWrite((check,), removals))
             if not isinstance(outcome, Committed):
                 return False
             removed += len(rows)
             yield from pace.after(SchemaProgress("drop", name, None, removed), len(rows), left)
     return True
+
+
+def _removals(context: Context, name: str, rows: list[Row]) -> tuple[list[Row], tuple[Delete, ...]]:
+    """Return as many of the rows as one commit removes, with the removals; messages with their announcements."""
+    messages, suffix = tenant_prefix(name) + QUEUE, encode_key((name,))
+    removals: list[Delete] = []
+    for number, row in enumerate(rows):
+        announced = row.key.startswith(messages)
+        if len(removals) + 1 + announced > max(2, context.limits.max_mutations):
+            return rows[:number], tuple(removals)
+        removals.append(Delete(row.key))
+        if announced:
+            removals.append(Delete(ANNOUNCED + row.key[len(messages) :] + suffix))
+    return rows, tuple(removals)
 
 
 def _repeated(context: Context, name: str, attempt: Callable[[], Flow[bool | None]]) -> Flow[bool]:

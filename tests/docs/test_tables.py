@@ -311,7 +311,9 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
     waiter.join()
     (message,) = (entry.key for entry in kv.list(("__kvmodels__", "queue")))
     (value,) = (entry.key for entry in kv.list(("__kvmodels__", "ns")))
-    return {"message": message, "note": note, "value": value, "held": held, "ticket": ticket}
+    announced = decode_key(keyspace.ANNOUNCED + encode_key((*message[2:], "name")))
+    keys = {"message": message, "note": note, "value": value, "held": held, "ticket": ticket}
+    return {**keys, "announced": announced}
 
 
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():

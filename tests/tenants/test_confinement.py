@@ -16,7 +16,8 @@ import pytest
 
 from kvmodels import Count, Database, Kv, KvModelsError, Repository
 from kvmodels.api.core import DatabaseCore
-from kvmodels.catalog.keyspace import tenant_prefix, tenant_row_key
+from kvmodels.catalog.keyspace import ANNOUNCED, tenant_prefix, tenant_row_key
+from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import (
     AtomicWrite,
     Changes,
@@ -47,6 +48,10 @@ class Watched(PassingEngine):
     def see(self, *keys: bytes | None) -> None:
         for key in keys:
             assert not self.watching or key is None or key.startswith(PREFIX) or key == ROW, key
+
+    def see_written(self, *keys: bytes) -> None:
+        """Allow the announcements of messages as well."""
+        self.see(*[key for key in keys if not (key.startswith(ANNOUNCED) and key.endswith(encode_key(("acme",))))])
 
     def see_ranges(self, ranges: Sequence[ReadRange]) -> None:
         for one in ranges:
@@ -84,7 +89,8 @@ class Watched(PassingEngine):
         return WatchedSnapshot(self, self.inner.snapshot())
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        self.see(*[check.key for check in write.checks], *[one.key for one in write.mutations])
+        self.see(*[check.key for check in write.checks])
+        self.see_written(*[one.key for one in write.mutations])
         assert not self.watching or any(
             check.key == ROW or (check.key == PREFIX + b"\x02__kvmodels__\x00\x02header\x00" and check.versionstamp)
             for check in write.checks
@@ -175,6 +181,7 @@ OF_DATABASE: dict[str, Callable[[Database], Any]] = {
     "from_engine": lambda db: None,
     "indexes": lambda db: [str(one) for one in db.indexes()],
     "kv": lambda db: None,
+    "listen_tenants": lambda db: db.listen_tenants(print) if db.tenant_name else None,
     "load": loaded,
     "metrics": lambda db: db.metrics(),
     "migrate": lambda db: db.migrate(User),
@@ -240,6 +247,7 @@ OF_REPOSITORY: dict[str, Callable[[Database], Any]] = {
     "expires_at": lambda db: db[User].expires_at(1),
     "explain": lambda db: str(db[User].filter(color="red").explain(analyze=True)),
     "explain_aggregate": lambda db: str(db[User].explain_aggregate()),
+    "explain_referrers": lambda db: str(db[User].explain_referrers([db[User].get(1)], Doc.owner, limit=9)),
     "fetch_referrers": lambda db: db[User].fetch_referrers([db[User].get(1)], Doc.owner, limit=9),
     "filter": lambda db: db[User].filter(color="red", email__startswith="a").to_list(),
     "first": lambda db: db[User].order_by("-id").first(),
@@ -296,6 +304,7 @@ OF_THE_STORE = {
     "remove_observer",
     "backup",
     "create_tenant",
+    "listen_tenants",
     "remove_tenant",
     "tenant",
     "tenants",

@@ -14,7 +14,7 @@ import pytest
 
 from kvmodels import AsyncDatabase, Database, KvModelsError, RetryPolicy, TenantNotFoundError, TenantRemovedError
 from kvmodels.api.core import DatabaseCore
-from kvmodels.catalog.keyspace import tenant_prefix, tenant_row_key, token_key
+from kvmodels.catalog.keyspace import ANNOUNCED, tenant_prefix, tenant_row_key, token_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult, Set, after_prefix
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import CommitFault, FaultEngine
@@ -25,6 +25,7 @@ from kvmodels.flows.effects import commit
 from tests.tenants.models import TENANT_MODELS, Doc, User
 
 PREFIX, ROW = tenant_prefix("acme"), tenant_row_key("acme")
+ANNOUNCEMENTS = ReadRange(ANNOUNCED, after_prefix(ANNOUNCED))
 
 
 class Beside(FaultEngine):
@@ -63,7 +64,7 @@ def opened(engine: Engine) -> Database:
 
 
 def rows(engine: Engine) -> list[bytes]:
-    found = engine.read([ReadRange(PREFIX, after_prefix(PREFIX)), ReadRange(ROW)], include_expired=True)
+    found = engine.read([ReadRange(PREFIX, after_prefix(PREFIX)), ReadRange(ROW), ANNOUNCEMENTS], include_expired=True)
     assert isinstance(found, ReadResult)
     return [row.key for part in found.ranges for row in part]
 

@@ -171,7 +171,7 @@ def is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def require_handler(_: Callable[[Any], object], __: Engine | None) -> None:
+def require_handler(_: Callable[..., object], __: Engine | None) -> None:
     """Check that a message handler can be called from here."""
     try:
         asyncio.get_running_loop()

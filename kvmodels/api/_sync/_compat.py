@@ -175,7 +175,7 @@ def is_being_cancelled() -> bool:
     return False
 
 
-def require_handler(handler: Callable[[Any], object], engine: Engine | None) -> None:
+def require_handler(handler: Callable[..., object], engine: Engine | None) -> None:
     """Refuse a coroutine function as a message handler, and a closed store."""
     if inspect.iscoroutinefunction(handler):
         raise InvalidArgumentError(

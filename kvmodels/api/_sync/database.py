@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Self, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
@@ -22,6 +23,7 @@ from kvmodels.api import scope as transaction_scope
 from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync import copies
 from kvmodels.api._sync import kv as key_value
+from kvmodels.api._sync import queue as queues
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
 from kvmodels.api._sync.schema.changes import SchemaChanges
@@ -40,6 +42,7 @@ from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.kv import formats as dump_formats
+from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import acting
@@ -632,6 +635,63 @@ class Database(Repositories, SchemaChanges):
         removed = self._run("remove_tenant", removing)
         self._handles.forget(name)
         return removed
+
+    def listen_tenants(
+        self,
+        handler: Callable[[Database, Any], object],
+        *,
+        concurrency: int = 1,
+        lease: float | timedelta = key_value.DEFAULT_LEASE_S,
+    ) -> queues.QueueListener:
+        """Start to handle the messages of all tenants, those that are created later included.
+
+        It does what ``db.tenant(name).kv.listen`` does for each tenant, with one listener. Tenants take turns: a tenant
+        with many messages delays the others by one message at a time.
+
+        Args:
+            handler: called with the database of the tenant and the message, up to ``concurrency`` times in parallel; a
+                coroutine function only if the store is asynchronous.
+            concurrency: the maximum number of messages handled in parallel, 1 or more.
+            lease: seconds or a timedelta, 0.1 or more, after which a message of a dead process is redelivered. On
+                engines that do not end leases it may take twice as long.
+
+        Returns:
+            The listener, to stop it or wait for it; as a context manager, it stops at the end of the block. Cost: while
+            no message is ready, one read of one key after each commit, however many tenants and messages there are.
+
+        Raises:
+            InvalidArgumentError, InvalidValueError: an argument is invalid, or the database was opened without models
+                of tenants.
+            UnsupportedError: this is the database of a tenant, or the store is asynchronous, and no event loop is
+                running here.
+            ClosedError: the store is closed.
+            EngineError: the thread of the listener could not be started.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Fan(KvModel, collection="fans"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://", tenant_models=[Fan]) as db:
+            ...     def handle(tenant, message):
+            ...         tenant[Fan].create(id=message)
+            ...         db.kv.set(("handled",), tenant.tenant_name)
+            ...     with db.listen_tenants(handle):
+            ...         _ = db.tenant("acme", create=True).kv.enqueue(7)
+            ...         for (entry,) in db.kv.watch([("handled",)]):
+            ...             if entry.value is not None:
+            ...                 break
+            ...     entry.value, db.tenant("acme")[Fan].count()
+            ('acme', 1)
+        """
+        self._require_store("listen_tenants")
+        lease_ms = queues.listening_arguments(handler, concurrency, lease)
+        worlds.require_handler(handler, self._opening.engine)
+        form = self._core.of_tenants().form
+        return queues.TenantsListener(self._opening, form, self._queue_of, handler, (concurrency, lease_ms))
+
+    def _queue_of(self, name: str) -> tuple[kv_opening.Opening, StoreFormat, Database]:
+        view = self.tenant(name)
+        return view._opening, view._core.form, view
 
     def _require_store(self, call: str) -> None:
         if self._life is not None:

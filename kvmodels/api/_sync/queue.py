@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from kvmodels.api._sync._compat import (
@@ -41,12 +43,15 @@ from kvmodels.errors import (
     InvalidArgumentError,
     KvModelsError,
     StorageFullError,
+    TenantNotFoundError,
+    TenantRemovedError,
 )
 from kvmodels.flows.arguments import duration_ms, require_callable
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv.leases import POLL_S, Leases
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.kv.tenant_queues import TenantRota
 from kvmodels.runtime.observing import observation as observing
 
 T = TypeVar("T")
@@ -71,7 +76,7 @@ class QueueListener:
     """
 
     def __init__(
-        self, opening: Opening, form: StoreFormat, handler: Callable[[Any], object], concurrency: int, lease_ms: int
+        self, opening: Opening, form: StoreFormat, handler: Callable[..., object], concurrency: int, lease_ms: int
     ) -> None:
         self._opening = opening
         self._form = form
@@ -81,7 +86,7 @@ class QueueListener:
         self._stopping = False
         self._failure: Exception | None = None
         self._changed = Event()
-        self._in_work: set[_Work] = set()
+        self._in_work: set[Work] = set()
         opening.listeners.add(self)
         try:
             self._worker = start_worker(self._listen, "kvmodels-queue", url=opening.url)
@@ -140,11 +145,12 @@ class QueueListener:
         try:
             engine = engine_of(self._opening)
             traits = engine.capabilities.traits
-            leases, recheck_s = Leases(traits, time.monotonic), RECHECK_S if traits.tells_commits else POLL_S
+            self._begin(engine)
+            recheck_s = RECHECK_S if traits.tells_commits else POLL_S
             unsubscribe = engine.subscribe(from_any_thread(self._changed.set)) if traits.tells_commits else None
             try:
                 while not self._stopping:
-                    self._pause(lambda: self._take(engine, leases, recheck_s))
+                    self._pause(lambda: self._take(engine, recheck_s))
             finally:
                 if unsubscribe is not None:
                     unsubscribe()
@@ -169,24 +175,23 @@ class QueueListener:
         if pause > 0:
             self._changed.wait_for(min(pause, due_in))
 
-    def _take(self, engine: Engine, leases: Leases, recheck_s: float) -> float:
+    def _begin(self, engine: Engine) -> None:
+        """Prepare for the first message."""
+        self._leases = Leases(engine.capabilities.traits, time.monotonic)
+
+    def _take(self, engine: Engine, recheck_s: float) -> float:
         """Take a message if there is capacity; return the seconds until the next possible message."""
         if len(self._in_work) >= self._concurrency:
             return RECHECK_S
         try:
-            taking = queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange, leases)
-            observation = self._opening.observation("take")
-            taken = run(engine, observing.through(observation, taking))
-            if observation is not None and isinstance(taken, queueing.Delivery):
-                observation.finish()  # the many looks at an empty queue are not reported
+            work = self._next(engine)
         except EngineError as error:
             if not is_passing(error):
                 raise
             _log.warning("no message could be taken; trying again", exc_info=error)
             return RECHECK_S
-        if not isinstance(taken, queueing.Delivery):
-            return recheck_s if taken is None else min(taken, recheck_s)
-        work = _Work(self._opening, taken, self._lease_ms)
+        if not isinstance(work, Work):
+            return recheck_s if work is None else min(work, recheck_s)
         self._in_work.add(work)
         try:
             start_worker(
@@ -199,17 +204,24 @@ class QueueListener:
             return RECHECK_S
         return 0
 
-    def _forget(self, work: _Work) -> None:
+    def _next(self, engine: Engine) -> Work | float | None:
+        """Take a message; or return the seconds until the next one is ready, or None if there is none."""
+        taken = take(self._opening, engine, self._form, self._lease_ms, self._leases)
+        if isinstance(taken, queueing.Delivery):
+            return Work(self._opening, taken, self._lease_ms, self._handler)
+        return taken
+
+    def _forget(self, work: Work) -> None:
         self._in_work.discard(work)
         self._changed.set()
 
     # --- the worker of one message --------------------------------------------------------------------------------
 
-    def _handle(self, work: _Work) -> None:
+    def _handle(self, work: Work) -> None:
         work.worker = current_worker()
         failure: BaseException | None = None
         try:
-            call_handler(self._handler, work.delivery.value())
+            call_handler(work.handler, work.delivery.value())
         except BaseException as error:  # noqa: BLE001 - a message fails whatever ends its handler, SystemExit as well
             failure = error
         if failure is not None and is_being_cancelled():
@@ -217,11 +229,35 @@ class QueueListener:
         work.settle(failure)
 
 
-class _Work:
-    """A message that is being handled, with its steps in order."""
+def take(
+    opening: Opening, engine: Engine, form: StoreFormat, lease_ms: int, leases: Leases
+) -> queueing.Delivery | float | None:
+    """Take a message of a queue, and report it to observers, unlike the many looks at an empty queue."""
+    taking = queueing.take_message(form, str(ULID()), lease_ms, random.randrange, leases)
+    observation = opening.observation("take")
+    taken = run(engine, observing.through(observation, taking))
+    if observation is not None and isinstance(taken, queueing.Delivery):
+        observation.finish()
+    return taken
 
-    def __init__(self, opening: Opening, delivery: queueing.Delivery, lease_ms: int) -> None:
+
+class Work:
+    """A message that is being handled, with its steps in order.
+
+    ``handler``: is called with the message. ``tenant``: the tenant whose message it is.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        delivery: queueing.Delivery,
+        lease_ms: int,
+        handler: Callable[[Any], object],
+        tenant: str | None = None,
+    ) -> None:
         self.delivery = delivery
+        self.handler = handler
+        self.tenant = tenant
         self._opening = opening
         self._lease_ms = lease_ms
         self._lock = Mutex()
@@ -277,6 +313,64 @@ class _Work:
                     _log.warning(text, again, exc_info=failure)
 
 
+class TenantsListener(QueueListener):
+    """Passes the messages of all tenants to a handler; created by ``Database.listen_tenants``.
+
+    ``queue_of``: returns the opening and the format of the queue of a tenant, and its database. ``options``: the
+    concurrency, and the lease in milliseconds.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        form: StoreFormat,
+        queue_of: Callable[[str], tuple[Opening, StoreFormat, Any]],
+        handler: Callable[[Any, Any], object],
+        options: tuple[int, int],
+    ) -> None:
+        self._queue_of = queue_of
+        self._of_tenants = handler
+        super().__init__(opening, form, handler, *options)
+
+    def _begin(self, engine: Engine) -> None:
+        self._rota = TenantRota(engine.limits, engine.capabilities.traits, time.monotonic)
+
+    def _next(self, engine: Engine) -> Work | float | None:
+        rota = self._rota
+        pause = run(engine, rota.look())
+        busy = Counter(work.tenant for work in list(self._in_work) if work.tenant is not None)
+        while (name := rota.turn(busy)) is not None:
+            work = self._next_of(name)
+            if work is not None:
+                return work
+        return pause
+
+    def _next_of(self, name: str) -> Work | None:
+        """Take a message of a tenant; None if it has none that is ready, or cannot be used."""
+        rota = self._rota
+        try:
+            opening, form, view = self._queue_of(name)
+            taken = take(opening, opening.open(), form, self._lease_ms, rota.leases(name))
+        except TenantNotFoundError:
+            rota.leave(name)
+            return None
+        except TenantRemovedError:
+            rota.rest(name, RECHECK_S)  # it is being removed, or was created again
+            return None
+        except (ClosedError, EngineError):
+            rota.call_back(name)
+            raise
+        except KvModelsError as error:
+            _log.warning("no message of a tenant could be taken; the others are handled meanwhile", exc_info=error)
+            rota.rest(name, RECHECK_S)
+            return None
+        if isinstance(taken, queueing.Delivery):
+            rota.call_back(name)
+            return Work(opening, taken, self._lease_ms, partial(self._of_tenants, view), name)
+        rota.leave(name, taken)
+        return None
+
+
 def listening_arguments(handler: object, concurrency: object, lease: object) -> int:
     """Return the lease in milliseconds, after checking the arguments of ``listen``."""
     require_callable("handler", handler, "Give a function of one argument, the message.")
@@ -290,5 +384,5 @@ def listening_arguments(handler: object, concurrency: object, lease: object) -> 
     return duration_ms("lease", lease, shortest_ms=SHORTEST_LEASE_MS, longest_ms=LONGEST_LEASE_MS)
 
 
-refuse_copies(QueueListener)
+refuse_copies(QueueListener, TenantsListener)
 refuse_other_with(QueueListener)

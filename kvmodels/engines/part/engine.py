@@ -66,7 +66,7 @@ class PartEngine:
 
     def __init__(self, inner: Engine, place: PartPlace) -> None:
         self.inner = inner
-        self.keys = PartKeys(place.prefix)
+        self.keys = PartKeys(place.prefix, inner.limits, place.announcements)
         self.gate = Gate(place)
         self.limits: Limits = part_limits(inner.limits, len(place.prefix))
         self.capabilities = self._wrapped(inner.capabilities)

@@ -13,7 +13,7 @@ from typing import Final
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.operations import AtomicWrite, Check, Conflict, Guard, ReadRange, ReadResult, Row
-from kvmodels.engines.part.keys import PartKeys
+from kvmodels.engines.part.keys import NO_ANNOUNCEMENTS, Announcements, PartKeys
 from kvmodels.limits import Limits, Traits
 
 
@@ -31,6 +31,7 @@ class PartPlace:
             row. Reads of a part that does not exist see it. None like ``create``.
         create: writes the row and the header of a part that does not exist. None if ``admit`` raises for such a part.
         acreate: the same without blocking the running event loop; for engines with an asynchronous form.
+        announcements: which keys of the part the store announces outside of it.
     """
 
     prefix: bytes
@@ -40,6 +41,7 @@ class PartPlace:
     header: Row | None = None
     create: Callable[[], object] | None = None
     acreate: Callable[[], Awaitable[object]] | None = None
+    announcements: Announcements = NO_ANNOUNCEMENTS
 
 
 class Gate:

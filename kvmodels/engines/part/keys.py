@@ -7,7 +7,7 @@ reads that it can answer in one step. An answer keeps its kinds too: rows, or pl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import (
@@ -16,6 +16,7 @@ from kvmodels.core.operations import (
     Change,
     Changes,
     Check,
+    Delete,
     Follow,
     Guard,
     Guess,
@@ -31,7 +32,8 @@ from kvmodels.core.operations import (
     after_prefix,
     as_plain_rows,
 )
-from kvmodels.errors import InvalidValueError
+from kvmodels.errors import InvalidValueError, OperationTooLargeError
+from kvmodels.limits import Limits
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
@@ -39,11 +41,45 @@ MOST_PREDICTIONS: Final = 256
 """Translated predictions that are kept; a view has one for each unique index that it looks up."""
 
 
-class PartKeys:
-    """Translates the requests and answers of one part; safe to share between threads."""
+class Announcements(NamedTuple):
+    """Rows of the store outside of a part, one for each key of the part below a prefix.
 
-    def __init__(self, prefix: bytes) -> None:
+    They are set and removed in the commits that set and remove these keys, so the owner of the store can find the keys
+    of all parts in one range.
+
+    Attributes:
+        of: the prefix of the keys that are announced, as the part sees them.
+        prefix, suffix: the stored key of an announcement has the rest of the announced key between them.
+        value, encoding: what each announcement holds.
+    """
+
+    of: bytes
+    prefix: bytes
+    suffix: bytes
+    value: bytes
+    encoding: int
+
+    def key(self, key: bytes) -> bytes:
+        """Return the stored key of the announcement of a key, as the part sees it, that begins with ``of``."""
+        return self.prefix + key[len(self.of) :] + self.suffix
+
+
+NO_ANNOUNCEMENTS: Final = Announcements(b"", b"", b"", b"", 0)
+
+
+class PartKeys:
+    """Translates the requests and answers of one part; safe to share between threads.
+
+    Args:
+        prefix: the packed parts at the beginning of every key of the part.
+        limits: those of the engine of the whole store.
+        announcements: which keys of the part are announced.
+    """
+
+    def __init__(self, prefix: bytes, limits: Limits, announcements: Announcements = NO_ANNOUNCEMENTS) -> None:
         self.prefix = prefix
+        self._limits = limits
+        self._announcements = announcements
         self.size = len(prefix)
         self._end = after_prefix(prefix)
         self._guard: tuple[Guard | None, Guard | None] = (None, None)
@@ -160,7 +196,32 @@ class PartKeys:
                 for one in write[1]
             ]
         )
+        announced = self._announcements[0]
+        if announced:
+            size = len(announced)
+            own = [one for one in write[1] if one.key[:size] == announced]
+            if own:
+                mutations += self._announced(own, len(mutations))
         return _new(AtomicWrite, (checks, mutations))
+
+    def _announced(self, own: Sequence[Mutation], others: int) -> tuple[Mutation, ...]:
+        """Return the mutations of the announcements of some keys. Raises OperationTooLargeError."""
+        limits, of = self._limits, self._announcements
+        if others + len(own) > limits.max_mutations:
+            raise OperationTooLargeError(
+                "too many mutations in one operation: each message counts twice in a tenant",
+                limit="max_mutations",
+                size=others + len(own),
+                maximum=limits.max_mutations,
+                limits=limits.whose("max_mutations"),
+                hint="Enqueue fewer messages in one operation.",
+            )
+        return tuple(
+            [
+                Delete(of.key(one.key)) if type(one) is Delete else Set(of.key(one.key), of.value, of.encoding)
+                for one in own
+            ]
+        )
 
     def removal(self, removal: Removal) -> Removal:
         """Return a removal of the stored key, with the stored keys of its entries."""

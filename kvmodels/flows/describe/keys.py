@@ -38,7 +38,7 @@ _OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unm
 _OfQueuesAndLocks = Literal["message", "dead_letter", "lock", "ticket"]
 _OfWrites = Literal["bulk", "key_counter", "guard", "reference_guard", "reference_anchor", "token"]
 _OfHistories = Literal["old_version", "trash", "removed_with"]
-_OfOthers = Literal["namespace", "tenant", "tenant_row", "reserved", "foreign", "plain"]
+_OfOthers = Literal["namespace", "tenant", "tenant_row", "announcement", "reserved", "foreign", "plain"]
 KeyKind = Literal[_OfModels, _OfHistories, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
 
 
@@ -54,7 +54,7 @@ class KeyExplanation:
             that a removal has changed or removed; ``message`` of a queue,
             ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
             ``namespace``: a key of a namespace; ``tenant``: a key of a tenant, which its own database explains;
-            ``tenant_row``: the state of a tenant;
+            ``tenant_row``: the state of a tenant; ``announcement``: of a message of a tenant;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
             ``key_counter``, ``guard``, ``reference_guard``, ``reference_anchor``, ``token``: rows of the library, as in
             the table of the stored layout; ``reserved``: another key of the library; ``foreign``: a key below the name
@@ -117,6 +117,7 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "lock": "lock {name}",
     "ticket": "ticket of a waiter for the lock {name}",
     "tenant_row": "state of the tenant {name}",
+    "announcement": "announcement of a message of the tenant {name}",
     "tenant": "key of the tenant {name}",
     "bulk": "row of the bulk write {name}",
     "key_counter": "next primary key that {place} gives out",
@@ -260,6 +261,8 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
             return _of_a_record(header, key, of_kind, collection, pk)
         case ("queue", int(), str() as message):
             return KeyExplanation(key, "message", name=message)
+        case ("announced", int(), str(), str() as tenant):
+            return KeyExplanation(key, "announcement", name=tenant)
         case ("dead", *rest) if (message_id := noted_message(tuple(rest))) is not None:
             return KeyExplanation(key, "dead_letter", name=message_id)
         case ("lock", str() as name):

@@ -303,7 +303,7 @@ def _of_library(time: int) -> Iterator[_Range]:
     later = queue + encode_part(time + 1)
     yield queue, later, _READY
     yield later, after_prefix(queue), _LATER
-    for name, part in (("lock", _LOCKS), ("ns", _NAMESPACES), ("tenant", _TENANTS)):
+    for name, part in (("lock", _LOCKS), ("ns", _NAMESPACES), ("tenant", _TENANTS), ("announced", _TENANTS)):
         prefix = encode_key((RESERVED, name))
         yield prefix, after_prefix(prefix), part
 

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.catalog.catalogue import LOADING, Header, loading_value, stored_entry_layout
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
+    QUEUE,
     REFERENCES,
     TENANT_ROWS,
     RecordLayout,
@@ -322,19 +323,23 @@ class Loading:
         size = key_size = 0
         limits = self._limits
         guard = len(self._header_key)
+        messages = self._form.root + QUEUE
+        count = 0
         for line in lines:
             group = self._group(line)
+            # In a tenant, each message is announced by a second mutation.
+            group_count = len(group) + (len(group) == 1 and group[0].key.startswith(messages))
             group_keys = sum(len(mutation.key) for mutation in group)
             group_size = 2 * group_keys + sum(len(mutation.value) for mutation in group)
             if pending and (
-                len(pending) + len(group) > min(COMMIT_MUTATIONS, limits.max_mutations)
+                count + group_count > min(COMMIT_MUTATIONS, limits.max_mutations)
                 or guard + size + group_size > min(COMMIT_BYTES, limits.max_operation_bytes)
                 or key_size + group_keys > limits.max_operation_key_bytes
             ):
                 commits.append(tuple(pending))
-                pending, size, key_size = [], 0, 0
+                pending, count, size, key_size = [], 0, 0, 0
             pending += group
-            size, key_size = size + group_size, key_size + group_keys
+            count, size, key_size = count + group_count, size + group_size, key_size + group_keys
         if pending:
             commits.append(tuple(pending))
         return commits
