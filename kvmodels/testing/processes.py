@@ -35,7 +35,7 @@ from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport
 from kvmodels.flows.evolution.throttle import UNPACED
 from kvmodels.flows.retry_policy import RetryPolicy
-from kvmodels.flows.transaction.other_reads import serve
+from kvmodels.flows.transaction.transaction import serve
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing.observation import Observation
 from kvmodels.runtime.sync import perform

@@ -10,7 +10,7 @@ from kvmodels import Database, RetriesExhaustedError
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.bulk.create import bulk_create
 from kvmodels.flows.effects import Commit, Flow
-from kvmodels.flows.transaction.other_reads import serve
+from kvmodels.flows.transaction.transaction import serve
 from kvmodels.flows.writing import attempt
 from kvmodels.runtime.sync import run
 from tests.references.models import MODELS, Author, Book

@@ -15,7 +15,7 @@ from kvmodels import AsyncDatabase, DanglingReferenceError, Database, InvalidArg
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.reading import queries
 from kvmodels.flows.reading import related as with_related
-from kvmodels.flows.transaction.other_reads import serve
+from kvmodels.flows.transaction.transaction import serve
 from kvmodels.runtime.sync import run
 from tests.drawing import of_check
 from tests.references.models import MODELS, Author, Book, Category, Cover, Tagging

@@ -5,37 +5,15 @@ Rules of this module: no state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from kvmodels.core.operations import GuardFailed, ReadRange, ReadResult, Row
-from kvmodels.errors import KvModelsError
-from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import Commit, CommitApart, Flow, Read, ReadPresent, Request
+from kvmodels.core.operations import GuardFailed, ReadRange, ReadResult, Row, point
+from kvmodels.flows.context import HeaderView
+from kvmodels.flows.effects import Commit, CommitApart, Flow, Read, ReadPresent, read_all
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
-
-T = TypeVar("T")
-
-
-def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
-    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
-    step: Callable[[Any], Request] = flow.send
-    answered: Any = None
-    try:
-        while True:
-            try:
-                request = step(answered)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            step = flow.send
-            try:
-                answered = yield from answer(request)
-            except KvModelsError as error:
-                step, answered = flow.throw, error
-    finally:
-        flow.close()
-        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
+from kvmodels.indexing.references import Entries
+from kvmodels.limits import Limits
 
 
 def presently(request: Any) -> Flow[Any]:
@@ -45,16 +23,31 @@ def presently(request: Any) -> Flow[Any]:
     return (yield CommitApart(request.write) if isinstance(request, Commit) else request)
 
 
-def listed_at_present(shared: Context, view: HeaderView, name: str) -> Flow[HeaderView | None]:
-    """List a collection that is new to this tenant, in a commit of its own; return the new header.
+def only_lists_more(new: HeaderView, old: HeaderView) -> bool:
+    """Return whether a header lists all collections as an older one does, so that a snapshot of that one is valid.
 
-    The snapshot of the transaction is of the header before. It stays valid if only collections without records were
-    added; otherwise the result is None.
+    Collections are added without records.
     """
-    listed: HeaderView = yield from serve(shared.listed(view, name), presently)
-    stored, known = listed.header.collections, view.header.collections.items()
-    same = listed.fences == view.fences and all(stored.get(name) == one for name, one in known)
-    return listed if same else None
+    stored, known = new.header.collections, old.header.collections.items()
+    return new.fences == old.fences and all(stored.get(name) == one for name, one in known)
+
+
+def rows_of(limits: Limits, keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None]]:
+    """Return the rows of keys, expired ones too."""
+    found = yield from read_all(limits, [*map(point, keys)], include_expired=True)
+    return {key: stored[0] if stored else None for key, stored in zip(keys, found or (), strict=True)}
+
+
+def alive_rows(rows: Mapping[bytes, Row | None], now_ms: int) -> Iterator[tuple[bytes, Row | None]]:
+    """Yield keys with their rows, None for one that has expired."""
+    for key, row in rows.items():
+        yield key, None if row and row.expire_at and row.expire_at <= now_ms else row
+
+
+def entries_of(limits: Limits, spans: Mapping[bytes, ReadRange]) -> Flow[Entries]:
+    """Return the rows of the range of each key."""
+    found = yield from read_all(limits, [*spans.values()])
+    return dict(zip(spans, found or (), strict=True))
 
 
 def read_apart(

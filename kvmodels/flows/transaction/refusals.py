@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kvmodels.core.keys import decode_key
-from kvmodels.errors import ClosedError, InvalidArgumentError, TransactionConflictError
+from kvmodels.errors import ClosedError, InvalidArgumentError, TransactionAbortedError, TransactionConflictError
 
 _WITHOUT_SNAPSHOTS: Final = (
     "Run the transaction again from its beginning; @db.transactional() does that automatically. This engine has no "
@@ -42,3 +42,16 @@ def wrote_itself() -> InvalidArgumentError:
         argument="function",
         hint="Change the object that the function is given.",
     )
+
+
+def commits_itself() -> InvalidArgumentError:
+    """Return the error of a call in a transaction that would commit by itself or wait for other writers."""
+    return InvalidArgumentError(
+        "this cannot be done in a transaction, because it commits by itself or waits for others",
+        hint="Do it on the database, before or after the transaction; raw writes and messages go through tx.kv.",
+    )
+
+
+def has_failed_inside() -> TransactionAbortedError:
+    """Return the error of the commit of a transaction whose nested block has failed."""
+    return TransactionAbortedError("an inner part of the transaction failed, so it cannot be committed")

@@ -14,17 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
-from kvmodels.errors import (
-    InvalidArgumentError,
-    OperationTooLargeError,
-    TransactionAbortedError,
-    TransactionConflictError,
-)
+from kvmodels.errors import KvModelsError, OperationTooLargeError, TransactionConflictError
 from kvmodels.flows.context import Context, HeaderView, read_header
 from kvmodels.flows.effects import (
     AnyFlow,
@@ -35,6 +31,7 @@ from kvmodels.flows.effects import (
     Read,
     ReadPresent,
     ReadUnchecked,
+    Request,
     ReserveWrites,
     Settle,
     Sleep,
@@ -49,6 +46,7 @@ from kvmodels.flows.effects import (
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references import NOTHING_FOUND, FoundRanges, read_neighbours
+from kvmodels.flows.transaction import refusals
 from kvmodels.flows.transaction.checks import (
     Guards,
     KeptRows,
@@ -59,9 +57,16 @@ from kvmodels.flows.transaction.checks import (
     version_of,
 )
 from kvmodels.flows.transaction.commit import Rerun
-from kvmodels.flows.transaction.other_reads import add_found_rows, listed_at_present, presently, read_apart, serve
+from kvmodels.flows.transaction.other_reads import (
+    add_found_rows,
+    alive_rows,
+    entries_of,
+    only_lists_more,
+    presently,
+    read_apart,
+    rows_of,
+)
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
-from kvmodels.flows.transaction.refusals import has_ended, read_what_changed, wrote_itself
 from kvmodels.flows.writing.cascade import Cascade, Cascaded
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal
 from kvmodels.indexing import rules
@@ -69,12 +74,32 @@ from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, cascading_removals
 from kvmodels.indexing.compiler import compile_write
 from kvmodels.indexing.entries import NeedRows, RecordChange, StaleRow
-from kvmodels.indexing.references import Entries
 from kvmodels.indexing.versions import CommitMoment
 from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
+    """Run a flow inside another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
+    step: Callable[[Any], Request] = flow.send
+    answered: Any = None
+    try:
+        while True:
+            try:
+                request = step(answered)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                answered = yield from answer(request)
+            except KvModelsError as error:
+                step, answered = flow.throw, error
+    finally:
+        flow.close()
+        answered = None  # avoids a cycle: a stored error refers to its traceback and to this frame
 
 
 class TransactionFlows:
@@ -154,10 +179,7 @@ class TransactionFlows:
             return self.now_ms
         if isinstance(request, Settle | Sleep | TakeTurn | ReserveWrites):
             return (yield request)
-        raise InvalidArgumentError(
-            "this cannot be done in a transaction, because it commits by itself or waits for others",
-            hint="Do it on the database, before or after the transaction; raw writes and messages go through tx.kv.",
-        )
+        raise refusals.commits_itself()
 
     def _read(self, request: Read) -> Flow[ReadResult | GuardFailed]:
         guard = request.guard
@@ -271,28 +293,29 @@ class TransactionFlows:
         before = self._records.versions(keys)
         proposal = operation.propose(seen)
         if self._records.versions(keys) != before:
-            raise wrote_itself()
+            raise refusals.wrote_itself()
         if not proposal.changes and proposal.extra is None:
             return proposal.done(b"")
         if not cascading_removals(proposal.changes, view.live):
             return self._records.take(operation, proposal)
         cascaded = yield from self._cascaded(operation, proposal, seen)
         if self._records.versions(keys) != before:
-            raise wrote_itself()
+            raise refusals.wrote_itself()
         self._roots = {**self._roots, **cascaded.roots}
         return self._records.take(operation, proposal, cascaded.alone())
 
     def _listed(self, view: HeaderView, name: str) -> Flow[HeaderView]:
-        """List a collection that is new to this tenant, and use the new header from now on."""
-        listed = yield from listed_at_present(self._shared, view, name)
-        if listed is None:
+        """List a collection that is new to this tenant, in a commit of its own, and use the new header."""
+        listed: HeaderView = yield from serve(self._shared.listed(view, name), presently)
+        if not only_lists_more(listed, view):
             self._stop((HEADER_KEY,))
         self.context.view = listed
         return listed
 
     def _cascaded(self, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState) -> Flow[Cascaded]:
         """Return the changes of the records that refer to removed ones, as the transaction sees them."""
-        cascade = Cascade(self.context, self._rows_of, self._entries_of, operation.cascade_failed)
+        reads = partial(rows_of, self.context.limits), partial(entries_of, self.context.limits)
+        cascade = Cascade(self.context, *reads, operation.cascade_failed)
         cascaded = yield from cascade.expanded(proposal, seen)
         if not isinstance(cascaded, Cascaded):
             self._stop((HEADER_KEY,) if cascaded is None else (cascaded.key,))
@@ -302,14 +325,6 @@ class TransactionFlows:
             if version_of(self._acted.setdefault(key, rows[key])) != version_of(rows[key]):
                 self._stop((key,))
         return cascaded
-
-    def _rows_of(self, keys: Sequence[bytes]) -> Flow[dict[bytes, Row | None]]:
-        found = yield from read_all(self.context.limits, [*map(point, keys)], include_expired=True)
-        return {key: stored[0] if stored else None for key, stored in zip(keys, found or (), strict=True)}
-
-    def _entries_of(self, spans: Mapping[bytes, ReadRange]) -> Flow[Entries]:
-        found = yield from read_all(self.context.limits, [*spans.values()])
-        return dict(zip(spans, found or (), strict=True))
 
     def wrote(self, key: bytes) -> bool:
         """Return whether the transaction has stored the record of this key."""
@@ -357,9 +372,7 @@ class TransactionFlows:
         if self.met is not None:
             raise self.met  # first: what was made of two states is to be run again, also if an inner part failed of it
         if self.aborted_by is not None:
-            raise TransactionAbortedError(
-                "an inner part of the transaction failed, so it cannot be committed"
-            ) from self.aborted_by
+            raise refusals.has_failed_inside() from self.aborted_by
         # From here on nothing is taken in any more: what another thread would write now would be lost.
         self.ended = True
         try:
@@ -432,11 +445,7 @@ class TransactionFlows:
             rows |= yield from self._rows_now(sorted(compiled.keys))
             if not self.context.traits.snapshots:
                 # Of two versions of one key only one could be checked.
-                alive = [
-                    (key, None if row and row.expire_at and row.expire_at <= self.now_ms else row)
-                    for key, row in rows.items()
-                ]
-                self._stop_if(self._reads.differing(alive))
+                self._stop_if(self._reads.differing([*alive_rows(rows, self.now_ms)]))
 
     def _ranges(self, wanted: NeedRows, found: FoundRanges) -> Flow[FoundRanges]:
         """Return the found ranges with those that are wanted."""
@@ -481,12 +490,12 @@ class TransactionFlows:
     def require_open(self) -> None:
         """Refuse a use after the end. Raises ClosedError."""
         if self.ended:
-            raise has_ended()
+            raise refusals.has_ended()
 
     def conflict(self, keys: Sequence[bytes]) -> TransactionConflictError:
         """Return the error for keys that others have written."""
         self.contended = tuple(keys)
-        return read_what_changed(keys, self.attempt, snapshots=self.context.traits.snapshots)
+        return refusals.read_what_changed(keys, self.attempt, snapshots=self.context.traits.snapshots)
 
     def _stop_if(self, keys: Sequence[bytes]) -> None:
         if keys:
