@@ -45,6 +45,8 @@ _NAMES_OF = {
     "flows.evolution.violations": "RecordViolation",
     "flows.history.restoring": "LeftOut Restored",
     "flows.history.versions": "Revision RevisionEnd",
+    "flows.feeds.changed_since": "ChangePage",
+    "flows.feeds.position": "Position",
     "flows.kv.record_watch": "ChangedRecord",
     "flows.retry_policy": "RetryPolicy",
     "flows.tenants": "TenantStatus",

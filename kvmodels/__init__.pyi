@@ -101,6 +101,8 @@ from kvmodels.flows.evolution.build import BuildReport as BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport as MigrationReport
 from kvmodels.flows.evolution.throttle import SchemaProgress as SchemaProgress
 from kvmodels.flows.evolution.violations import RecordViolation as RecordViolation
+from kvmodels.flows.feeds.changed_since import ChangePage as ChangePage
+from kvmodels.flows.feeds.position import Position as Position
 from kvmodels.flows.history.restoring import LeftOut as LeftOut
 from kvmodels.flows.history.restoring import Restored as Restored
 from kvmodels.flows.history.versions import Revision as Revision
@@ -206,6 +208,7 @@ __all__ = [
     "BulkProgress",
     "BulkResult",
     "CatalogueFullError",
+    "ChangePage",
     "ChangedRecord",
     "CheckReport",
     "Circle",
@@ -290,6 +293,7 @@ __all__ = [
     "Partial",
     "PlanStep",
     "Polygon",
+    "Position",
     "PrimaryKey",
     "PrimaryKeyChangedError",
     "ProtectedError",

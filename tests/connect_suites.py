@@ -111,6 +111,7 @@ MODULES_LEFT_OUT: Final[dict[str, str]] = {
     "tests.services.test_changes": LOG,
     "tests.stateful.test_evolution": DEADLINES,
     "tests.stateful.test_repository": DEADLINES,
+    "tests.watch.test_changed_since": LOG,
     "tests.watch.test_keys": "it asks for the versionstamps of deliveries; tests/connect/test_watch.py watches keys",
     "tests.watch.test_prefixes": LOG,
     "tests.watch.test_records": LOG,

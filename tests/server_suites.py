@@ -87,6 +87,7 @@ SUITES = frozenset(
         "tests.transactions.test_raw_keys",
         "tests.transactions.test_shared_guards",
         "tests.transactions.test_skew",
+        "tests.watch.test_changed_since",
         "tests.watch.test_keys",
         "tests.watch.test_prefixes",
         "tests.watch.test_records",

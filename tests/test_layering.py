@@ -66,7 +66,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("writing",),
         ("history",),
         ("bulk", "check", "describe", "kv", "tenants"),
-        ("transaction", "transfer"),
+        ("feeds", "transaction", "transfer"),
     ),
     "api": (
         (

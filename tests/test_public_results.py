@@ -30,6 +30,7 @@ from kvmodels import (
     BulkFailure,
     BulkProgress,
     ChangedRecord,
+    ChangePage,
     Count,
     Database,
     FinishedOperation,
@@ -45,6 +46,7 @@ from kvmodels import (
     MigrationReport,
     OperationCounters,
     Page,
+    Position,
     PrimaryKey,
     QueryPlan,
     RetryPolicy,
@@ -203,12 +205,14 @@ def of_members() -> Iterator[object]:
 OF_OTHER_KINDS = (
     BoardPlan("board", 12, 3, 5),
     BulkProgress(2, 1, 1),
+    ChangePage([ChangedRecord(1, None, None)], Position("ab1", "0" * 16, "1" * 20, "0261"), True),
     ChangedRecord(1, None, None),
     DeadLetter("01M853PBRCK0QG1JSN3MF21WTZ", (Entry(("failed", b"\xff"), b"\xff", "0" * 20),)),
     LeftOut("dated", 1, "exists"),
     Hit(Member(id=1, name="a"), 12.5),
     Limits.DENO,
     LoadResult(2, 1),
+    Position("ab1", "0" * 16, "1" * 20, "0261"),
     MigrationReport("members", 1, True, 2, 2, (IndexViolation(1, "duplicate"),)),
     RefusedRecord(1, "name: missing"),
     RetryPolicy(),
@@ -332,7 +336,7 @@ COUNTS_AND_VERDICTS = {
 }
 """Results that stand for a count or a verdict: they have no truth value, and are not compared with a number."""
 
-WITH_A_TRUTH = {"CommitResult", "Page"}
+WITH_A_TRUTH = {"ChangePage", "CommitResult", "Page"}
 """Results with the truth that a reader expects: whether the commit was applied, and whether the page has items."""
 
 THINGS = {
@@ -359,6 +363,7 @@ THINGS = {
     "ModelDescription",
     "PlanNode",
     "PlanStep",
+    "Position",
     "QueryPlan",
     "QueuedMessage",
     "RecordViolation",
@@ -368,8 +373,8 @@ THINGS = {
     "Revision",
     "RevisionEnd",
     "SearchHit",
-    "TenantStatus",
     "StepKind",
+    "TenantStatus",
 }
 """Descriptions, settings and parts of results: always true, as every object, where one of them or None is expected."""
 

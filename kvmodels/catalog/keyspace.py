@@ -25,6 +25,7 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
     ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
+    ("__kvmodels__", "lineage")                           names the history of the store, for positions of change feeds
     ("__kvmodels__", "tenants", name)                     state and id of a tenant
     ("__kvmodels__", "tenant", name, *key)                a key of a tenant, which has the layout of a whole store
     ("__kvmodels__", "announced", ready_ms, id, name)     announces a message in the queue of a tenant
@@ -43,6 +44,7 @@ from typing import Any, ClassVar, NamedTuple
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import STR, text_packer
 from kvmodels.core.keys import decode_key, encode_key, encode_part, skip_parts
+from kvmodels.core.lineage import TENANT_PARTS
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, PartialCondition, SpanTest
 from kvmodels.schema.definition.values import reader, reader_of
@@ -60,9 +62,6 @@ HEADER_KEY = encode_key((RESERVED, "header"))
 
 TENANT_ROWS = encode_key((RESERVED, "tenants"))
 """The common prefix of the rows of tenants; the name follows."""
-
-TENANT_PARTS = encode_key((RESERVED, "tenant"))
-"""The common prefix of all keys of all tenants; the name follows."""
 
 QUEUE = encode_key((RESERVED, "queue"))
 """The common prefix of the messages of a queue, in a tenant as in the store; the rest is ``(ready_ms, id)``."""

@@ -20,6 +20,8 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.api._async.queryset import AsyncRunner
 from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
+from kvmodels.flows.feeds import resumed_watch
+from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import past, reading, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
@@ -301,7 +303,7 @@ class AsyncRecordWatchIterator(AsyncIterator[list[ChangedRecord[M]]], Generic[M]
 
     __slots__ = ("_runner", "_watch")
 
-    def __init__(self, runner: AsyncRunner, watch: RecordWatch) -> None:
+    def __init__(self, runner: AsyncRunner, watch: RecordWatch | resumed_watch.ResumedWatch) -> None:
         self._runner = runner
         self._watch = watch
 
@@ -312,6 +314,11 @@ class AsyncRecordWatchIterator(AsyncIterator[list[ChangedRecord[M]]], Generic[M]
         None before the first item, and while the present records are being delivered.
         """
         return self._watch.versionstamp
+
+    @property
+    def position(self) -> Position | None:
+        """The position after the last item; pass it as ``resume``. None without ``resume=``, and at the beginning."""
+        return self._watch.position if isinstance(self._watch, resumed_watch.ResumedWatch) else None
 
     def close(self) -> None:
         """End the iteration; one that waits in another thread or task ends within a second."""

@@ -17,6 +17,8 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.api._sync.queryset import Runner
 from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
+from kvmodels.flows.feeds import resumed_watch
+from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import past, reading, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
@@ -294,7 +296,7 @@ class RecordWatchIterator(Iterator[list[ChangedRecord[M]]], Generic[M]):
 
     __slots__ = ("_runner", "_watch")
 
-    def __init__(self, runner: Runner, watch: RecordWatch) -> None:
+    def __init__(self, runner: Runner, watch: RecordWatch | resumed_watch.ResumedWatch) -> None:
         self._runner = runner
         self._watch = watch
 
@@ -305,6 +307,11 @@ class RecordWatchIterator(Iterator[list[ChangedRecord[M]]], Generic[M]):
         None before the first item, and while the present records are being delivered.
         """
         return self._watch.versionstamp
+
+    @property
+    def position(self) -> Position | None:
+        """The position after the last item; pass it as ``resume``. None without ``resume=``, and at the beginning."""
+        return self._watch.position if isinstance(self._watch, resumed_watch.ResumedWatch) else None
 
     def close(self) -> None:
         """End the iteration; one that waits in another thread or task ends within a second."""

@@ -20,12 +20,16 @@ from kvmodels.api._sync import board
 from kvmodels.api._sync import history as histories
 from kvmodels.api._sync.queryset import QuerySet, Runner
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
+from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes, unique_owners
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
+from kvmodels.flows.feeds import changed_since as feeds
+from kvmodels.flows.feeds import resumed_watch
+from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import restoring, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv import record_watch
@@ -320,7 +324,9 @@ class Repository(QuerySet[M], Generic[M]):
         options = ReferrerOptions(limit, filter, order_by)
         return self._run_flow("explain", queries.explain_referrers, objs, key, options, analyze=analyze)
 
-    def watch(self, *, since: str | None = None, timeout: float | None = None) -> histories.RecordWatchIterator[M]:
+    def watch(
+        self, *, since: str | None = None, resume: Position | str | None = None, timeout: float | None = None
+    ) -> histories.RecordWatchIterator[M]:
         """Watch the records of the model: the latest version of each record that changes, or its removal.
 
         The database must keep a change log: ``Database(url, change_log=3600)``. Without ``since``, the watch first
@@ -331,6 +337,8 @@ class Repository(QuerySet[M], Generic[M]):
 
         Args:
             since: resume after this versionstamp, such as ``watch.versionstamp`` of an earlier watch.
+            resume: resume at this position of ``changed_since`` or of ``watch.position``, also in the middle of the
+                present records; ``Position.BEGINNING`` for a watch that has a position from the start.
             timeout: end the iteration after this many seconds without a change; None for no timeout.
 
         Returns:
@@ -340,7 +348,8 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             InvalidArgumentError: an argument is invalid; at the first item: in a transaction.
             UnsupportedError: at the first item: the store keeps no change log.
-            ResumeExpiredError: at an item: the change log does not reach back to ``since``, or the store was restored.
+            ResumeExpiredError: at an item: the change log does not reach back to ``since`` or ``resume``, or the store
+                was restored.
             DecodeError: at an item: a record cannot be read as an object; its changes are delivered again.
 
         Examples:
@@ -359,8 +368,59 @@ class Repository(QuerySet[M], Generic[M]):
             ([(1, Light(id=1, on=False))], [(1, None)])
         """
         context, schema = self._runner.context, self._runner.schema
-        watch = record_watch.RecordWatch(context, schema, time.monotonic, since=since, timeout=timeout)
-        return histories.RecordWatchIterator(self._runner, watch)
+        if resume is None:
+            watch = record_watch.RecordWatch(context, schema, time.monotonic, since=since, timeout=timeout)
+            return histories.RecordWatchIterator(self._runner, watch)
+        if since is not None:
+            hint = "Pass the position alone; it has a versionstamp."
+            raise InvalidArgumentError("a watch takes since= or resume=", argument="since", value=since, hint=hint)
+        resumed = resumed_watch.ResumedWatch(context, schema, time.monotonic, resume=resume, timeout=timeout)
+        return histories.RecordWatchIterator(self._runner, resumed)
+
+    def changed_since(self, position: Position | str | None = None, /, *, limit: int = 500) -> feeds.ChangePage[M]:
+        """Return the records that have changed or were removed since a position, for a copy that is kept elsewhere.
+
+        The database must keep a change log: ``Database(url, change_log=3600)``. Without a position it begins with
+        the present records. Store the position of a page together with its changes, and pass it to the next call:
+        repeat while ``has_more``, and again later. A scan of the present records may be interrupted for as long as the
+        change log reaches back. The call does not wait for changes; ``watch(resume=)`` does. If several classes share
+        the collection, a changed record of another class is returned as a removal.
+
+        Args:
+            position: the ``position`` of an earlier page or watch, or its text; None begins.
+            limit: the number of changes, and in the first scan of records, that a page ends with; a commit is not
+                divided between pages.
+
+        Returns:
+            The changes: each record once in its latest version, in the order of the last change. A removal has the
+            record None; a record that expires is removed when the store sweeps it. A record may be returned twice in
+            the same version, but never in an older one. Cost: two reads, of the row that names the store and of the
+            change log; the first call in a store also writes this row.
+
+        Raises:
+            ResumeExpiredError: the change log does not reach back to the position, or the position belongs to another
+                store, such as this one before a backup was restored. Begin with None, and remove what is not returned.
+            InvalidArgumentError: this is not a position, or it belongs to another collection; in a transaction.
+            UnsupportedError: the store keeps no change log.
+            DecodeError: a record cannot be read as an object.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Lamp(KvModel, collection="lamps"):
+            ...     id: PrimaryKey[int]
+            ...     on: bool = False
+            >>> with Database("memory://", models=[Lamp], change_log=60) as db:
+            ...     _ = db[Lamp].create(id=1)
+            ...     first = db[Lamp].changed_since()
+            ...     _ = db[Lamp].create(id=2)
+            ...     _ = db[Lamp].remove(1)
+            ...     second = db[Lamp].changed_since(first.position)
+            >>> [(one.key, one.record) for one in first], [(one.key, one.record) for one in second]
+            ([(1, Lamp(id=1, on=False))], [(2, Lamp(id=2, on=False)), (1, None)])
+        """
+        flow = feeds.changed_since(self._runner.context, self._runner.schema, position, limit)
+        found: feeds.ChangePage[M] = self._runner.run("changed_since", flow)
+        return found
 
     # --- old versions -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator
 
-from kvmodels.core.operations import ReadRange, Row
+from kvmodels.core.lineage import LINEAGE_KEY, TENANT_PARTS
+from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.engines.contract import Snapshot
 from kvmodels.engines.shared.evaluation import from_versionstamp
 from kvmodels.engines.shared.file_checks import absolute_path
@@ -46,6 +47,7 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
         connection = sqlite_file.connect(temporary, "rw")
         try:
             fill(connection)
+            _forget_lineages(connection)
         except sqlite3.Error as error:
             raise translated(error, url, temporary) from error
         finally:
@@ -56,6 +58,18 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
         for end in ("", *SIDE_FILES):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary + end)
+
+
+def _forget_lineages(connection: sqlite3.Connection) -> None:
+    """Remove the rows that positions of change feeds are compared with, in the store and in its tenants.
+
+    The copy will have other commits than the store, so the positions of one are refused by the other.
+    """
+    connection.execute("DELETE FROM kv WHERE k = ?", (LINEAGE_KEY,))
+    of_tenants = "DELETE FROM kv WHERE k >= ? AND k < ? AND substr(k, ?) = ?"
+    last = -len(LINEAGE_KEY)
+    connection.execute(of_tenants, (TENANT_PARTS, after_prefix(TENANT_PARTS), last, LINEAGE_KEY))
+    connection.commit()
 
 
 def copy_snapshot(state: Snapshot, path: str, url: str, mode: int, now_ms: int) -> None:

@@ -30,7 +30,7 @@ from kvmodels.flows.execution.executor import (
     sorted_hits,
 )
 from kvmodels.flows.execution.join import MatchedRecord
-from kvmodels.flows.execution.ranges import Candidate, Position
+from kvmodels.flows.execution.ranges import Candidate, QueryPosition
 from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
@@ -107,7 +107,7 @@ class KeySource(Source[FoundRecord]):
         fields = None if query.sliced and not query.order else ()
         self._query = replace(query, fields=fields, start=0, stop=None)
         self._skip = query.start
-        self._position: Position | None = None
+        self._position: QueryPosition | None = None
         self._remaining = None if query.stop is None else max(0, query.stop - query.start)
         self._plan: QueryPlan | None = None
 

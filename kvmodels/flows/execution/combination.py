@@ -36,7 +36,7 @@ from kvmodels.flows.execution.ranges import (
     Candidate,
     Choice,
     Piece,
-    Position,
+    QueryPosition,
     ReadLimit,
     ScanPosition,
     Walk,
@@ -112,7 +112,7 @@ class _Part(NamedTuple):
     last: ScanPosition | None
 
 
-def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, including: bool) -> Position:
+def merge_at(position: QueryPosition, keys: Sequence[SortKeys], sort_key: bytes, *, including: bool) -> QueryPosition:
     """Return the position at a sort key, or after it. Raises InvalidKeyError: this is no sort key of the plan."""
     # A scan resumes at the key itself: whether a row has this sort key, or a lower one, is seen when it is read.
     plan = position.plan
@@ -127,7 +127,9 @@ def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, i
 class Merge:
     """The next rows of a merge; ``owners`` has for each scan the function from a row to its owner."""
 
-    def __init__(self, position: Position, live: LiveCollection, owners: Sequence[OwnerOf], extent: ReadLimit) -> None:
+    def __init__(
+        self, position: QueryPosition, live: LiveCollection, owners: Sequence[OwnerOf], extent: ReadLimit
+    ) -> None:
         self._position = position
         self._keys = sort_keys(position.plan, live)
         self.owners = owners
@@ -205,7 +207,7 @@ class Merge:
             return True
         return horizon != b"" and (key >= horizon if self._backward else key <= horizon)
 
-    def _behind(self, parts: Sequence[_Part], bound: bytes | None) -> Position | None:
+    def _behind(self, parts: Sequence[_Part], bound: bytes | None) -> QueryPosition | None:
         places: list[ScanPosition | None] = [None] * len(self._position.places)
         for part in parts:
             number = part.walk.number
@@ -222,7 +224,7 @@ class Merge:
         return self._position._replace(places=tuple(places), bound=bound, fresh=False)
 
 
-def intersection_at(position: Position, pk: bytes, *, including: bool) -> Position:
+def intersection_at(position: QueryPosition, pk: bytes, *, including: bool) -> QueryPosition:
     """Return the position at a primary key, or after it. Raises InvalidKeyError: these bytes are no primary key."""
     if len(split_key(pk)) != len(position.plan.schema.primary_key):
         raise InvalidKeyError("a primary key has the wrong number of parts", key=pk)
@@ -270,7 +272,7 @@ class _Side:
 class Intersection:
     """Reads the next rows of an intersection."""
 
-    def __init__(self, session: ScanSession, position: Position, extent: ReadLimit) -> None:
+    def __init__(self, session: ScanSession, position: QueryPosition, extent: ReadLimit) -> None:
         plan = position.plan
         self._session = session
         self._position = position
@@ -327,7 +329,7 @@ class Intersection:
             return Choice(candidates, self._position._replace(bound=bound, fresh=False), more=True)
         return Choice(candidates, self._behind(stretches, edge), more=False)
 
-    def _behind(self, stretches: Sequence[_ScanWindow], edge: bytes | None) -> Position | None:
+    def _behind(self, stretches: Sequence[_ScanWindow], edge: bytes | None) -> QueryPosition | None:
         """Return the position after the known part; None if a scan that has ended has no row after it."""
         if edge is None:
             return None

@@ -55,7 +55,7 @@ from kvmodels.flows.execution.ranges import (
     START,
     Candidate,
     Concatenation,
-    Position,
+    QueryPosition,
     ReadLimit,
     ScanPosition,
     Walk,
@@ -82,9 +82,9 @@ def plan_of(context: Context, query: Query) -> Flow[QueryPlan]:
     return (yield from planned(context, query.schema, lambda live: plan_query(query, live)))[1]
 
 
-def beginning(plan: QueryPlan) -> Position:
+def beginning(plan: QueryPlan) -> QueryPosition:
     """Return the position before everything that a plan reads."""
-    return Position(plan, (START,) * len(plan.scans), fresh=True)
+    return QueryPosition(plan, (START,) * len(plan.scans), fresh=True)
 
 
 def counts_rows(plan: QueryPlan) -> bool:
@@ -116,7 +116,7 @@ class Executor:
     """Reads the next rows of a plan of any kind; each method is one batch, or None when the header has changed."""
 
     def __init__(
-        self, context: Context, view: HeaderView, live: LiveCollection, position: Position, extent: ReadLimit
+        self, context: Context, view: HeaderView, live: LiveCollection, position: QueryPosition, extent: ReadLimit
     ) -> None:
         self._context = context
         self._view = view
@@ -175,7 +175,7 @@ class Executor:
 
 
 def read_batch(
-    context: Context, query: Query, position: Position, size: int, *, peek: bool = True, wanted: Wanted = "hits"
+    context: Context, query: Query, position: QueryPosition, size: int, *, peek: bool = True, wanted: Wanted = "hits"
 ) -> Flow[ResultBatch]:
     """Read the next rows of a query, at most ``size``, and their records.
 
@@ -318,10 +318,10 @@ def mark_of_key(key: bytes, *, behind: bool, number: int = 0) -> bytes:
     return packed
 
 
-def position_at(plan: QueryPlan, live: LiveCollection, mark: bytes, *, back: bool = False) -> Position:
+def position_at(plan: QueryPlan, live: LiveCollection, mark: bytes, *, back: bool = False) -> QueryPosition:
     """Return the position at a mark; to read ``back``, that of the turned plan. Raises InvalidCursorError."""
     number, key, behind = _decoded(plan, mark)
-    position = Position(turned(plan) if back else plan, (START,) * len(plan.scans))
+    position = QueryPosition(turned(plan) if back else plan, (START,) * len(plan.scans))
     try:
         return _position(position, live, number, key, including=behind is back)
     except InvalidKeyError as error:
@@ -334,7 +334,9 @@ def side_of(plan: QueryPlan, mark: bytes) -> tuple[bytes, bool]:
     return key, behind
 
 
-def _position(position: Position, live: LiveCollection, number: int, key: bytes, *, including: bool) -> Position:
+def _position(
+    position: QueryPosition, live: LiveCollection, number: int, key: bytes, *, including: bool
+) -> QueryPosition:
     plan = position.plan
     if plan.combine == "nothing":
         raise _invalid()
@@ -408,7 +410,7 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWin
     moving = any(scan.index is not None for scan in plan.scans)
     held: list[SortedHit] = []
     known: set[bytes] = set()
-    position: Position | None = beginning(plan)
+    position: QueryPosition | None = beginning(plan)
     while position is not None:
         batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
         # A record that another writer moves between two batches may be read twice.

@@ -37,7 +37,7 @@ from kvmodels.flows.execution.ranges import (
     Choice,
     Concatenation,
     KeptFollow,
-    Position,
+    QueryPosition,
     ScanPosition,
     TakenRows,
     bound_at,
@@ -277,11 +277,11 @@ class RangeRows:
         objects = _objects_of(load, rows, followed)
         return AGAIN if any(one is None for one in objects) else objects
 
-    def position_behind(self, query: Query, number: int) -> Position:
+    def position_behind(self, query: Query, number: int) -> QueryPosition:
         """Return the position after so many rows."""
         plan = self._read.plan
         bound = bound_at(self.rows[number - 1][0], including=False, reverse=plan.reverse)
-        return Position(plan.bind(query, self._operands), (ScanPosition(0, bound),))
+        return QueryPosition(plan.bind(query, self._operands), (ScanPosition(0, bound),))
 
 
 class RangeCount(NamedTuple):

@@ -22,7 +22,7 @@ from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row,
 from kvmodels.errors import DecodeError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, pause_before
 from kvmodels.flows.effects import Flow, fits_one_read, read, read_all
-from kvmodels.flows.execution.ranges import Candidate, Choice, KeptFollow, Position, Walk
+from kvmodels.flows.execution.ranges import Candidate, Choice, KeptFollow, QueryPosition, Walk
 from kvmodels.flows.hydration.loader import OwnerOf, expected_keys, has_entry, owner_of, pk_reader_of
 from kvmodels.flows.hydration.projection import projector
 from kvmodels.flows.hydration.rows import (
@@ -75,7 +75,7 @@ class ResultBatch(NamedTuple):
     hits: list[MatchedRecord | Any]
     found: Sequence[Candidate]
     rows: int
-    position: Position | None
+    position: QueryPosition | None
     more: bool
     made: bool = False
     entries: Sequence[Row] = ()

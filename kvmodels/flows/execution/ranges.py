@@ -50,7 +50,7 @@ class ScanPosition(NamedTuple):
 START: Final = ScanPosition()
 
 
-class Position(NamedTuple):
+class QueryPosition(NamedTuple):
     """The place that the reading of a plan has reached; a value, so that a failed read changes nothing.
 
     Attributes:
@@ -100,7 +100,7 @@ class Choice(NamedTuple):
     """The rows of one read that count, the next position (None at the end), and whether there were more rows."""
 
     candidates: list[Candidate]
-    position: Position | None
+    position: QueryPosition | None
     more: bool
 
 
@@ -108,7 +108,7 @@ class TakenRows(NamedTuple):
     """The same by the number of the scan, without a candidate for each row."""
 
     rows: list[tuple[int, list[Row]]]
-    position: Position | None
+    position: QueryPosition | None
     more: bool
 
 
@@ -199,7 +199,7 @@ class Walk:
 class Concatenation:
     """The next rows of a plan of one scan, or of several that are read one after the other."""
 
-    def __init__(self, position: Position, extent: ReadLimit) -> None:
+    def __init__(self, position: QueryPosition, extent: ReadLimit) -> None:
         plan = position.plan
         walks = [Walk(number, scan) for number, scan in enumerate(plan.scans)]
         self._walks = walks[::-1] if len(walks) > 1 and plan.reverse else walks
@@ -257,7 +257,7 @@ class Concatenation:
             places[number] = walk.after(piece, width)
         return TakenRows(taken, self._at(places, width), more=False)
 
-    def _at(self, places: list[ScanPosition | None], width: int = 1) -> Position | None:
+    def _at(self, places: list[ScanPosition | None], width: int = 1) -> QueryPosition | None:
         """Return the position at these places, with a width for the scan that comes next."""
         for walk in self._walks:
             place = places[walk.number]

@@ -38,6 +38,7 @@ from kvmodels.catalog.keyspace import (
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.typed_json import is_graph_form, key_from_json, key_to_json, value_from_json, value_to_json
 from kvmodels.core.keys import Key, encode_key, key_successor
+from kvmodels.core.lineage import LINEAGE_KEY
 from kvmodels.core.operations import (
     AtomicWrite,
     Check,
@@ -94,6 +95,7 @@ class Dumping:
         self._header: Header | None = None
         self._owners: Mapping[str, str] = {}
         self._header_key = form.root + HEADER_KEY
+        self._lineage_key = form.root + LINEAGE_KEY
         self._references = form.root + REFERENCES
         self._ranges = [(key_successor(form.root), after_prefix(form.root))]
         self._batch = FIRST_BATCH
@@ -133,10 +135,11 @@ class Dumping:
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
         """Yield the lines for rows, one at a time, because a line may be large. Raises DecodeError.
 
-        Guards and anchors of foreign keys are left out: only their versionstamps matter, which a dump does not keep.
+        Guards and anchors of foreign keys are left out: only their versionstamps matter, which a dump does not keep. A
+        copy of the store gets a lineage of its own.
         """
         for row in rows:
-            if row.key != self._header_key and not row.key.startswith(self._references):
+            if row.key not in (self._header_key, self._lineage_key) and not row.key.startswith(self._references):
                 yield self._line_of(row)
 
     def end(self) -> Sequence[str]:
@@ -211,7 +214,7 @@ class Loading:
 
     def begin(self, *, restart: bool) -> Flow[None]:
         """Write the token into a store that is empty, or contains only a catalogue without records."""
-        found = yield from read([point(self._header_key), self._everything(2)])
+        found = yield from read([point(self._header_key), self._everything(3)])
         header, some = found.ranges
         value: Any = self._form.entry(header[0]).value if header else None
         cut_off = _is_cut_off(value)
@@ -220,7 +223,8 @@ class Loading:
                 "a dump is being loaded into this store, or a load was interrupted",
                 hint="Wait for the load. If it was interrupted, load with restart=True, which first removes its keys.",
             )
-        if not cut_off and any(row.key != self._header_key for row in some):
+        own = (self._header_key, self._form.root + LINEAGE_KEY)
+        if not cut_off and any(row.key not in own for row in some):
             raise EngineError(
                 "a dump can be loaded into an empty store only",
                 reason="the store holds other keys",
@@ -256,7 +260,7 @@ class Loading:
             found = yield from scan.dangling()
             if found:
                 raise dangling_dump(found)
-        yield from self.store((self._final_header(),))
+        yield from self.store((self._final_header(), Delete(self._form.root + LINEAGE_KEY)))
         self._guard = None
         return self.written + (self._header is not None)
 

@@ -47,7 +47,7 @@ from kvmodels.flows.execution.executor import (
 )
 from kvmodels.flows.execution.fast_reads import RangeRows
 from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, result_of
-from kvmodels.flows.execution.ranges import Candidate, Position, Walk, bound_at, further
+from kvmodels.flows.execution.ranges import Candidate, QueryPosition, Walk, bound_at, further
 from kvmodels.flows.reading.returned import ReturnedRecords
 from kvmodels.query.planning import distinct as planning
 from kvmodels.query.planning.cursor import cursor_after
@@ -91,7 +91,7 @@ class ResultScan:
     ) -> None:
         self._context = context
         self._query = query
-        self._position: Position | None = None
+        self._position: QueryPosition | None = None
         self._sorted: deque[SortedHit] | None = None
         self._skip = query.start
         self._remaining = None if query.stop is None else query.stop - query.start
@@ -167,14 +167,14 @@ class ResultScan:
             self._returned = ReturnedRecords(self._context.layouts[self._query.schema.collection])
         return self._returned.new_of(results, last=last)
 
-    def _pass_over(self, position: Position) -> Flow[ResultBatch]:
+    def _pass_over(self, position: QueryPosition) -> Flow[ResultBatch]:
         """Skip rows before the slice, without their records."""
         size = min(self._skip, self._batch_size or MAX_BATCH)
         batch = yield from read_batch(self._context, self._query, position, size, peek=False, wanted="rows")
         self._skip -= batch.rows
         return batch
 
-    def _read(self, position: Position, *, plain: bool) -> Flow[ResultBatch]:
+    def _read(self, position: QueryPosition, *, plain: bool) -> Flow[ResultBatch]:
         # A list of keys has a known end, so nothing is read twice to find it.
         size, peek = self._size, not position.plan.points
         if self._remaining is not None:
@@ -254,7 +254,7 @@ def planned_exists(context: Context, query: Query) -> Flow[bool]:
 
 def _passed(context: Context, query: Query, plan: QueryPlan, size: int) -> Flow[int]:
     """Count results by reading rows, up to the end of the slice, in batches that grow from ``size`` rows."""
-    position: Position | None = beginning(plan)
+    position: QueryPosition | None = beginning(plan)
     passed = 0
     while position is not None and (query.stop is None or passed < query.stop):
         plain = counts_rows(position.plan)
@@ -309,10 +309,10 @@ def page(
 
 
 def _read_page(
-    context: Context, query: Query, position: Position, size: int, asked: QueryPlan | None
+    context: Context, query: Query, position: QueryPosition, size: int, asked: QueryPlan | None
 ) -> Flow[_FoundPage]:
     """Read the next results in the direction of the position; ``asked`` is the plan of the cursor."""
-    reading: Position | None = position
+    reading: QueryPosition | None = position
     rows, more, plan = size, False, position.plan
     hits: list[MatchedRecord] = []
     found: list[Any] = []
@@ -428,7 +428,7 @@ class DistinctScan:
         self._context = context
         self._query = query
         self._plan: planning.DistinctPlan | None = None
-        self._position: Position | None = None
+        self._position: QueryPosition | None = None
         self._last: tuple[Any, ...] | None = None
         self._size = 1
         self._skip = query.start
@@ -492,7 +492,7 @@ class DistinctScan:
         self.done = self._position is None
         return found
 
-    def _behind(self, batch: ResultBatch) -> Position | None:
+    def _behind(self, batch: ResultBatch) -> QueryPosition | None:
         """Return the position after all rows with the value of the last one."""
         position = batch.position
         parts = None if position is None else planning.jump_parts(position.plan, self._query.fields or ())
