@@ -1,4 +1,7 @@
-"""Watches that resume at a position, also in the middle of their first scan."""
+"""Watches that resume at a position, also in the middle of their first scan.
+
+Rules of this module: a delivery is one page of the feed, and the position is that after the last delivery.
+"""
 
 from __future__ import annotations
 
