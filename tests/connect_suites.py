@@ -64,6 +64,7 @@ IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
     "tests.queues.test_messages": BOTH,
     "tests.references.test_child_counts": (DENOKV,),
     "tests.tenants.test_listeners": BOTH,
+    "tests.references.test_drawn_family": (DENOKV,),
     "tests.references.test_paths": (DENOKV,),
     "tests.references.test_referrers": (DENOKV,),
     "tests.references.test_related_paths": (DENOKV,),

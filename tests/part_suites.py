@@ -35,6 +35,11 @@ ONCE = frozenset(
     {
         # It counts the snapshots of one engine.
         "test_many_tasks_take_one_snapshot",
+        # They are about the comparison, or about engines that the test itself opens.
+        "test_a_fault_in_the_library_is_convicted",
+        "test_a_fault_in_the_program_is_convicted",
+        "test_answers_are_the_same_on_each_engine",
+        "test_every_model_and_foreign_key_is_drawn",
         # A key of the greatest length, which the prefix makes longer.
         "test_the_versionstamp_does_not_count_for_the_size_of_the_key",
         # They trim the change log of the store in memory.

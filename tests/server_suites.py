@@ -59,6 +59,7 @@ SUITES = frozenset(
         "tests.ranks.test_ranks_beside_writers",
         "tests.references.test_cascades_at_random",
         "tests.references.test_child_counts",
+        "tests.references.test_drawn_family",
         "tests.references.test_existing_records",
         "tests.references.test_on_delete",
         "tests.references.test_paths",
@@ -132,8 +133,14 @@ ONCE = frozenset(
         "test_a_handler_of_signals_is_called_and_restored",
         "test_no_ticket_of_a_closed_project_is_left_open",
         "test_a_planted_bug_is_found_at_a_seed_that_repeats_it",
-        # 2,000 queries, of which other tests run some on each engine.
+        # Hundreds of queries, of which other tests run some on each engine.
         "test_drawn_filters_equal_python",
+        "test_drawn_queries_equal_python",
+        "test_answers_are_the_same_on_each_engine",
+        # They are about the comparison, and about its parts.
+        "test_a_fault_in_the_library_is_convicted",
+        "test_a_fault_in_the_program_is_convicted",
+        "test_every_model_and_foreign_key_is_drawn",
         # More targets than are allowed, which is decided before an engine is asked for the rest.
         "test_more_keys_than_allowed_are_refused_and_the_named_line_serves",
         # Its commit is larger than a server takes.

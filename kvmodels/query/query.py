@@ -235,12 +235,13 @@ class Query:
             raise self._number_refusal(error, "exclude") from error
 
     def ordered(self, columns: Iterable[OrderColumn]) -> Query:
-        """Replace the order. Raises UnknownFieldError."""
+        """Replace the order; a field that is named twice has its first direction. Raises UnknownFieldError."""
         self.refuse_slice("order_by")
         try:
-            return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)
+            orders = [order for column in columns for order in self._orders(column)]
         except UnknownFieldError as error:
             raise self._number_refusal(error, "order_by") from error
+        return self._as(self.where, tuple(orders) if len(orders) < 2 else _first_of_each(orders), False)
 
     def _number_refusal(self, error: UnknownFieldError, method: str) -> UnknownFieldError | InvalidArgumentError:
         """Return the error for a field that does not exist, or for a number of ``with_counts``."""
@@ -506,6 +507,14 @@ def require_int(message: str, field: str, value: Any, hint: str, *, model: str |
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValueError(message, model=model, field=field, type=type(value).__name__, hint=hint)
     return value
+
+
+def _first_of_each(orders: Iterable[Order]) -> tuple[Order, ...]:
+    """Return the first order of each field, because a later one changes nothing."""
+    found: dict[str, Order] = {}
+    for order in orders:
+        found.setdefault(order.field, order)
+    return tuple(found.values())
 
 
 def order_names(directions: Iterable[tuple[str, bool]]) -> tuple[str, ...]:

@@ -95,6 +95,14 @@ def test_pages_of_a_sort_go_forward_and_back(
     assert [ids(page) for page in backward(asked, size)] == pages[::-1]
 
 
+def test_a_field_that_is_named_twice_has_its_first_direction(store: tuple[Database, WatchedEngine]):
+    repository = store[0][Song]
+    for asked, order in ((repository.sort_in_memory(), ("-year", "id")), (repository.all(), ("-year", "-id"))):
+        twice = asked.order_by(*order, "year", "-pk")
+        assert twice.explain().order == order
+        assert ids(twice) == ids(asked.order_by(*order))
+
+
 def test_pages_of_a_sort_repeat_and_skip_nothing_beside_writers(store: tuple[Database, WatchedEngine]):
     repository = store[0][Song]
     asked = repository.filter(year__gte=2001).order_by("title").sort_in_memory()

@@ -27,7 +27,7 @@ from kvmodels import (
 from kvmodels.flows.reading.semi_join import MOST_KEYS
 from tests.query.engines import watched
 from tests.references.monitors import MODELS, Check, Owner, Project, Records, stocked
-from tests.worlds import in_test_servers, in_the_soak
+from tests.worlds import in_the_soak
 
 Test = Callable[[Any], bool]
 
@@ -127,12 +127,12 @@ def pages(query: Any) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("seed", [0, *in_test_servers(*range(1, 5)), *in_the_soak(*range(5, 50))])
+@pytest.mark.parametrize("seed", [0, *in_the_soak(*range(1, 50))])
 def test_drawn_filters_equal_python(seed: int):
     drawn = random.Random(seed)
     with Database("memory://", models=MODELS) as db:
         records = stocked(db, drawn)
-        for _ in range(400):
+        for _ in range(200):
             check_one(db[Check], records, records.objects["Check"], drawn)
 
 

@@ -54,6 +54,8 @@ FILTERS: list[tuple[Any, Callable[[Ping], bool]]] = [
     (Q(status="up") | Q(created__lt=5), lambda ping: ping.status == "up" or ping.created < 5),
     (Q(status__in=["up", "new"]), lambda ping: ping.status in ("up", "new")),
     (Q(host__in=[1, 2]), lambda ping: ping.host in (1, 2)),
+    (Q(host=0) | Q(note="a"), lambda ping: ping.host == 0 or ping.note == "a"),
+    (Q(host__in=[1, 2]) | Q(via__name="b"), lambda ping: ping.host in (1, 2) or ping.via in (1, 3)),
     (Q(via__name="b", status="up"), lambda ping: ping.via in (1, 3) and ping.status == "up"),
     (Q(host__name="b"), lambda ping: ping.host in (1, 3)),
     (~Q(via__name="b"), lambda ping: ping.via not in (1, 3)),

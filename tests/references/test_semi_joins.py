@@ -26,7 +26,7 @@ from tests.references.test_verbs import fill
 from tests.references.test_with_related import AUTHORS, book_rows, stock
 
 
-@settings(max_examples=of_check(60), deadline=None)
+@settings(max_examples=of_check(20), deadline=None)
 @given(rows=book_rows, wanted=st.sets(st.integers(1, AUTHORS)), size=st.integers(1, 5))
 def test_results_equal_python(rows: list[tuple[int, int | None]], wanted: set[int], size: int):
     with Database("memory://", models=MODELS) as db:

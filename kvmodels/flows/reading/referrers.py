@@ -39,7 +39,7 @@ from kvmodels.query.query import OrderColumn, Query, reference_of
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.definition.definition import ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY
-from kvmodels.schema.filters.predicate import conditions_of
+from kvmodels.schema.filters.predicate import Predicate, conditions_of
 
 
 class ReferrerOptions(NamedTuple):
@@ -267,8 +267,13 @@ def _refusal(error: NoUsableIndexError, query: Query, field: str) -> NoUsableInd
 
 
 def are_one_scan(plans: Iterable[QueryPlan], field: str) -> bool:
-    """Return whether plans for different values of a foreign key are scans of one index with the same tests."""
+    """Return whether plans for different values of a foreign key are scans of one index with the same tests.
+
+    Tests differ where an alternative of the filter is about the foreign key itself: for one value nothing is left to
+    test, for the others the other alternative is.
+    """
     indexes: set[str | None] = set()
+    tests: list[tuple[tuple[Predicate, ...], ...]] = []
     for plan in plans:
         if plan.combine == "nothing":
             continue
@@ -280,7 +285,8 @@ def are_one_scan(plans: Iterable[QueryPlan], field: str) -> bool:
         if only.fans_out or field in tested or any(isinstance(one, LastRowRange) for one in only.ranges):
             return False
         indexes.add(only.index)
-    return len(indexes) <= 1 and None not in indexes
+        tests.append((plan.tested, only.tested, plan.target_tests))
+    return len(indexes) <= 1 and None not in indexes and all(one == tests[0] for one in tests)
 
 
 class _ReferrerScan:
