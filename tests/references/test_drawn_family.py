@@ -195,12 +195,12 @@ def targets_are_not_tested(patch: pytest.MonkeyPatch) -> None:
 
 
 def numbers_are_those_of_the_first_result(patch: pytest.MonkeyPatch) -> None:
-    real = child_counts._rows
+    real = child_counts.queries_of
 
-    def of_first(context: Any, view: Any, count: Any, planned: Any) -> Any:
-        return real(context, view, count, [planned[0]] * len(planned))
+    def of_first(context: Any, query: Any, field: str, keys: Sequence[Any]) -> Any:
+        return real(context, query, field, [keys[0]] * len(keys))
 
-    patch.setattr(child_counts, "_rows", of_first)
+    patch.setattr(child_counts, "queries_of", of_first)
 
 
 def one_test_is_made_for_all_targets(patch: pytest.MonkeyPatch) -> None:
