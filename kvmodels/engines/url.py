@@ -60,6 +60,7 @@ OPTIONS = {
         "change_log",
         "create",
         "durable_reads",
+        "idle_timeout",
         "poll_interval",
         "pool_size",
         "prepare",
@@ -133,9 +134,9 @@ def open_engine(
         engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for
             SQLite and LMDB also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``; for
             LMDB also ``map_size`` in bytes; for PostgreSQL ``busy_timeout``, ``poll_interval``, ``schema``,
-            ``pool_size``, ``prepare``, ``create`` and ``durable_reads``; for KV Connect ``access_token``,
-            ``busy_timeout`` and ``pool_size``; for etcd ``busy_timeout``, ``cacert``, ``cert``, ``key``, ``user``,
-            ``password``, ``max_txn_ops``, ``create``, ``allow_lossy_server`` and ``accept_restore``.
+            ``pool_size``, ``idle_timeout``, ``prepare``, ``create`` and ``durable_reads``; for KV Connect
+            ``access_token``, ``busy_timeout`` and ``pool_size``; for etcd ``busy_timeout``, ``cacert``, ``cert``,
+            ``key``, ``user``, ``password``, ``max_txn_ops``, ``create``, ``allow_lossy_server`` and ``accept_restore``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.

@@ -711,7 +711,7 @@ async def test_what_a_model_costs_in_round_trips(proxy: Proxy, databases: Databa
 
 async def test_a_path_of_a_socket_that_is_absent_is_a_timeout(databases: Databases, tmp_path: Path):
     engine = PostgresEngine(databases.url(), busy_timeout=0.05)
-    engine.check_open().conninfo = f"host={tmp_path}"
+    engine.check_open().server.conninfo = f"host={tmp_path}"
     for call in (engine.native().commit(add()), engine.native().read([ReadRange(b"k")]), engine.native().snapshot()):
         with pytest.raises(EngineTimeoutError):
             await call

@@ -133,6 +133,7 @@ def test_servers_of_other_machines_are_verified_and_take_writes(url, expected, m
         ("pool_size", True),
         ("busy_timeout", -1),
         ("poll_interval", 0),
+        ("idle_timeout", 0),
         ("prepare", 1),
         ("create", None),
     ],

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines.postgres import pool as module
-from kvmodels.engines.postgres.pool import ConnectionPool
+from kvmodels.engines.postgres.connections import pool as module
+from kvmodels.engines.postgres.connections.pool import ConnectionPool
 from kvmodels.errors import EngineTimeoutError
 from tests.crowd import until
 from tests.engines.interrupting import cut_short_at
@@ -158,7 +158,7 @@ def test_commits_get_a_connection_before_reads_take_the_rest():
     pool = pool_of(server.open_one)
     taken = [pool.take(USE, 0) for _ in range(SIZE)]
     assert taken == [server.opened[0], server.opened[2]]
-    assert pool.writer(0) is server.opened[1]
+    assert pool.take_writer(0) is server.opened[1]
 
 
 def test_a_store_that_is_not_written_keeps_no_connection_for_commits():
@@ -183,7 +183,7 @@ def test_a_commit_gets_the_next_connection_before_a_read_that_waits_longer():
     pool = pool_of(server.open_one)
     first = pool.take(USE, 0)
     reader, read = waiting(pool, lambda: pool.take(USE, 60))
-    writer, written = waiting(pool, lambda: pool.writer(60))
+    writer, written = waiting(pool, lambda: pool.take_writer(60))
     pool.give_back(first)
     writer.join()
     assert (read, written) == ([], [first])

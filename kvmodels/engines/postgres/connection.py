@@ -186,12 +186,13 @@ class ReachedServer(Protocol):
 
 
 class ConnectionPermit:
-    """The right to use one connection; in the queue ``free`` while it is not used."""
+    """The right to use one connection; in the queue ``free`` while it is not used, else its store is the ``user``."""
 
-    __slots__ = ("__weakref__", "free")
+    __slots__ = ("__weakref__", "free", "user")
 
     def __init__(self, free: SimpleQueue[ConnectionPermit]) -> None:
         self.free = free
+        self.user: object = None
 
 
 class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -201,11 +202,13 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
         backoff: seconds that one call may take.
         warned: whether the server has sent a warning since this was last set to false.
         permit: of the pool, while the connection is in use.
+        rests_since: seconds of the monotonic clock, when it was given back.
     """
 
     backoff: float = 60.0
     warned: bool = False
     permit: ConnectionPermit | None = None
+    rests_since: float = 0.0
 
     def wait(self, gen: PQGen[ResultT], interval: float = 0.1, timeout: float | None = None) -> ResultT:
         """Wait for the answer of a call. After an interrupt or past the deadline the connection is closed."""

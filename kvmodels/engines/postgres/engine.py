@@ -24,6 +24,7 @@ from kvmodels.core.operations import (
     Removal,
 )
 from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit, ServerCalls, WriteCalls
+from kvmodels.engines.postgres.connections.server import ConnectionParameters, ServerConnections
 from kvmodels.engines.postgres.flows import (
     Flow,
     RangesRead,
@@ -37,7 +38,13 @@ from kvmodels.engines.postgres.flows import (
 )
 from kvmodels.engines.postgres.native.engine import PostgresAsyncEngine
 from kvmodels.engines.postgres.reads import sizes_once
-from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible_options, retention_ms, shown_url
+from kvmodels.engines.postgres.settings import (
+    PostgresOptions,
+    connection_string,
+    require_sensible_options,
+    retention_ms,
+    shown_url,
+)
 from kvmodels.engines.postgres.snapshot import BegunSnapshot, PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
 from kvmodels.engines.shared.background import require_sweep_limit
@@ -64,8 +71,9 @@ class PostgresEngine(StoreHandle[PostgresStore]):
 
     A read, a count and a commit are one round trip each; a read that a Python function continues is two. Commits that
     wait at the same time in one process share a call. An answer that is lost is resolved by the engine: it asks the
-    server whether the commit was applied. All engines of one process with the same URL and schema share their
-    connections, at most ``2 * pool_size + 1``, and must ask for the same options.
+    server whether the commit was applied. All engines of one process with the same URL and schema must ask for the same
+    options. Engines with the same URL share their connections, at most ``2 * pool_size + 1``, whatever their schemas
+    are, if they have the same ``readonly``, ``pool_size``, ``prepare``, ``busy_timeout`` and ``idle_timeout``.
 
     Args:
         url: ``postgresql://user@host/database`` with libpq's parameters; ``PG*`` variables and service files hold.
@@ -88,6 +96,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         create: whether the schema is made if it is absent.
         durable_reads: True has reads show only what is on the disk, so that writers of several processes wait for each
             other's flush; False lets them share it; None leaves it as the store has it, which is False in a new one.
+        idle_timeout: seconds after which a connection that no call uses is closed; it is opened again when needed.
 
     Raises:
         InvalidArgumentError: the URL or an option makes no sense, or the store is open here with other options.
@@ -115,6 +124,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
         change_log: float | timedelta | None = None,
         create: bool = True,
         durable_reads: bool | None = None,
+        idle_timeout: float = 600.0,
     ) -> None:
         options = PostgresOptions(
             durability=durability,
@@ -129,6 +139,7 @@ class PostgresEngine(StoreHandle[PostgresStore]):
             change_log=retention_ms(change_log),
             create=create,
             durable_reads=durable_reads,
+            idle_timeout=idle_timeout,
         )
         require_sensible_options(options)
         shown = shown_url(url)
@@ -389,8 +400,18 @@ def _attach(given_url: str, url: str, options: PostgresOptions) -> PostgresStore
             require_same_options(store.options._asdict(), options._asdict(), url)
             store.handles += 1
             return store
-        opened = PostgresStore(path, given_url, url, options)
+        opened = PostgresStore(path, options, _server_of(given_url, url, options))
         opened.open()
         opened.handles = 1
         _stores.stores[path] = opened
         return opened
+
+
+def _server_of(given_url: str, url: str, options: PostgresOptions) -> ServerConnections:
+    """Return the connections that another store has open with the same parameters, or new ones."""
+    conninfo = connection_string(given_url, readonly=options.readonly)
+    parameters = ConnectionParameters.of(given_url, conninfo, options)
+    for store in _stores.stores.values():
+        if store.closed_reason is None and store.server.options == parameters:
+            return store.server
+    return ServerConnections(parameters, url)

@@ -32,7 +32,7 @@ from kvmodels.engines.shared.threads import BackgroundTask
 from kvmodels.errors import KvModelsError
 
 MOST_PLACES: Final = 4
-"""Keys for which one process may have a place at the same time; each takes a connection."""
+"""Keys for which one process may have a place at the same time, in all stores of a server; each takes a connection."""
 
 HOLD_S: Final = 2.5
 """Seconds after which a place is for the next process, although writers still wait in this one.
@@ -65,6 +65,16 @@ _HOLDER: Final = (
 )
 
 
+class PlacesOfServer(Protocol):
+    """A server whose stores have places.
+
+    Attributes:
+        places: of all stores.
+    """
+
+    places: set[object]
+
+
 class ContendedStore(ReachedServer, Protocol):
     """The store of the places."""
 
@@ -76,6 +86,11 @@ class ContendedStore(ReachedServer, Protocol):
     @property
     def schema(self) -> str:
         """The quoted name of its schema."""
+        ...
+
+    @property
+    def server(self) -> PlacesOfServer:
+        """Its server."""
         ...
 
 
@@ -108,15 +123,17 @@ class KeyPlaces:
         for key in keys:
             if self._stopped or time.monotonic() < self._retry_at:
                 return
-            if key not in self._places and len(self._places) < MOST_PLACES:
+            taken = self._store.server.places
+            if key not in self._places and len(taken) < MOST_PLACES:
                 place = self._places[key] = _KeyPlace(self, self._store, key)
+                taken.add(place)
                 if not place.task.schedule(0):
                     self.end(key)
 
     def end(self, key: bytes, *, pause_s: float = 0.0) -> None:
         """Forget a place that has ended; there is none for so many seconds."""
         self._retry_at = max(self._retry_at, time.monotonic() + pause_s)
-        self._places.pop(key, None)
+        self._store.server.places.discard(self._places.pop(key, None))
 
     def stop(self) -> None:
         """Give up all places, and take no more; idempotent."""

@@ -48,6 +48,7 @@ class PostgresOptions(NamedTuple):
     change_log: int | None
     create: bool
     durable_reads: bool | None
+    idle_timeout: float
 
 
 def shown_url(url: str) -> str:
@@ -81,7 +82,7 @@ def require_sensible_options(options: PostgresOptions) -> None:
         raise InvalidArgumentError(
             "the size of the pool is not a positive integer", argument="pool_size", value=size, hint="Give 1 or more."
         )
-    for argument in ("busy_timeout", "snapshot_max_age", "poll_interval"):
+    for argument in ("busy_timeout", "snapshot_max_age", "poll_interval", "idle_timeout"):
         seconds: object = options._asdict()[argument]
         sensible = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < 1e9
         if not sensible or (seconds == 0 and argument != "busy_timeout"):

@@ -34,15 +34,15 @@ from kvmodels.engines.postgres.connection import (
     Call,
     Calls,
     PostgresConnection,
-    connect,
     int8,
 )
+from kvmodels.engines.postgres.connections.pool import READS
+from kvmodels.engines.postgres.connections.server import ServerConnections
 from kvmodels.engines.postgres.flows import AS_RAISED, Flow, RangesRead, Settling, computing_flow
 from kvmodels.engines.postgres.listening import CHECK_S, CommitListener
 from kvmodels.engines.postgres.modes import WriterMode
 from kvmodels.engines.postgres.packing import PackedWrite, packed
 from kvmodels.engines.postgres.places import KeyPlaces
-from kvmodels.engines.postgres.pool import ConnectionPool
 from kvmodels.engines.postgres.reads import (
     NONE,
     Reading,
@@ -54,7 +54,7 @@ from kvmodels.engines.postgres.reads import (
     statements,
 )
 from kvmodels.engines.postgres.schema import NOT_UPGRADED, WITHOUT_SEALS, prepare_schema, quoted, require_seals
-from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
+from kvmodels.engines.postgres.settings import PostgresOptions
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS, BegunSnapshot, FirstRow, lost_or_refused
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock, ServerClock, system_clock_ms
@@ -66,8 +66,6 @@ from kvmodels.engines.shared.registry import closed_error
 from kvmodels.engines.shared.steps import run_steps
 from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
-
-READS: Final = "reads"
 
 COMMITS_KEPT_MS: Final = 3_600_000
 """How long the id of a commit is remembered: an operation that is delivered later is refused."""
@@ -88,14 +86,14 @@ class PostgresStore:
 
     Args:
         path: what names it among the open stores.
-        given_url: as the user gave it.
-        url: without secrets, for messages.
         options: of the engine.
+        server: has the connections; other stores may share it.
     """
 
-    def __init__(self, path: str, given_url: str, url: str, options: PostgresOptions) -> None:
+    def __init__(self, path: str, options: PostgresOptions, server: ServerConnections) -> None:
         self.path = path
-        self.url = url
+        self.url = server.url
+        self.server = server.join()
         self.options = options
         self.schema = quoted(options.schema)
         self.readonly = options.readonly
@@ -104,6 +102,7 @@ class PostgresStore:
         self.handles = 0
         self.identity = None
         self.closed_reason: str | None = None
+        self._left = False
         self.seen = 0
         self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
         self.turns = Turns()
@@ -112,18 +111,14 @@ class PostgresStore:
         self.settling = Settling()
         self.texts = statements(self.schema, seals=False)
         self.commit_texts = commit_statements(self.schema)
-        self.conninfo = connection_string(given_url, readonly=options.readonly)
-        self._connect: Callable[[], PostgresConnection] = lambda: connect(
-            self.conninfo, url, prepare=options.prepare, backoff=self.answer_s
-        )
-        sizes = {READS: options.pool_size, SNAPSHOTS: options.pool_size}
-        self._pool = ConnectionPool(self._connect, sizes, url, commits=not options.readonly)
+        self.conninfo = server.conninfo
+        self._pool = server.pool
         self._committing = threading.Lock()
         self._committer = GroupCommitter(self._carry_out, psycopg.Error)
         self._since_trim = 0
         self.first_key: bytes | None = None
         self.background = StoreBackground(self)
-        self.listener = CommitListener(self)
+        self.listener = CommitListener(self, server.listener)
         self.places = KeyPlaces(self)
         self.turns.on_outsiders = self.places.want
 
@@ -164,7 +159,7 @@ class PostgresStore:
     @property
     def answer_s(self) -> float:
         """Seconds after which a call without an answer is given up, with its connection."""
-        return self.busy_timeout + ANSWER_S
+        return self.server.answer_s
 
     @property
     def poll_interval(self) -> float:
@@ -246,7 +241,7 @@ class PostgresStore:
         self.require_open()
         failure: KvModelsError | None = None
         for attempt in range(2):
-            connection = self._pool.take(READS, self.busy_timeout)
+            connection = self._pool.take(READS, self.busy_timeout, self)
             try:
                 self.require_open()
                 return work(connection)
@@ -260,9 +255,15 @@ class PostgresStore:
         assert failure is not None
         raise failure
 
-    def writer(self) -> PostgresConnection:
-        """Return the connection of commits, at rest, for the holder of ``_committing``. Raises as connecting does."""
-        return self._pool.writer(self.busy_timeout)
+    def _written(self, call: Call) -> CallAnswer:
+        """Carry out a call that writes, for the holder of ``_committing``. Raises as connecting does."""
+        connection = self._pool.take_writer(self.busy_timeout, self)
+        try:
+            connection.warned = False
+            rows = connection.call(call.statement, call.parameters)
+            return CallAnswer(rows, connection.warned)
+        finally:
+            self._pool.give_back(connection)
 
     def drop_connections(self) -> None:
         """Close the connections that are not reading: the server has restarted, or is another one."""
@@ -292,7 +293,7 @@ class PostgresStore:
         )
         failure: KvModelsError | None = None
         for attempt in range(2):
-            connection = self._pool.take(SNAPSHOTS, self.busy_timeout)
+            connection = self._pool.take(SNAPSHOTS, self.busy_timeout, self)
             kept = False
             try:
                 self.require_open()
@@ -417,9 +418,7 @@ class PostgresStore:
             else:
                 self.drop_connections()
             return NO_ANSWER
-        connection = self.writer()
-        connection.warned = False
-        return CallAnswer(connection.call(step.statement, step.parameters), connection.warned)
+        return self._written(step)
 
     def _writing_call(self, statement: str, *parameters: bytes) -> Call:
         """Return the call of a function that writes on its own account."""
@@ -435,11 +434,9 @@ class PostgresStore:
         failure: KvModelsError | None = None
         with self._committing:
             for attempt in range(2):
+                self.require_open()
                 try:
-                    connection = self.writer()
-                    self.require_open()
-                    call = self._writing_call(statement, *parameters)
-                    return connection.call(call.statement, call.parameters)[0]
+                    return self._written(self._writing_call(statement, *parameters)).rows[0]
                 except psycopg.Error as error:
                     failure = errors.translated(error, self.url, self.schema)
                     if not (errors.is_lost(error) or error.sqlstate == errors.READ_ONLY) or attempt:
@@ -517,9 +514,11 @@ class PostgresStore:
         self.listener.stop()
         self.places.stop()
         with self._committing:
-            self._pool.drop_writer()
+            pass  # the commit that runs has ended
         expire_snapshots(self.snapshots, None)
-        self._pool.close(self.busy_timeout + ANSWER_S)
+        if not self._left:
+            self._left = True
+            self.server.leave(self)
 
     def before_fork(self) -> None:
         """Nothing: a child finds its handles abandoned, and libpq's wrapper closes nothing there."""

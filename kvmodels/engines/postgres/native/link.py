@@ -35,6 +35,9 @@ MOST_BYTES_UNDER_WAY: Final = 1 << 20
 CHUNK_ROWS: Final = 1_000
 """Rows of a large answer that one turn of the event loop takes."""
 
+MOST_PREPARED: Final = 100
+"""Statements that stay prepared on a connection: each store has about ten, and stores of many schemas may share it."""
+
 _CHUNKS: Final = pq.version() >= 170_000
 
 _LOST: Final = "the connection to the server was lost"
@@ -123,6 +126,10 @@ class Link:
         connection: at rest.
         prepare: whether statements are prepared.
         patience: seconds that the oldest request may wait for its answer; then the connection is given up.
+
+    Attributes:
+        closed: whether the connection has ended.
+        rests_since: seconds of the clock of the loop, when it was opened or the last request was answered.
     """
 
     def __init__(self, connection: _LoopConnection, *, prepare: bool, patience: float) -> None:
@@ -145,6 +152,7 @@ class Link:
         self._idle = asyncio.Event()
         self._idle.set()
         self.closed = False
+        self.rests_since = self._loop.time()
         connection.add_notice_handler(self._notice)
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
@@ -277,7 +285,10 @@ class Link:
         values = list(call.parameters)
         formats = [pq.Format.BINARY] * len(values)
         name = self._prepared.get(statement)
-        if name is None:
+        if name is not None:
+            if len(self._prepared) > MOST_PREPARED // 2:  # the order matters only once there are too many
+                self._prepared[statement] = self._prepared.pop(statement)
+        else:
             oids = [OIDS[type(one)] for one in call.parameters]
             text = _numbered(statement)
             if not self._prepare or not call.small or not oids or statement in self._being_prepared:
@@ -286,6 +297,8 @@ class Link:
                     pgconn.set_chunked_rows_mode(CHUNK_ROWS)
                     request.chunked = True
                 return
+            if len(self._prepared) >= MOST_PREPARED:
+                self._forget_oldest(segment, request)
             self._names += 1
             name = b"kv%d" % self._names
             self._being_prepared.add(statement)
@@ -293,6 +306,12 @@ class Link:
             segment.statements.append(request)
             pgconn.send_prepare(name, text, oids)
         pgconn.send_query_prepared(name, values, formats, pq.Format.BINARY)
+
+    def _forget_oldest(self, segment: _Segment, request: _Request) -> None:
+        """Have the server forget the prepared statement that was not used for longest."""
+        segment.statements.append(request)
+        name = self._prepared.pop(next(iter(self._prepared)))
+        self._pgconn.send_query_params(b"DEALLOCATE " + name, [], [], [], pq.Format.BINARY)
 
     def _flush(self) -> None:
         try:
@@ -377,6 +396,7 @@ class Link:
         if self._waiting:
             self._fill()
         elif not self._under_way:
+            self.rests_since = self._loop.time()
             self._idle.set()
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:

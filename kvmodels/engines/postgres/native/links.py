@@ -1,4 +1,4 @@
-"""The connections of one store for the coroutines of one event loop.
+"""The connections to one server for the coroutines of one event loop.
 
 Rules of this module: small reads share a few links, commits have one of their own, and a large read or a snapshot takes
 one for itself, so that small reads do not wait for its rows. Links are opened when they are wanted; many coroutines
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
 from kvmodels.engines.postgres.connection import Call, ReachedServer
+from kvmodels.engines.postgres.connections.pool import RETRY_S, all_in_use
 from kvmodels.engines.postgres.native.link import Link, open_link
-from kvmodels.engines.postgres.pool import RETRY_S, all_in_use
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS
 from kvmodels.errors import EngineTimeoutError
 
@@ -33,7 +34,7 @@ _ROLLBACK: Final = (Call(b"ROLLBACK", ()),)
 
 
 class LinkOptions(Protocol):
-    """The options of a store that links need."""
+    """The options of a server that links need."""
 
     @property
     def prepare(self) -> bool:
@@ -50,9 +51,14 @@ class LinkOptions(Protocol):
         """Whether there are no commits."""
         ...
 
+    @property
+    def idle_timeout(self) -> float:
+        """Seconds after which a connection at rest is closed."""
+        ...
 
-class LinkStore(ReachedServer, Protocol):
-    """The store of the links."""
+
+class LinkServer(ReachedServer, Protocol):
+    """The server of the links."""
 
     @property
     def options(self) -> LinkOptions:
@@ -69,15 +75,16 @@ class LoopLinks:
     """The connections of one event loop: at most ``2 * pool_size + 4``.
 
     Args:
-        store: whose connections they are.
+        server: is connected to.
 
     Attributes:
         closed: whether connections that are given back are closed.
+        users: handles that use them; the last one closes them.
     """
 
-    def __init__(self, store: LinkStore) -> None:
-        self._store = store
-        size = store.options.pool_size
+    def __init__(self, server: LinkServer) -> None:
+        self._server = server
+        size = server.options.pool_size
         self._most_shared = min(MOST_SHARED, size)
         self._shared: list[Link] = []
         self._writer: Link | None = None
@@ -89,6 +96,9 @@ class LoopLinks:
         self._loop = asyncio.get_running_loop()
         self._retry_at = 0.0
         self.closed = False
+        self.users = 0
+        self._committing: object = None
+        self._end_of_rest: asyncio.TimerHandle | None = None
 
     def shared_now(self) -> Link | None:
         """Return the link of small reads with the fewest requests; None if one has to be opened first."""
@@ -106,14 +116,52 @@ class LoopLinks:
         """Return the link of small reads with the fewest requests. Raises what connecting raises."""
         return self.shared_now() or await self._opened(SHARED)
 
-    def writer_now(self) -> Link | None:
-        """Return the link of commits; None if one has to be opened first."""
+    def writer_now(self, user: object) -> Link | None:
+        """Return the link of commits; None if one has to be opened first, or if another store has commits under way."""
+        writer = self._live_writer()
+        if writer is not None and (not writer.load or self._committing is user):
+            self._committing = user
+            return writer
+        return None
+
+    @asynccontextmanager
+    async def writer(self, user: object) -> AsyncGenerator[Link]:
+        """Give the link of commits, or one for reads while another store has it. Raises what connecting raises."""
+        writer = self.writer_now(user)
+        link = None if writer is not None or self._live_writer() is None else await self._another_writer()
+        if link is not None:
+            try:
+                yield link
+            finally:
+                self.give_back(LARGE_READS, link)
+            return
+        # Without another link these commits wait for those of the other store.
+        writer = writer or self._live_writer() or await self._opened(WRITER)
+        self._committing = user
+        yield writer
+
+    def _live_writer(self) -> Link | None:
         writer = self._writer
         return writer if writer is not None and not writer.closed else None
 
-    async def writer(self) -> Link:
-        """Return the link of commits. Raises what connecting raises."""
-        return self.writer_now() or await self._opened(WRITER)
+    async def _another_writer(self) -> Link | None:
+        """Return a link of those for large reads, or None if there is none at present."""
+        free, link = self._free[LARGE_READS], None
+        if free.locked():
+            return None
+        await free.acquire()
+        try:
+            link = self._at_rest()
+            if link is None and self._loop.time() >= self._retry_at:
+                link = await self._connect()
+        except EngineTimeoutError:
+            self._retry_at = self._loop.time() + RETRY_S
+        finally:
+            if link is None:
+                free.release()
+            else:
+                self._taken.add(link)
+        return link
 
     async def take(self, purpose: str) -> Link:
         """Return a link for one caller, until it is given back.
@@ -130,7 +178,7 @@ class LoopLinks:
         else:
             occupied = False
         if occupied:
-            raise all_in_use(self._store.url)
+            raise all_in_use(self._server.url)
         try:
             link = await self._link(deadline)
         except BaseException:
@@ -159,7 +207,10 @@ class LoopLinks:
         self._forget_closed()
 
     async def aclose(self) -> None:
-        """Wait for the requests that are under way, then close every connection; idempotent."""
+        """Let one user go; the last one waits for the requests that are under way, and closes every connection."""
+        self.users -= 1
+        if self.users > 0:
+            return
         self.closed = True
         if self._attempts:
             await asyncio.wait(list(self._attempts.values()))
@@ -170,6 +221,8 @@ class LoopLinks:
     def close(self) -> None:
         """Close every connection at once."""
         self.closed = True
+        if self._end_of_rest is not None:
+            self._end_of_rest.cancel()
         for link in self._all():
             link.close()
         self._forget_closed()
@@ -202,7 +255,7 @@ class LoopLinks:
             self._idle.append(link)
 
     def _deadline(self) -> float:
-        return self._loop.time() + self._store.busy_timeout
+        return self._loop.time() + self._server.busy_timeout
 
     async def _link(self, deadline: float, kind: str | None = None) -> Link:
         """Return a link at rest, a new one, or one that is given back in time, to a commit before all others."""
@@ -228,14 +281,31 @@ class LoopLinks:
     async def _open(self, *, commits: bool) -> Link:
         """Return a new link, after that of commits if it is not the first one."""
         link = await self._connect()
-        if not commits and not self._store.options.readonly and self._all() and self.writer_now() is None:
+        if not commits and not self._server.options.readonly and self._all() and self._live_writer() is None:
             self._writer = link
             link = await self._connect()
         return link
 
     async def _connect(self) -> Link:
-        store = self._store
-        return await open_link(store.conninfo, store.url, prepare=store.options.prepare, patience=store.answer_s)
+        server = self._server
+        link = await open_link(server.conninfo, server.url, prepare=server.options.prepare, patience=server.answer_s)
+        if self._end_of_rest is None and not self.closed:
+            self._end_of_rest = self._loop.call_later(server.options.idle_timeout, self._end_rest)
+        return link
+
+    def _end_rest(self) -> None:
+        """Close the links that have rested for too long, and look again while others are open."""
+        self._end_of_rest = None
+        now, idle_timeout = self._loop.time(), self._server.options.idle_timeout
+        for link in self._all():
+            if link not in self._taken and link.load == 0 and link.rests_since + idle_timeout <= now:
+                link.close()
+        self._forget_closed()
+        left = [
+            now if link.load or link in self._taken else link.rests_since for link in self._all() if not link.closed
+        ]
+        if left:
+            self._end_of_rest = self._loop.call_at(min(left) + idle_timeout, self._end_rest)
 
     async def _spared(self) -> Link | None:
         """Return a link of small reads, which keep one, when its requests are answered; None if none is to spare."""
@@ -282,7 +352,7 @@ class LoopLinks:
             link = await (self._open(commits=False) if kind == ANOTHER else self._link(self._deadline(), kind))
             if kind != WRITER:
                 self._shared.append(link)
-            elif (writer := self.writer_now()) is None:
+            elif (writer := self._live_writer()) is None:
                 self._writer = link
             else:  # a read has opened it meanwhile
                 self._put(link)

@@ -161,7 +161,7 @@ class LoopQueue:
         """Send the next group, and have a task pursue it."""
         members = self._next_group()
         group = _QueuedGroup(members, CommitRun(self._store, self._store.commit_texts, [one.write for one in members]))
-        link = self._links.writer_now()
+        link = self._links.writer_now(self)
         if link is not None and isinstance(group.step, Call):
             group.answer = self._loop.create_future()
             link.send((group.step,), group.answer, timed=len(members) >= SMALLEST_HALF and not group.run.early)
@@ -226,7 +226,8 @@ class LoopQueue:
             if group.answer is not None and not group.taken:
                 group.taken = True
                 return await group.answer
-            return await (await self._links.writer()).call(step)
+            async with self._links.writer(self) as link:
+                return await link.call(step)
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
         else:
@@ -235,7 +236,8 @@ class LoopQueue:
 
     async def _trim(self) -> None:
         try:
-            await (await self._links.writer()).call(self._store.trim_call())
+            async with self._links.writer(self) as link:
+                await link.call(self._store.trim_call())
         except KvModelsError:
             return  # the next thousand commits try again
         except psycopg.Error as error:

@@ -16,7 +16,6 @@ from kvmodels.engines.postgres.commits import Pause
 from kvmodels.engines.postgres.connection import Call, last_answer
 from kvmodels.engines.postgres.flows import AS_RAISED, Flow, Pinning, RangesRead
 from kvmodels.engines.postgres.native.link import Link
-from kvmodels.engines.postgres.native.links import LoopLinks
 from kvmodels.engines.postgres.native.queue import LoopQueue
 from kvmodels.engines.postgres.native.reads import LoopReads
 from kvmodels.engines.postgres.packing import PackedWrite
@@ -43,7 +42,8 @@ class PostgresLoopTransport:
     """
 
     def __init__(self, store: PostgresStore) -> None:
-        self.links = LoopLinks(store)
+        self.links = store.server.links()
+        self._closed = False
         self._store = store
         self.reads = LoopReads(store, self.links)
         self._queue = LoopQueue(store, self.links)
@@ -56,7 +56,9 @@ class PostgresLoopTransport:
         """Carry out the commits that wait, then close the connections; idempotent."""
         await self.reads.aclose()
         await self._queue.aclose()
-        await self.links.aclose()
+        if not self._closed:
+            self._closed = True
+            await self.links.aclose()
 
     def end_snapshot(self, link: Link) -> None:
         """Take the link of a snapshot back."""

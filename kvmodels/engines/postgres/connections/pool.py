@@ -1,4 +1,4 @@
-"""The pool of connections of one store.
+"""The pool of connections to one server, for the stores of one or of several schemas.
 
 Rules of this module: nothing that a finalizer calls takes a lock or waits. A server that takes no more connections, or
 none at present, is no reason to fail: a call waits for a connection that another one gives back, and tries to open one
@@ -7,6 +7,7 @@ now and then, until its time is over.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -18,7 +19,12 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from kvmodels.engines.postgres.connection import ConnectionPermit, PostgresConnection
+from kvmodels.engines.shared.threads import BackgroundTask
 from kvmodels.errors import EngineTimeoutError
+
+READS: Final = "reads"
+COMMITS: Final = "commits"
+"""Purposes of connections. One is kept for commits; stores that commit at the same time take those for reads too."""
 
 RETRY_S: Final = 0.1
 """Seconds between two attempts of a process to open a connection where the server takes none."""
@@ -34,7 +40,7 @@ def all_in_use(url: str) -> EngineTimeoutError:
 
 
 class ConnectionPool:
-    """The connections of one store: those at rest, and how many may be in use for each purpose.
+    """The connections of this process: those at rest, and how many may be in use for each purpose.
 
     Every purpose has its own number, so that calls find a connection while snapshots hold all of theirs. One more is
     for commits. It is opened before the second one of all others: where the server has few, reads must not get all.
@@ -48,66 +54,101 @@ class ConnectionPool:
         sizes: how many connections each purpose may use at the same time.
         url: for messages.
         commits: whether the store is written.
+        idle_timeout: seconds after which a connection at rest is closed.
     """
 
     def __init__(
-        self, open_one: Callable[[], PostgresConnection], sizes: dict[str, int], url: str, *, commits: bool = True
+        self,
+        open_one: Callable[[], PostgresConnection],
+        sizes: dict[str, int],
+        url: str,
+        *,
+        commits: bool = True,
+        idle_timeout: float = math.inf,
     ) -> None:
         self._open_one = open_one
         self._url = url
-        self._sizes = sizes
-        self._commits = commits
+        self._sizes = {**sizes, COMMITS: 1} if commits else sizes
+        self._idle_timeout = idle_timeout
         self._idle: deque[PostgresConnection] = deque()
+        # At most one, which reads do not get. A deque, because taking from it is one step.
+        self._kept: deque[PostgresConnection] = deque()
         # Calls that wait for a connection, the next one first. Queues, because a finalizer may hand a connection over.
         self._waiting: deque[SimpleQueue[PostgresConnection]] = deque()
         self._opened = False
         self._retry_at = 0.0
-        # Of the one thread that commits. It stays here while it is used, so that an interrupt cannot lose it.
-        self._writer: PostgresConnection | None = None
         # A queue and not a semaphore: its "put" may be called by a finalizer in the middle of anything.
-        self._free: dict[str, SimpleQueue[ConnectionPermit]] = {purpose: SimpleQueue() for purpose in sizes}
+        self._free: dict[str, SimpleQueue[ConnectionPermit]] = {purpose: SimpleQueue() for purpose in self._sizes}
         self._closed = False
         self._process = os.getpid()
         self._replacing = threading.Lock()
-        self._permits: dict[str, list[weakref.ref[ConnectionPermit]]] = {purpose: [] for purpose in sizes}
-        for purpose, size in sizes.items():
+        self._permits: dict[str, list[weakref.ref[ConnectionPermit]]] = {purpose: [] for purpose in self._sizes}
+        self._closer = BackgroundTask("idle", self.end_idle)
+        for purpose, size in self._sizes.items():
             for _ in range(size):
                 permit = ConnectionPermit(self._free[purpose])
                 self._permits[purpose].append(weakref.ref(permit))
                 self._free[purpose].put(permit)
 
-    def take(self, purpose: str, timeout_s: float) -> PostgresConnection:
-        """Return a connection at rest, a new one, or one that is given back in time.
+    def take(self, purpose: str, timeout_s: float, user: object = None) -> PostgresConnection:
+        """Return a connection at rest, a new one, or one that is given back in time; ``user``: see ``is_used_by``.
 
         Raises:
             EngineTimeoutError: all of this purpose are in use, or the server takes no connection; EngineError.
         """
         deadline = time.monotonic() + timeout_s
         permit = self._permit(purpose, 0.0) or self._permit(purpose, timeout_s)
+        return self._taken(permit, deadline, user, commits=False)
+
+    def take_writer(self, timeout_s: float, user: object = None) -> PostgresConnection:
+        """Return a connection for commits: the one that is kept, or one for reads while another store has it.
+
+        Raises as ``take``.
+        """
+        deadline = time.monotonic() + timeout_s
+        permit = self._permit(COMMITS, 0.0) or self._permit(READS, 0.0) or self._permit(COMMITS, timeout_s)
+        return self._taken(permit, deadline, user, commits=True)
+
+    def _taken(
+        self, permit: ConnectionPermit | None, deadline: float, user: object, *, commits: bool
+    ) -> PostgresConnection:
         if permit is None:
             raise all_in_use(self._url)
         try:
-            connection = self._connection(deadline, commits=False)
+            connection = self._connection(deadline, commits=commits)
+            permit.user = user
         except BaseException:
             permit.free.put(permit)
             raise
         connection.permit = permit
+        if self._idle_timeout < math.inf:
+            self._closer.schedule(self._idle_timeout)
         return connection
 
-    def writer(self, timeout_s: float) -> PostgresConnection:
-        """Return the connection of commits, at rest. For one thread at a time; raises what connecting raises."""
-        writer = self._writer
-        if writer is not None and writer.settle():
-            return writer
-        self.drop_writer()
-        writer = self._writer = self._connection(time.monotonic() + timeout_s, commits=True)
-        return writer
+    def is_used_by(self, user: object) -> bool:
+        """Return whether a connection is in use that was taken for a store."""
+        permits = [known() for purpose in self._permits.values() for known in purpose]
+        return any(permit is not None and permit.user is user for permit in permits)
 
-    def drop_writer(self) -> None:
-        """Close the connection of commits. For the thread that may commit."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+    def end_idle(self) -> float | None:
+        """Close connections that have rested for too long; seconds until this is due again, None if none is open."""
+        now = time.monotonic()
+        rested: list[float] = []
+        for resting in (self._idle, self._kept):
+            while resting:
+                try:
+                    connection = resting.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                if connection.rests_since + self._idle_timeout > now:
+                    resting.appendleft(connection)
+                    rested.append(connection.rests_since)
+                    break
+                connection.close()
+        if rested:
+            return max(0.0, min(rested) + self._idle_timeout - now)
+        in_use = any(self._free[purpose].qsize() < size for purpose, size in self._sizes.items())
+        return self._idle_timeout if in_use else None
 
     def _permit(self, purpose: str, timeout_s: float) -> ConnectionPermit | None:
         """Return a permit that is free in time, or one instead of a lost one; None if all are in use."""
@@ -125,7 +166,7 @@ class ConnectionPool:
     def _connection(self, deadline: float, *, commits: bool) -> PostgresConnection:
         """Return a connection at rest, a new one, or one that is given back; a commit gets it before all others."""
         while True:
-            connection = self._at_rest()
+            connection = (self._at_rest(self._kept) if commits else None) or self._at_rest(self._idle)
             if connection is not None:
                 return connection
             now = time.monotonic()
@@ -141,10 +182,10 @@ class ConnectionPool:
             if connection is not None and connection.settle():
                 return connection
 
-    def _at_rest(self) -> PostgresConnection | None:
-        while self._idle:
+    def _at_rest(self, resting: deque[PostgresConnection]) -> PostgresConnection | None:
+        while resting:
             try:
-                connection = self._idle.pop()
+                connection = resting.pop()
             except IndexError:  # another thread was faster
                 break
             if connection.settle():
@@ -155,9 +196,16 @@ class ConnectionPool:
     def _open(self, *, commits: bool) -> PostgresConnection:
         """Return a new connection, after that of commits if it is not the first one."""
         connection = self._open_one()
-        if self._opened and self._commits and not commits and self._writer is None:
-            self._writer = connection
-            connection = self._open_one()
+        if self._opened and not commits and not self._kept and COMMITS in self._free:
+            # With the permit of commits, so that no commit opens one at the same time.
+            with suppress(Empty):
+                permit = self._free[COMMITS].get_nowait()
+                try:
+                    connection.rests_since = time.monotonic()
+                    self._kept.append(connection)
+                finally:
+                    permit.free.put(permit)
+                connection = self._open_one()
         self._opened = True
         return connection
 
@@ -196,32 +244,46 @@ class ConnectionPool:
         permit, connection.permit = connection.permit, None
         if in_transaction and not connection.closed:
             connection.roll_back_later()
+        connection.rests_since = time.monotonic()
         if self._closed or connection.closed:
             connection.close()
+        elif permit is not None and permit.free is self._free.get(COMMITS):
+            self._kept.append(connection)
         else:
             self._idle.append(connection)
             if self._waiting:
                 self._hand_over()
         if permit is not None:
+            permit.user = None
             permit.free.put(permit)
 
     def drop_idle(self) -> None:
-        """Close every connection at rest: the server has gone, or is another one now."""
-        while self._idle:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                return
+        """Close every connection at rest but that of commits: the server has gone, or is another one now."""
+        _close_all(self._idle)
+
+    def drop_writer(self) -> None:
+        """Close the connection of commits if it is at rest."""
+        _close_all(self._kept)
 
     def close(self, timeout_s: float) -> None:
         """Wait for running calls, for at most as long as a call may take, then close every connection."""
         self._closed = True
+        self._closer.stop()
         deadline = time.monotonic() + timeout_s
         held: list[ConnectionPermit] = []
         for purpose, free in self._free.items():
             for _ in range(self._sizes[purpose]):
                 with suppress(Empty):
                     held.append(free.get(timeout=max(0.0, deadline - time.monotonic())))
+        self.drop_writer()
         self.drop_idle()
         for permit in held:
             permit.free.put(permit)
+
+
+def _close_all(resting: deque[PostgresConnection]) -> None:
+    while resting:
+        try:
+            resting.pop().close()
+        except IndexError:
+            return
