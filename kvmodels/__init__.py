@@ -58,6 +58,7 @@ _NAMES_OF = {
     "query.planning.boards": "BoardPlan",
     "query.plans": "QueryPlan",
     "query.query": "Page",
+    "query.truncation": "Trunc",
     "query.text_lookups": "ParsedLookups parse_lookups",
     "runtime.observing.counters": "Metrics OperationCounters",
     "runtime.observing.logs": "QueryLog SlowLog",

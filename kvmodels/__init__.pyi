@@ -125,6 +125,7 @@ from kvmodels.query.plans import QueryPlan as QueryPlan
 from kvmodels.query.query import Page as Page
 from kvmodels.query.text_lookups import ParsedLookups as ParsedLookups
 from kvmodels.query.text_lookups import parse_lookups as parse_lookups
+from kvmodels.query.truncation import Trunc as Trunc
 from kvmodels.runtime.observing.counters import Metrics as Metrics
 from kvmodels.runtime.observing.counters import OperationCounters as OperationCounters
 from kvmodels.runtime.observing.logs import QueryLog as QueryLog
@@ -344,6 +345,7 @@ __all__ = [
     "TransactionConflictError",
     "TransactionSuspendedError",
     "TrigramIndex",
+    "Trunc",
     "Unique",
     "UniqueConstraint",
     "UniqueViolationError",

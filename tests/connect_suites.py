@@ -60,6 +60,7 @@ IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
     "tests.evolution.test_upgrades": BOTH,
     "tests.locks.test_locks": BOTH,
     "tests.namespaces.test_isolation": BOTH,
+    "tests.query.test_periods": (DENOKV,),
     "tests.queues.test_listeners": BOTH,
     "tests.queues.test_messages": BOTH,
     "tests.references.test_child_counts": (DENOKV,),

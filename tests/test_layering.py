@@ -53,7 +53,10 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
     ),
     "query": (
-        ("aggregates", "child_counts", "hits", "matching", "paths", "plans", "projection", "query", "text_lookups"),
+        (
+            *("aggregates", "child_counts", "hits", "matching", "paths", "plans", "projection", "query"),
+            *("text_lookups", "truncation"),
+        ),
         ("kinds",),
         ("planning",),
     ),

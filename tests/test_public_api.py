@@ -178,6 +178,7 @@ PUBLIC = [
     "TransactionConflictError",
     "TransactionSuspendedError",
     "TrigramIndex",
+    "Trunc",
     "ULID",
     "UNDEFINED",
     "Unique",

@@ -82,6 +82,7 @@ ARGUMENTS = {
     "ParsedLookups",
     "Polygon",
     "Sum",
+    "Trunc",
     "Upgrade",
 }
 """Data classes that users give to the library, their parts, and those that hold functions of users."""

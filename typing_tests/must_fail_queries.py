@@ -20,6 +20,7 @@ from kvmodels import (
     PrimaryKey,
     Q,
     Sum,
+    Trunc,
     Unique,
     col,
 )
@@ -186,6 +187,8 @@ def results(db: Database) -> None:
     places.aggregate(Sum())  # mypy: call-arg / pyright: reportCallIssue
     places.aggregate(Sum(3))  # mypy: arg-type / pyright: reportArgumentType
     places.aggregate(Count(1, 2))  # mypy: arg-type / pyright: reportArgumentType
+    places.group_by(Trunc("name", "minute"))  # mypy: arg-type / pyright: reportArgumentType
+    places.group_by(Trunc(3, "month"))  # mypy: arg-type / pyright: reportArgumentType
     places.group_by(3)  # mypy: arg-type / pyright: reportArgumentType
     places.using_index(3)  # mypy: arg-type / pyright: reportArgumentType
     places.sort_in_memory(limit="x")  # mypy: arg-type / pyright: reportArgumentType

@@ -31,6 +31,7 @@ from kvmodels import (
     Q,
     QuerySet,
     Sum,
+    Trunc,
     Unique,
     UniqueConstraint,
     col,
@@ -190,6 +191,10 @@ def synchronous(db: Database) -> None:
     assert_type(found.only(Card)[:3], QuerySet[Card])
     assert_type(found.aggregate(Count(), total=Sum("population"), top=Max(Place.area)), dict[str, Any])
     for group in found.group_by("country", Place.kind).aggregate(Count(), Avg("population"), low=Min("population")):
+        assert_type(group, dict[str, Any])
+    for group in found.group_by(Trunc("founded", "month")).aggregate(Count()):
+        assert_type(group, dict[str, Any])
+    for group in found.group_by("country", Trunc(Place.founded, "week", tz="Asia/Tokyo")).aggregate(Count()):
         assert_type(group, dict[str, Any])
     assert_type(found.using_index("name").sort_in_memory(limit=10).allow_scan().reverse(), QuerySet[Place])
     assert_type(found.explain(analyze=True).index, str | None)

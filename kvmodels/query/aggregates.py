@@ -27,6 +27,7 @@ from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
 from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
+from kvmodels.query.truncation import Period, Trunc, period_of
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
 from kvmodels.schema.filters.operands import single_key
@@ -380,24 +381,30 @@ class Measure:
 class GroupColumn:
     """A column to group by, with the key ``label`` in the rows.
 
-    ``order`` converts a value to a key part that sorts like the values, None first; see ``sort_part``.
+    ``order`` converts a value to a key part that sorts like the values, None first; see ``sort_part``. With a
+    ``period``, records are grouped by the beginning of their period.
     """
 
     label: str
     source: ColumnSource = dataclass_field(metadata=INTERNAL)
     order: ColumnOrder = dataclass_field(metadata=INTERNAL)
+    period: Period | None = dataclass_field(default=None, metadata=INTERNAL)
 
     def values_of(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the values of one record: one value, or the distinct values of a column with several."""
         value = values[self.source.name]
         if not self.source.many or value is None:
-            return [normalised(self.source, value)]
+            return [self.grouped(normalised(self.source, value))]
         distinct: dict[bytes, Any] = {}
         for element in value:
             if element is not None:
                 folded = normalised(self.source, element)
                 distinct.setdefault(sort_part(self.order, folded), folded)
         return list(distinct.values())
+
+    def grouped(self, value: Any) -> Any:
+        """Return the value of the group of a value: itself, or the beginning of its period."""
+        return value if self.period is None else self.period.start_of(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,9 +421,35 @@ class Grouping:
     measures: tuple[Measure, ...] = ()
 
     @property
+    def period(self) -> GroupColumn | None:
+        """The column with a period that is last in group order; None if there is none."""
+        last, _ = self.order[-1]
+        return next((one for one in self.columns if one.period is not None and one.source.name == last), None)
+
+    @property
+    def follows_order(self) -> bool:
+        """Whether records in group order have the records of each group together: at most the last has a period."""
+        return sum(column.period is not None for column in self.columns) <= (self.period is not None)
+
+    @property
     def order(self) -> tuple[tuple[str, bool], ...]:
         """The names of the columns in group order, each with "descending"; those of the query's order come first."""
         return self.query.order_over(column.source.name for column in self.columns)
+
+    def with_period_last(self) -> Grouping | None:
+        """Return the same groups in an order with their only period last; None if there is no such order."""
+        columns = sorted(self.columns, key=lambda column: column.period is not None)
+        reordered = replace(self, columns=tuple(columns))
+        return reordered if not self.follows_order and reordered.follows_order else None
+
+    def call(self) -> str:
+        """Return the call of ``group_by`` with these columns."""
+        names = [column.source.name for column in self.columns]
+        shown = [f'"{name}"' for name in names]
+        for at, column in enumerate(self.columns):
+            if column.period is not None:
+                shown[at] = column.period.call(names[at])
+        return f"group_by({', '.join(shown)})"
 
     def column_orders(self) -> list[ColumnOrder]:
         """Return the order of each column for one pass; it refuses values to sort by that Python cannot compare."""
@@ -501,7 +534,7 @@ def fields_of(measures: Iterable[Measure], columns: Iterable[GroupColumn] = ()) 
     return tuple(dict.fromkeys(names))
 
 
-def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
+def grouping_of(query: Query, given: Sequence[FieldName | Trunc]) -> Grouping:
     """Return the records of a query, grouped by the values of these fields.
 
     Raises InvalidArgumentError, UnknownFieldError, InvalidValueError or UnknownLookupError.
@@ -570,8 +603,9 @@ def _require_function(schema: ModelSchema, function: str, field: str, source: Co
         )
 
 
-def _group_column(schema: ModelSchema, given: FieldName) -> GroupColumn:
-    name = single_key(schema, field_of(schema, given))
+def _group_column(schema: ModelSchema, given: FieldName | Trunc) -> GroupColumn:
+    field = given.field if isinstance(given, Trunc) else given
+    name = single_key(schema, field_of(schema, field))
     source = schema.source(name)
     if source is None:
         raise UnknownLookupError(
@@ -581,8 +615,12 @@ def _group_column(schema: ModelSchema, given: FieldName) -> GroupColumn:
             lookup="group_by",
             hint="Group by a field of a type that an index can hold.",
         )
-    label = given if isinstance(given, str) else name
-    return GroupColumn(label, source, ColumnOrder(source.codec, mixes=True))
+    label = field if isinstance(field, str) else name
+    order = ColumnOrder(source.codec, mixes=True)
+    if isinstance(given, Trunc):
+        period = period_of(schema, given, name, source)
+        return GroupColumn(f"{label.replace('.', '__')}__{period.unit}", source, order, period)
+    return GroupColumn(label, source, order)
 
 
 show_public_path(Avg, Count, Max, Min, Sum)

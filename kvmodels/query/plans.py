@@ -260,13 +260,13 @@ class Analysis:
     """The costs of running a plan, filled in by ``explain(analyze=True)``.
 
     Attributes:
-        rows: the number of scanned rows: index entries, or records in their own order. Those that the engine counts
-            are among them.
+        rows: the number of scanned rows: index entries, or records in their own order.
         records: the number of records that were read by following entries.
         batches: the number of reads of the engine.
         results: the number of results.
         lists: the words, or trigrams, whose entries were read in an index of texts, each with the number of its rows,
             the longest first.
+        counted: the number of rows that the engine counted and did not return.
     """
 
     rows: int
@@ -274,6 +274,7 @@ class Analysis:
     batches: int
     results: int
     lists: tuple[tuple[str, int], ...] = ()
+    counted: int = 0
 
     @property
     def reads(self) -> int:
@@ -489,6 +490,8 @@ class QueryPlan:
             yield "each", self.each
         if self.analysis is not None:
             yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
+            if self.analysis.counted:
+                yield "counted", f"{_counted(self.analysis.counted, 'row')}, which the engine did not return"
             if self.analysis.lists:
                 yield "lists", self.analysis.of_lists()
 

@@ -259,7 +259,7 @@ def test_the_plan_shows_the_numbers():
         assert "jobs, the records with Job.room\n" in str(plan)
         assert "from counters in one more request for each batch" in str(plan)
         assert plan.analysis is not None
-        assert (plan.analysis.batches, plan.analysis.rows) == (3, 1 + 5 + 0)
+        assert (plan.analysis.batches, plan.analysis.rows, plan.analysis.counted) == (3, 1, 5)
 
 
 class Bare(KvModel, collection="jobs"):

@@ -27,6 +27,7 @@ from kvmodels.query.hits import Hit, SearchHit
 from kvmodels.query.planning import aggregation as aggregation_plans
 from kvmodels.query.planning import ranked as ranked_plans
 from kvmodels.query.query import MAX_POSTINGS, OrderColumn, Page, Query
+from kvmodels.query.truncation import Trunc
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Subquery, SubqueryOperand
 from kvmodels.schema.definition.definition import ModelSchema
@@ -506,12 +507,12 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
         query = child_counts.counted(self._runner.context, self._query, named)
         return QuerySet(self._runner, query, self._shape)
 
-    def group_by(self, *fields: projections.FieldName) -> GroupedQuery:
+    def group_by(self, *fields: projections.FieldName | Trunc) -> GroupedQuery:
         """Group records by equal values, to count and sum them with ``aggregate``.
 
         Args:
             fields: as for ``values``; their types must be indexable. One of them may have several values; its records
-                are in one group for each value.
+                are in one group for each value. ``Trunc("joined", "month")`` groups by a period.
 
         Returns:
             A grouped query; ``group_by("country").aggregate(Count())`` returns the rows. Cost: none, nothing is read.

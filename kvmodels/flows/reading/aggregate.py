@@ -138,10 +138,10 @@ class _RecordGroup:
     ``add`` takes the values of a record, in a ``_CounterGroup`` counters; ``row`` returns None if there is no record.
     """
 
-    __slots__ = ("_accumulators", "_head")
+    __slots__ = ("_accumulators", "head")
 
     def __init__(self, head: Results, measures: Iterable[Measure]) -> None:
-        self._head = head
+        self.head = head
         self._accumulators: list[tuple[Measure, Accumulator]] = [
             (measure, measure.accumulator()) for measure in measures
         ]
@@ -151,16 +151,16 @@ class _RecordGroup:
             accumulator.add(measure.value_of(item))
 
     def row(self) -> Results:
-        return self._head | {measure.label: sums.result() for measure, sums in self._accumulators}
+        return self.head | {measure.label: sums.result() for measure, sums in self._accumulators}
 
 
 class _CounterGroup:
     """A group of counters; ``head`` as in ``_RecordGroup``."""
 
-    __slots__ = ("_head", "_measures", "_plan", "_totals")
+    __slots__ = ("_measures", "_plan", "_totals", "head")
 
     def __init__(self, head: Results, measures: Sequence[Measure], plan: CounterPlan) -> None:
-        self._head = head
+        self.head = head
         self._measures = measures
         self._plan = plan
         self._totals = Counter[str]()
@@ -173,7 +173,7 @@ class _CounterGroup:
             return None
         definition = self._plan.index.definition
         results = {measure.label: counted_result(definition, measure, self._totals) for measure in self._measures}
-        return self._head | results
+        return self.head | results
 
 
 class GroupScan:
@@ -185,6 +185,8 @@ class GroupScan:
         self._plan: GroupPlan | None = None
         self._source: ResultScan | CounterScan | None = None
         self._groups: dict[tuple[bytes, ...], _RecordGroup | _CounterGroup] = {}
+        self._last: tuple[tuple[bytes, ...], Any] = (), None
+        """The group of the last item, and its value in the column with a period."""
         self._orders = grouping.column_orders()
         self.done = False
 
@@ -202,6 +204,7 @@ class GroupScan:
         assert plan is not None  # the first read has planned it
         for values, item in items:
             self._add(plan, values, item)
+        self._note_last(items)
         assert self._source is not None  # as above
         self.done = self._source.done
         if plan.limit is not None and not self.done:
@@ -209,8 +212,8 @@ class GroupScan:
         keys = list(self._groups)
         if plan.limit is not None:
             self._sort(keys)
-        elif not self.done:
-            keys = keys[:-1]  # the last group may continue in the next batch
+        elif not self.done or self._grouping.period is not None:
+            keys = self._complete(keys)
         rows = [self._groups.pop(key).row() for key in keys]
         return [row for row in rows if row is not None]
 
@@ -237,6 +240,10 @@ class GroupScan:
             self._source = ResultScan(self._context, plan.rows.query, first=MAX_BATCH)
 
     def _group_of(self, counters: Counters) -> list[Any]:
+        values = self._values_of(counters)
+        return [column.grouped(values[column.source.name]) for column in self._grouping.columns]
+
+    def _values_of(self, counters: Counters) -> dict[str, Any]:
         plan = self._plan.counters if self._plan else None
         assert plan is not None  # there are counters
         definition = plan.index.definition
@@ -244,7 +251,7 @@ class GroupScan:
         for (name, _), place in zip(self._grouping.order, plan.places, strict=True):
             (part,) = decode_key(counters.parts[place])
             values[name] = definition.columns[place].codec.unpack(part)
-        return [values[column.source.name] for column in self._grouping.columns]
+        return values
 
     def _add(self, plan: GroupPlan, values: Sequence[Any], item: Any) -> None:
         key = tuple(map(sort_part, self._orders, values))
@@ -265,6 +272,32 @@ class GroupScan:
                 group = _CounterGroup(head, self._grouping.measures, plan.counters)
             self._groups[key] = group
         group.add(item)
+
+    def _complete(self, keys: list[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
+        """Return the groups that no further record belongs to, in order; the last one may continue."""
+        column = self._grouping.period
+        if column is None or column.period is None or not keys:
+            return keys[:-1]
+        at = self._grouping.columns.index(column)
+        heads = {key: key[:at] + key[at + 1 :] for key in keys}
+        places = {head: place for place, head in enumerate(dict.fromkeys(heads.values()))}
+        descending = self._grouping.order[-1][1]
+        keys = sorted(keys, key=itemgetter(at), reverse=descending)  # clocks that go back let periods alternate
+        keys.sort(key=lambda key: places[heads[key]])
+        if self.done:
+            return keys
+        last, moment = self._last
+        is_complete = column.period.complete_before(moment, descending=descending)
+        label = column.label
+        return [key for key in keys if heads[key] != heads[last] or is_complete(self._groups[key].head[label])]
+
+    def _note_last(self, items: Sequence[tuple[Sequence[Any], Any]]) -> None:
+        column = self._grouping.period
+        if column is None or not items:
+            return
+        values, item = items[-1]
+        value = self._values_of(item)[column.source.name] if isinstance(item, Counters) else item[column.source.name]
+        self._last = tuple(map(sort_part, self._orders, values)), value
 
     def _sort(self, keys: list[tuple[bytes, ...]]) -> None:
         positions = {column.source.name: at for at, column in enumerate(self._grouping.columns)}

@@ -317,12 +317,13 @@ class _ReadTally:
         self._reads = 0
         self._rows = 0
         self._records = 0
+        self._counted = 0
 
     def add(self, request: Read | CountRows, result: Any) -> None:
         """Count one answered read."""
         self._reads += 1
         if isinstance(result, Counted):
-            self._rows += sum(result.numbers)
+            self._counted += sum(result.numbers)
         if not isinstance(result, ReadResult):
             return  # otherwise the guard failed, so nothing was read
         for wanted, rows in zip(request.ranges, result.ranges, strict=True):
@@ -337,7 +338,7 @@ class _ReadTally:
     def analysis(self, results: int) -> Analysis:
         """Return the counts, for this number of results."""
         lists = sorted(self._lists.items(), key=lambda one: (-one[1], one[0]))
-        return Analysis(self._rows, self._records, self._reads, results, tuple(lists))
+        return Analysis(self._rows, self._records, self._reads, results, tuple(lists), self._counted)
 
     def _count(self, rows: Sequence[Row], *, followed: bool) -> None:
         behind = len(rows) if followed and rows and rows[0][0].startswith(self._prefix) else 0

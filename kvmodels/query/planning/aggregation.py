@@ -46,6 +46,9 @@ EVERY_RECORD: Final = Measure(COUNT, COUNT, None, None, nullable=False)
 Directions = Sequence[tuple[str, bool]]
 """Fields, each with "descending"."""
 
+_FOUR_DAYS: Final = "the periods of four days"
+"""The periods that are held where clocks may go back: within two days of a moment."""
+
 _MOST_GROUPS: Final = 1_000
 """The maximum number of groups that are listed individually; beyond, a range is read and filtered."""
 
@@ -236,6 +239,12 @@ def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsabl
 
 def _hint(grouping: Grouping, refusal: NoUsableIndexError | None) -> str:
     ways: list[str] = []
+    reordered = grouping.with_period_last()
+    if reordered is not None:
+        ways.append(f"Write {reordered.call()}, with the period last.")
+        if refusal is not None and refusal.hint is not None:
+            ways[0] += f" {refusal.hint}"
+        refusal = None
     totals = _totals(grouping)
     if totals is not None:
         ways.append(f"Add {totals} to the indexes of {grouping.query.schema.name}.Meta to count while writing.")
@@ -250,7 +259,8 @@ def _totals(grouping: Grouping) -> str | None:
     """Return the aggregate index that would supply these groups in this order; None if no such index exists."""
     query = grouping.query
     branches = branches_of(query.schema, query.where)
-    if query.using is not None or branches is None or len(branches) != 1:
+    periods = any(column.period is not None for column in grouping.columns)
+    if periods or query.using is not None or branches is None or len(branches) != 1:
         return None
     sums = _sums(grouping.measures)
     columns = _columns(grouping, branches[0])
@@ -387,7 +397,9 @@ class GroupPlan:
         if self.counters is not None:
             yield f"counters of index {self.counters.name}, grouped by {fields}"
         elif self.limit is None:
-            yield f"records in the order of {fields}, one group at a time"
+            last = self.grouping.period
+            several = last is not None and last.period is not None and last.period.may_alternate
+            yield f"records in the order of {fields}, {_FOUR_DAYS if several else 'one group'} at a time"
         else:
             yield f"one pass, grouped by {fields}"
         if self.limit is not None:
@@ -470,17 +482,23 @@ def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
     """Return the plan of a grouped query. Raises NoUsableIndexError or IndexNotReadyError."""
     query, limit, order = grouping.query, grouping.query.sort_limit, grouping.order
     counters = counter_plan(query, live, grouping.measures, order)
-    if counters is not None and (counters.ordered or limit is not None):
-        return GroupPlan(grouping, "counters", counters, limit=None if counters.ordered else limit)
+    if counters is not None:
+        ordered = counters.ordered and grouping.follows_order
+        if ordered or limit is not None:
+            return GroupPlan(grouping, "counters", counters, limit=None if ordered else limit)
     fields = fields_of(grouping.measures, grouping.columns)
     refusal: NoUsableIndexError | None = None
-    if not any(column.source.many for column in grouping.columns):
-        columns = tuple(Order(name, descending) for name, descending in order)
+    together = grouping if grouping.follows_order else grouping.with_period_last()
+    if together is not None and not any(column.source.many for column in grouping.columns):
+        columns = tuple(Order(name, descending) for name, descending in together.order)
         rows = replace(_unordered(query, fields), order=columns)
         try:
-            return GroupPlan(grouping, "index", rows=Pass(rows, plan_query(rows, live)))
+            plan = plan_query(rows, live)
         except NoUsableIndexError as error:
             refusal = error
+        else:
+            if together is grouping:
+                return GroupPlan(grouping, "index", rows=Pass(rows, plan))
     if limit is not None:
         rows = _unordered(query, fields)
         return GroupPlan(grouping, "memory", rows=Pass(rows, plan_query(rows, live)), limit=limit)
