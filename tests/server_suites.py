@@ -81,6 +81,7 @@ SUITES = frozenset(
         "tests.stateful.test_evolution",
         "tests.stateful.test_repository",
         "tests.tenants.test_listeners",
+        "tests.tenants.test_watches",
         "tests.tracker.test_tracker",
         "tests.transactions.test_async",
         "tests.transactions.test_bank",

@@ -202,6 +202,7 @@ OF_DATABASE: dict[str, Callable[[Database], Any]] = {
     "transactional": lambda db: db.transactional()(lambda tx: tx[User].count())(),
     "url": lambda db: None,
     "violations": lambda db: db.violations(User),
+    "watch_tenants": lambda db: db.watch_tenants(User) if db.tenant_name else None,
 }
 
 OF_KV: dict[str, Callable[[Database], Any]] = {
@@ -236,6 +237,7 @@ OF_REPOSITORY: dict[str, Callable[[Database], Any]] = {
     "as_of": lambda db: db[Doc].as_of("0" * 20),
     "bulk_create": bulk,
     "bulk_update": lambda db: db[User].bulk_update(db[User].filter(color="blue")[:3].to_list(), ["name"]),
+    "changed_since": lambda db: db[User].changed_since(),
     "count": lambda db: db[User].count(),
     "create": lambda db: db[Doc].create(owner=1, title="new").id,
     "delete": lambda db: db[User].filter(color="gone").delete(),
@@ -308,6 +310,7 @@ OF_THE_STORE = {
     "remove_tenant",
     "tenant",
     "tenants",
+    "watch_tenants",
     "metrics",
 }
 """Calls that a tenant refuses, because they belong to the whole store."""

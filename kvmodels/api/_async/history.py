@@ -1,4 +1,4 @@
-"""Old versions of records, and new ones: AsyncRecordHistory, AsyncTrash, AsyncPast and AsyncRecordWatchIterator.
+"""Old versions of records, and new ones: AsyncRecordHistory, AsyncTrash, AsyncPast, and the iterators of watches.
 
 Rules of this module: a method runs one flow and contains no decisions. Nothing is read before an answer is needed.
 Between two items of a watch nothing is open and nothing is queued.
@@ -10,26 +10,29 @@ from __future__ import annotations
 import asyncio
 
 # end async only
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.api._async._compat import engine_of, run
 from kvmodels.api._async.queryset import AsyncRunner
+from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.feeds import resumed_watch
 from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import past, reading, trash
 from kvmodels.flows.history.versions import Revision
-from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
+from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch, TenantRows, TenantsWatch
 from kvmodels.query.query import Page
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.filters.predicate import Conjunction
 
 M = TypeVar("M")
+D = TypeVar("D")
 
 PAGE_SIZE = 50
 """Revisions that an iteration reads at once."""
@@ -339,6 +342,60 @@ class AsyncRecordWatchIterator(AsyncIterator[list[ChangedRecord[M]]], Generic[M]
         return cast("list[ChangedRecord[M]]", found)
 
 
-for _one in (AsyncRecordHistory, AsyncTrash, AsyncPast, AsyncPastQuery, AsyncRecordWatchIterator):
+class AsyncTenantsWatchIterator(AsyncIterator[list[tuple[D, ChangedRecord[M]]]], Generic[D, M]):
+    """The records of a model in all tenants as they change; created by ``db.watch_tenants(Model)``."""
+
+    __slots__ = ("_opening", "_records", "_watch")
+
+    def __init__(
+        self,
+        opening: Opening,
+        watch: TenantsWatch,
+        records: Callable[[TenantRows], Awaitable[list[tuple[D, ChangedRecord[M]]]]],
+    ) -> None:
+        self._opening = opening
+        self._watch = watch
+        self._records = records
+
+    @property
+    def versionstamp(self) -> str | None:
+        """Every change up to this commit was delivered; pass it as ``since`` to resume.
+
+        None before the first item, and while the present records are being delivered.
+        """
+        return self._watch.versionstamp
+
+    def close(self) -> None:
+        """End the iteration; one that waits in another thread or task ends within a second."""
+        self._watch.end()
+
+    async def __anext__(self) -> list[tuple[D, ChangedRecord[M]]]:
+        engine = await engine_of(self._opening)
+        # async only
+        # An engine in memory answers at once while changes come: without this, other tasks would not run.
+        await asyncio.sleep(0)
+        # end async only
+        # Not observed: a watch may wait for hours.
+        found = await run(engine, self._watch.following(engine.limits, engine.capabilities.traits))
+        if found is None:
+            raise StopAsyncIteration
+        items: list[tuple[D, ChangedRecord[M]]] = []
+        try:
+            for rows in found:
+                items += await self._records(rows)
+        except BaseException:
+            self._watch.back()
+            raise
+        return items
+
+
+for _one in (
+    AsyncRecordHistory,
+    AsyncTrash,
+    AsyncPast,
+    AsyncPastQuery,
+    AsyncRecordWatchIterator,
+    AsyncTenantsWatchIterator,
+):
     show_public_path(_one)
     refuse_copies(_one)

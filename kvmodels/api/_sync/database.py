@@ -7,7 +7,9 @@ when the first store opens.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -22,6 +24,7 @@ from kvmodels.api import opening as kv_opening
 from kvmodels.api import scope as transaction_scope
 from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync import copies
+from kvmodels.api._sync import history as histories
 from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import queue as queues
 from kvmodels.api._sync import repository as repositories
@@ -31,6 +34,7 @@ from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subc
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.core.keys import Key
 from kvmodels.engines import contract as base
+from kvmodels.errors import TenantNotFoundError, TenantRemovedError
 from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
@@ -42,7 +46,7 @@ from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.kv import formats as dump_formats
-from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.kv import record_watch
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import acting
@@ -641,7 +645,7 @@ class Database(Repositories, SchemaChanges):
         handler: Callable[[Database, Any], object],
         *,
         concurrency: int = 1,
-        lease: float | timedelta = key_value.DEFAULT_LEASE_S,
+        lease: float | timedelta = 30.0,
     ) -> queues.QueueListener:
         """Start to handle the messages of all tenants, those that are created later included.
 
@@ -689,9 +693,62 @@ class Database(Repositories, SchemaChanges):
         form = self._core.of_tenants().form
         return queues.TenantsListener(self._opening, form, self._queue_of, handler, (concurrency, lease_ms))
 
-    def _queue_of(self, name: str) -> tuple[kv_opening.Opening, StoreFormat, Database]:
+    def _queue_of(self, name: str) -> tuple[kv_opening.Opening, Any, Database]:
         view = self.tenant(name)
         return view._opening, view._core.form, view
+
+    def watch_tenants(
+        self, model: type[M], *, since: str | None = None, timeout: float | None = None
+    ) -> histories.TenantsWatchIterator[Database, M]:
+        """Watch the records of a model in all tenants: the latest version of each record that changes, or its removal.
+
+        It does what ``db.tenant(name)[model].watch`` does for each tenant, with one walk of the change log. Without
+        ``since``, it first delivers the present records, tenant by tenant. The removal of a tenant is delivered as that
+        of its records.
+
+        Args:
+            model: one of the models of tenants.
+            since: resume after this versionstamp, such as ``watch.versionstamp`` of an earlier watch.
+            timeout: end the iteration after this many seconds without a change; None for no timeout.
+
+        Returns:
+            An iterator of lists of (database of the tenant, ``ChangedRecord``); it ends when the database is closed.
+            Cost: reads the log of all tenants once, and the header of a tenant at the first change of a record.
+            Without ``since``, one read for each tenant before that.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid, or the database was opened without models of tenants.
+            TenantModelError: the model is one of the store.
+            UnsupportedError: this is the database of a tenant; at the first item: the store keeps no change log.
+            ResumeExpiredError: at an item: the change log does not reach back to ``since``, or the store was restored.
+            DecodeError: at an item: a record cannot be read as an object; its changes are delivered again.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Door(KvModel, collection="doors"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://", tenant_models=[Door], change_log=60) as db:
+            ...     watch = db.watch_tenants(Door, timeout=0)
+            ...     _ = next(watch)
+            ...     _ = db.tenant("acme", create=True)[Door].create(id=1)
+            ...     _ = db.tenant("initech", create=True)[Door].create(id=1)
+            ...     [(tenant.tenant_name, change.record) for tenant, change in next(watch)]
+            [('acme', Door(id=1)), ('initech', Door(id=1))]
+        """
+        self._require_store("watch_tenants")
+        schema = self._core.of_tenants().view_for(model)
+        watch = record_watch.TenantsWatch(schema, time.monotonic, since=since, timeout=timeout)
+
+        def records(rows: record_watch.TenantRows) -> list[tuple[Database, record_watch.ChangedRecord[M]]]:
+            for _ in range(2):  # a handle of an earlier life of the name raises TenantRemovedError once
+                view = self.tenant(rows.tenant)
+                with contextlib.suppress(TenantNotFoundError, TenantRemovedError):
+                    found = worlds.run(view._engine, record_watch.records_of(view._core.context, schema, rows))
+                    return [(view, one) for one in found]
+            view = self.tenant(rows.tenant)
+            return [(view, one) for one in record_watch.removed_records(view._core.context, schema, rows)]
+
+        return histories.TenantsWatchIterator(self._opening, watch, records)
 
     def _require_store(self, call: str) -> None:
         if self._life is not None:

@@ -1,5 +1,5 @@
 # Generated from kvmodels/api/_async/history.py by tools/unasync.py. Do not edit.
-"""Old versions of records, and new ones: RecordHistory, Trash, Past and RecordWatchIterator.
+"""Old versions of records, and new ones: RecordHistory, Trash, Past, and the iterators of watches.
 
 Rules of this module: a method runs one flow and contains no decisions. Nothing is read before an answer is needed.
 Between two items of a watch nothing is open and nothing is queued.
@@ -14,19 +14,22 @@ from typing import Any, Generic, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.api._sync._compat import engine_of, run
 from kvmodels.api._sync.queryset import Runner
+from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_copies
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.feeds import resumed_watch
 from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import past, reading, trash
 from kvmodels.flows.history.versions import Revision
-from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch
+from kvmodels.flows.kv.record_watch import ChangedRecord, RecordWatch, TenantRows, TenantsWatch
 from kvmodels.query.query import Page
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.filters.predicate import Conjunction
 
 M = TypeVar("M")
+D = TypeVar("D")
 
 PAGE_SIZE = 50
 """Revisions that an iteration reads at once."""
@@ -328,6 +331,56 @@ class RecordWatchIterator(Iterator[list[ChangedRecord[M]]], Generic[M]):
         return cast("list[ChangedRecord[M]]", found)
 
 
-for _one in (RecordHistory, Trash, Past, PastQuery, RecordWatchIterator):
+class TenantsWatchIterator(Iterator[list[tuple[D, ChangedRecord[M]]]], Generic[D, M]):
+    """The records of a model in all tenants as they change; created by ``db.watch_tenants(Model)``."""
+
+    __slots__ = ("_opening", "_records", "_watch")
+
+    def __init__(
+        self,
+        opening: Opening,
+        watch: TenantsWatch,
+        records: Callable[[TenantRows], list[tuple[D, ChangedRecord[M]]]],
+    ) -> None:
+        self._opening = opening
+        self._watch = watch
+        self._records = records
+
+    @property
+    def versionstamp(self) -> str | None:
+        """Every change up to this commit was delivered; pass it as ``since`` to resume.
+
+        None before the first item, and while the present records are being delivered.
+        """
+        return self._watch.versionstamp
+
+    def close(self) -> None:
+        """End the iteration; one that waits in another thread or task ends within a second."""
+        self._watch.end()
+
+    def __next__(self) -> list[tuple[D, ChangedRecord[M]]]:
+        engine = engine_of(self._opening)
+        # Not observed: a watch may wait for hours.
+        found = run(engine, self._watch.following(engine.limits, engine.capabilities.traits))
+        if found is None:
+            raise StopIteration
+        items: list[tuple[D, ChangedRecord[M]]] = []
+        try:
+            for rows in found:
+                items += self._records(rows)
+        except BaseException:
+            self._watch.back()
+            raise
+        return items
+
+
+for _one in (
+    RecordHistory,
+    Trash,
+    Past,
+    PastQuery,
+    RecordWatchIterator,
+    TenantsWatchIterator,
+):
     show_public_path(_one)
     refuse_copies(_one)

@@ -276,19 +276,25 @@ class RangeWatch(Watch[T]):
         return items if found.changes else None
 
     def _list(self, start: bytes, batch: int) -> Flow[list[T]]:
+        yield from self._begin_listing()
+        rows = yield from self._durable(ReadRange(start, self._end, batch))
+        items = yield from self._listed(rows)
+        self._listed_to = key_successor(rows[-1].key) if len(rows) == batch else None
+        return items
+
+    def _begin_listing(self) -> Flow[None]:
         if not self._seen:
             # Changes during the initial listing are delivered afterwards, from this position. Reading the log first
             # also detects at once that there is none.
             present = yield from wait_for_commit(b"", 0)
             yield from read_changes(ReadRange(self._start, self._end, 1), present)
             self._seen = present
-        found = yield from read([ReadRange(start, self._end, batch)])
+
+    def _durable(self, one: ReadRange) -> Flow[list[Row]]:
+        found = yield from read([one])
         while not (yield from self._is_durable(found.versionstamp)):
-            found = yield from read([ReadRange(start, self._end, batch)])
-        rows = found.ranges[0]
-        items = yield from self._listed(rows)
-        self._listed_to = key_successor(rows[-1].key) if len(rows) == batch else None
-        return items
+            found = yield from read([one])
+        return found.ranges[0]
 
 
 class PrefixWatch(RangeWatch[Entry]):
