@@ -236,7 +236,13 @@ class CommitQueue(Protocol):
 class QueuedCommit(Protocol):
     """One operation in a commit queue."""
 
-    outcome: Committed | Conflict | Exception | None
+    @property
+    def outcome(self) -> Committed | Conflict | Exception | None:
+        """The outcome; None while there is none. Set for an operation that was withdrawn, and is refused."""
+        ...
+
+    @outcome.setter
+    def outcome(self, outcome: Committed | Conflict | Exception | None, /) -> None: ...
 
     @property
     def committer(self) -> CommitQueue:
@@ -414,7 +420,8 @@ class WriteCalls:
 
     Attributes:
         submit: puts an operation into a queue, whose operations are committed together without a thread for each, and
-            returns at once; the caller then has ``committer.lead()`` called. A ``Removal`` only beside ``remove``.
+            returns at once; the caller then has ``committer.lead()`` called. A ``Removal`` only beside ``remove``. None
+            if ``commit`` or ``remove`` is to be called instead.
             Raises ClosedError or ReadOnlyError if it is not in the queue; whatever else ``commit`` raises is its
             outcome.
         remove: reads a record and removes it in one transaction; see ``Removal``. Raises as ``Engine.commit``.
@@ -427,7 +434,7 @@ class WriteCalls:
             of the engine's, CommitUnknownError if the store did not answer or has forgotten the commit.
     """
 
-    submit: Callable[[AtomicWrite | Removal, CommitWaiter], QueuedCommit] | None = None
+    submit: Callable[[AtomicWrite | Removal, CommitWaiter], QueuedCommit | None] | None = None
     remove: Callable[[Removal], Committed | Conflict] | None = None
     reserve: Callable[[float], bool] | None = None
     release: Callable[[], None] | None = None

@@ -66,6 +66,9 @@ from kvmodels.runtime.threads import (
 
 T = TypeVar("T")
 
+_QUEUED: Final = frozenset({Commit, Remove})
+"""Requests that a submitting engine takes into its queue."""
+
 _WITHOUT_THREADS: Final = frozenset({Settle, TakeTurn, WaitForCommit})
 """Requests that wait in the event loop, or for nothing."""
 
@@ -136,14 +139,14 @@ async def _run_through(
     try:
         while True:
             try:
-                request = flow.throw(cast("BaseException", answer)) if failed else flow.send(answer)
+                request: Any = flow.throw(cast("BaseException", answer)) if failed else flow.send(answer)
             except StopIteration as done:
                 return cast("T", done.value)
             answer, failed, member = None, False, None
             try:
-                if threads and enqueue and (type(request) is Commit or type(request) is Remove):
-                    member, answered = submit(enqueue, threads, request[0])
-                    del request  # frees objects that the collector would visit in every waiting task
+                if threads and enqueue and type(request) in _QUEUED and (sent := submit(enqueue, threads, request[0])):
+                    member, answered = sent
+                    del request, sent  # frees objects that the collector would visit in every waiting task
                     await answered
                     answer = member.result()
                 elif type(request) is Sleep:

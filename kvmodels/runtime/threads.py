@@ -204,17 +204,20 @@ def _carry_out(future: Future[T], function: Callable[..., T], arguments: tuple[A
 
 
 def submit(
-    enqueue: Callable[[AtomicWrite | Removal, CommitWaiter], QueuedCommit],
+    enqueue: Callable[[AtomicWrite | Removal, CommitWaiter], QueuedCommit | None],
     threads: EngineThreads,
     write: AtomicWrite | Removal,
-) -> tuple[QueuedCommit, asyncio.Future[None]]:
+) -> tuple[QueuedCommit, asyncio.Future[None]] | None:
     """Queue an operation for a commit; the caller awaits the future, then calls ``result`` of the operation.
 
+    None if the engine does not take it into its queue.
     A caller that is cancelled meanwhile calls ``settle``. This is not a coroutine, because each of many waiting tasks
     would keep one more.
     """
     state = _state_of_loop()
     member = enqueue(write, state)
+    if member is None:
+        return None
     answered = state.expect(member)
     if threads not in state.leaders:
         state.lead(threads, member.committer)

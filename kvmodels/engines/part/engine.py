@@ -1,8 +1,9 @@
 """The engine of a part of a store.
 
 Rules of this module: every key passes through ``PartKeys``, in each call of the contract and in each capability. A call
-that is not wrapped here is None, or raises UnsupportedError. The part's row is read before its first use and together
-with each read of its header, and checked by each commit that does not check the header.
+that is not wrapped here is None, or raises UnsupportedError. The part's row is read at its first use, in the same
+request if that is a read, and together with each read of its header. It is checked by each commit that does not check
+the header.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import (
     AsyncEngine,
     Capabilities,
+    CommitWaiter,
     Engine,
     ImmediateReads,
     ImmediateSnapshot,
+    QueuedCommit,
     ServerCalls,
     Snapshot,
     WriteCalls,
@@ -38,6 +41,7 @@ from kvmodels.engines.part.gate import Gate, PartPlace, part_limits, part_traits
 from kvmodels.engines.part.immediate import PartReads
 from kvmodels.engines.part.keys import PartKeys
 from kvmodels.engines.part.native import PartAsyncEngine
+from kvmodels.engines.part.queued import QueuedPartCommit
 from kvmodels.engines.part.snapshots import PartImmediateSnapshot, PartSnapshot
 from kvmodels.errors import InvalidValueError, UnsupportedError
 from kvmodels.limits import Limits
@@ -91,12 +95,16 @@ class PartEngine:
         """Read in the part."""
         keys, gate = self.keys, self.gate
         if gate.is_header(ranges) and follow is None:
-            wanted = (keys.range(ranges[0]), gate.range)
+            wanted: Sequence[ReadRange] = (keys.range(ranges[0]), gate.range)
             found = self.inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
             if isinstance(found, GuardFailed):
                 return found
             return gate.header_seen(found, keys)
         if gate.check is None:
+            if follow is None and len(ranges) < self.inner.limits.max_ranges - 1:  # a guard counts as one
+                wanted = (*keys.ranges(ranges), gate.range)
+                found = self.inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
+                return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys)
             self._enter()
         stored = keys.follow(follow)
         found = self.inner.read(
@@ -136,19 +144,41 @@ class PartEngine:
                 raise
             if isinstance(outcome, Committed) or checks_header:
                 return outcome
-            if len(write.checks) in outcome.failed_checks:
-                self._enter()
-            own = without_last(outcome, len(write.checks))
+            own = self._own(write, outcome)
             if own is not None:
                 return own
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit | None:
+        """Put an operation into the queue of the store; None before the row was read, or for a general removal."""
+        submit, gate, keys = self.inner.capabilities.writes.submit, self.gate, self.keys
+        assert submit is not None  # see ``_wrapped``
+        if gate.check is None:
+            return None  # it has to be read, and the part may have to be created
+        if isinstance(write, Removal):
+            queued = QueuedPartCommit(write, waiter, keys, None)
+            return queued.queue(submit, keys.removal(write)) if gate.is_checked_by(write) else None
+        if gate.checks_header(write):
+            return QueuedPartCommit(write, waiter, keys, None).queue(submit, keys.write(write))
+
+        def own(conflict: Conflict) -> Committed | Conflict:
+            # The row changes when the part ends, and then reading it raises; so nothing is committed twice here.
+            return self._own(write, conflict) or self.commit(write)
+
+        return QueuedPartCommit(write, waiter, keys, own).queue(submit, keys.write(write, gate.check))
 
     def remove(self, removal: Removal) -> Committed | Conflict:
         """Remove a record in the part; the removal checks the header."""
         remove = self.inner.capabilities.writes.remove
         assert remove is not None  # see ``_wrapped``
-        if removal.check.key != self.gate.place.header_key or removal.check.versionstamp is None:
+        if not self.gate.is_checked_by(removal):
             return Conflict(())  # the caller removes it in the general way
         return remove(self.keys.removal(removal))
+
+    def _own(self, write: AtomicWrite, conflict: Conflict) -> Conflict | None:
+        """Return a conflict without the check of the row, which is read if that has failed; None if only it has."""
+        if len(write.checks) in conflict.failed_checks:
+            self._enter()
+        return without_last(conflict, len(write.checks))
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit of the store."""
@@ -191,7 +221,7 @@ class PartEngine:
         """Return the asynchronous form for the running event loop."""
         native = self.inner.capabilities.server.native
         assert native is not None  # see ``_wrapped``
-        return PartAsyncEngine(native(), self.keys, self.gate)
+        return PartAsyncEngine(native(), self.keys, self.gate, self.inner.limits.max_ranges - 1)
 
     def _enter(self) -> bool:
         """Read the row, and return whether the part exists. Raises what ``PartPlace.admit`` raises."""
@@ -220,6 +250,7 @@ class PartEngine:
                 turn_reader=None if immediate.turn_reader is None else reads.turn_reader,
             ),
             writes=WriteCalls(
+                submit=None if writes.submit is None else self.submit,
                 remove=None if writes.remove is None else self.remove,
                 reserve=writes.reserve,
                 release=writes.release,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.core.operations import AtomicWrite, Check, Conflict, Guard, ReadRange, ReadResult, Row
+from kvmodels.core.operations import AtomicWrite, Check, Conflict, Guard, ReadRange, ReadResult, Removal, Row
 from kvmodels.engines.part.keys import NO_ANNOUNCEMENTS, Announcements, PartKeys
 from kvmodels.limits import Limits, Traits
 
@@ -62,7 +62,8 @@ class Gate:
         if not self.place.admit(row):
             return False
         if row is not None and (self.check is None or self.check.versionstamp != row.versionstamp):
-            self.check = Check(self.place.row_key, row.versionstamp)
+            # Physical, like checks of the header, because SQLite need not judge such a check again: it has no deadline.
+            self.check = Check(self.place.row_key, row.versionstamp, physical=True)
         return True
 
     def header_seen(self, found: ReadResult, keys: PartKeys) -> ReadResult:
@@ -71,6 +72,11 @@ class Gate:
         header = self.place.header
         if not exists and header is not None:
             return ReadResult([[header]], [], found.versionstamp)
+        return keys.result(found)
+
+    def first_seen(self, found: ReadResult, keys: PartKeys) -> ReadResult:
+        """Return the answer to the first read, which has also read the row. Raises as ``see``."""
+        self.see(found.ranges.pop())
         return keys.result(found)
 
     def guard(self, guard: Guard | None, keys: PartKeys) -> Guard | None:
@@ -83,6 +89,10 @@ class Gate:
     def is_header(self, ranges: Sequence[ReadRange]) -> bool:
         """Return whether a read is one of the header alone, which is read together with the row."""
         return len(ranges) == 1 and ranges[0][0] == self.place.header_key
+
+    def is_checked_by(self, removal: Removal) -> bool:
+        """Return whether a removal checks a version of the header."""
+        return removal.check.key == self.place.header_key and removal.check.versionstamp is not None
 
     def checks_header(self, write: AtomicWrite) -> bool:
         """Return whether an operation checks a version of the header."""

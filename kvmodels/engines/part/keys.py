@@ -1,13 +1,17 @@
 """Keys of a part of a store: the prefix is added to requests, and removed from answers.
 
 Rules of this module: a request is translated into values of the same kinds, so that an engine recognises the follow-up
-reads that it can answer in one step. An answer keeps its kinds too: rows, or plain tuples.
+reads that it can answer in one step. An answer keeps its kinds too: rows, or plain tuples. Many keys are translated in
+calls of C functions, which cost a row nothing in Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple, cast, overload
 
 from kvmodels.core.keys import shown_key
 from kvmodels.core.operations import (
@@ -37,8 +41,38 @@ from kvmodels.limits import Limits
 
 _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost of its constructor
 
+_row_of: Final[Callable[[Any], Row]] = partial(_new, Row)
+_set_of: Final[Callable[[Any], Set]] = partial(_new, Set)
+_check_of: Final[Callable[[Any], Check]] = partial(_new, Check)
+_key_of: Final[Callable[[Any], bytes]] = attrgetter("key")
+_SETS: Final = {Set}
+
+_FEWEST: Final = 3
+"""The least number of rows, checks or mutations that are translated together."""
+
 MOST_PREDICTIONS: Final = 256
 """Translated predictions that are kept; a view has one for each unique index that it looks up."""
+
+
+class _LazyRows(Sequence[Any]):
+    """Rows without the prefix, each made when it is asked for."""
+
+    __slots__ = ("_inner", "_row")
+
+    def __init__(self, rows: Sequence[Any], row: Callable[[Any], Any]) -> None:
+        self._inner = rows
+        self._row = row
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+    @overload
+    def __getitem__(self, at: slice) -> _LazyRows: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        found = self._inner[at]
+        return _LazyRows(found, self._row) if isinstance(at, slice) else self._row(found)
 
 
 class Announcements(NamedTuple):
@@ -82,6 +116,8 @@ class PartKeys:
         self._announcements = announcements
         self.size = len(prefix)
         self._end = after_prefix(prefix)
+        self._outer: Final[Callable[[bytes], bytes]] = prefix.__add__
+        self._inner: Final[Callable[[bytes], bytes]] = itemgetter(slice(len(prefix), None))
         self._guard: tuple[Guard | None, Guard | None] = (None, None)
         self._predictions: dict[int, tuple[PredictedFollow, Guess | None, PredictedFollow]] = {}
 
@@ -111,18 +147,29 @@ class PartKeys:
         return _new(Row, inner) if type(row) is Row else inner
 
     def rows(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows without the prefix."""
-        size = self.size
-        # Does what ``row`` does, without a call for each; an engine never mixes rows and plain tuples in one list.
-        if rows and type(rows[0]) is Row:
-            return [_new(Row, (row[0][size:], row[1], row[2], row[3], row[4])) for row in rows]
-        return [(row[0][size:], *row[1:]) for row in rows]
+        """Return rows without the prefix; those that the engine makes when they are used are translated then."""
+        kind: object = type(rows)
+        if kind is not list:
+            return cast("list[Any]", _LazyRows(rows, self.row))  # as the engine has given them
+        if len(rows) < _FEWEST:
+            return [self.row(row) for row in rows]
+        keys, *others = zip(*rows, strict=True)
+        inner = zip(map(self._inner, keys), *others, strict=True)
+        # An engine never mixes rows and plain tuples in one list.
+        return list(map(_row_of, inner) if type(rows[0]) is Row else inner)
 
     def result(self, found: ReadResult) -> ReadResult:
         """Return the answer to a read without the prefix."""
         ranges, followed, versionstamp = found
         rows = self.rows
-        return _new(ReadResult, ([rows(one) for one in ranges], [rows(one) for one in followed], versionstamp))
+        inner = [rows(one) for one in ranges]
+        return _new(ReadResult, (inner, self._followed(followed) if followed else [], versionstamp))
+
+    def _followed(self, followed: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Return the rows of several ranges without the prefix; those of ranges with one row each together."""
+        if len(followed) < _FEWEST or set(map(len, followed)) != {1}:
+            return [self.rows(one) for one in followed]
+        return list(map(list, zip(self.rows([*chain.from_iterable(followed)]), strict=True)))
 
     def changes(self, found: Changes) -> Changes:
         """Return changes without the prefix."""
@@ -180,29 +227,34 @@ class PartKeys:
 
     def mutation(self, mutation: Mutation) -> Mutation:
         """Return a mutation of the stored key."""
-        if type(mutation) is Arithmetic:
+        kind = type(mutation)
+        if kind is Arithmetic:
             return mutation._replace(key=self.prefix + mutation.key)
-        first: Any = mutation[0]
-        return _new(type(mutation), (self.prefix + first, *mutation[1:]))
+        key: Any
+        key, *others = mutation
+        return _new(kind, (self.prefix + key, *others))
 
     def write(self, write: AtomicWrite, *more: Check) -> AtomicWrite:
         """Return an operation on stored keys, with further checks after its own."""
-        prefix = self.prefix
-        checks = (*[_new(Check, (prefix + key, stamp, physical)) for key, stamp, physical in write[0]], *more)
-        mutations = tuple(
-            [
-                # Does what ``mutation`` does, without a call for each.
-                _new(Set, (prefix + one[0], one[1], one[2], one[3], one[4])) if type(one) is Set else self.mutation(one)
-                for one in write[1]
-            ]
-        )
+        checks, mutations = write
+        stored = self._mutations(mutations)
         announced = self._announcements[0]
-        if announced:
-            size = len(announced)
-            own = [one for one in write[1] if one.key[:size] == announced]
-            if own:
-                mutations += self._announced(own, len(mutations))
-        return _new(AtomicWrite, (checks, mutations))
+        if announced and True in map(bytes.startswith, map(_key_of, mutations), repeat(announced)):
+            stored += self._announced([one for one in mutations if one.key.startswith(announced)], len(mutations))
+        return _new(AtomicWrite, ((*self._checks(checks), *more), stored))
+
+    def _checks(self, checks: Sequence[Check]) -> Sequence[Check]:
+        if len(checks) < _FEWEST:
+            prefix = self.prefix
+            return [_new(Check, (prefix + key, stamp, physical)) for key, stamp, physical in checks]
+        keys, stamps, physical = zip(*checks, strict=True)
+        return list(map(_check_of, zip(map(self._outer, keys), stamps, physical, strict=True)))
+
+    def _mutations(self, mutations: Sequence[Mutation]) -> tuple[Mutation, ...]:
+        if len(mutations) < _FEWEST or set(map(type, mutations)) != _SETS:
+            return tuple(map(self.mutation, mutations))
+        keys, *others = zip(*mutations, strict=True)
+        return tuple(map(_set_of, zip(map(self._outer, keys), *others, strict=True)))
 
     def _announced(self, own: Sequence[Mutation], others: int) -> tuple[Mutation, ...]:
         """Return the mutations of the announcements of some keys. Raises OperationTooLargeError."""

@@ -29,8 +29,9 @@ from kvmodels.errors import InvalidValueError
 class PartAsyncEngine:
     """The calls of a ``PartEngine`` as coroutines, for one event loop."""
 
-    def __init__(self, inner: AsyncEngine, keys: PartKeys, gate: Gate) -> None:
+    def __init__(self, inner: AsyncEngine, keys: PartKeys, gate: Gate, most_ranges: int) -> None:
         self._inner = inner
+        self._most_ranges = most_ranges
         self._keys = keys
         self._gate = gate
 
@@ -45,12 +46,16 @@ class PartAsyncEngine:
         """Read in the part."""
         keys, gate = self._keys, self._gate
         if gate.is_header(ranges) and follow is None:
-            wanted = (keys.range(ranges[0]), gate.range)
+            wanted: Sequence[ReadRange] = (keys.range(ranges[0]), gate.range)
             found = await self._inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
             if isinstance(found, GuardFailed):
                 return found
             return gate.header_seen(found, keys)
         if gate.check is None:
+            if follow is None and len(ranges) < self._most_ranges:
+                wanted = (*keys.ranges(ranges), gate.range)
+                found = await self._inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
+                return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys)
             await self._enter()
         stored = keys.follow(follow)
         found = await self._inner.read(
