@@ -196,6 +196,7 @@ OF_DATABASE: dict[str, Callable[[Database], Any]] = {
     "signals": lambda db: None,
     "stats": lambda db: [one.records.rows for one in db.stats(exact=True).collections],
     "tenant": lambda db: db.tenant("other") if db.tenant_name else None,
+    "tenant_models": lambda db: db.tenant_models,
     "tenant_name": lambda db: None,
     "tenants": lambda db: db.tenants() if db.tenant_name else None,
     "transaction": in_transaction,

@@ -304,6 +304,11 @@ class Database(Repositories, SchemaChanges):
         return self._core.models
 
     @property
+    def tenant_models(self) -> tuple[type[KvModel], ...]:
+        """The model classes of tenants that the database was opened with; none for the database of a tenant."""
+        return self._core.tenant_models if self._life is None else ()
+
+    @property
     def signals(self) -> signalling.Signals:
         """Functions that run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
         return self._core.signals

@@ -22,7 +22,7 @@ except ModuleNotFoundError as missing:
 from kvmodels.ext.fastapi.actors import acting
 from kvmodels.ext.fastapi.changes import RecordChanges as Changes
 from kvmodels.ext.fastapi.changes import RecordEvent
-from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository
+from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository, tenant_database
 from kvmodels.ext.fastapi.health import Health, health
 from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups
 from kvmodels.ext.fastapi.paging import Paging
@@ -55,6 +55,7 @@ __all__ = [
     "lifespan",
     "problems",
     "repository",
+    "tenant_database",
     "versioned",
 ]
 

@@ -39,6 +39,8 @@ from kvmodels.errors import (
     RetriesExhaustedError,
     SchemaMismatchError,
     StaleObjectError,
+    TenantNotFoundError,
+    TenantRemovedError,
     TransactionConflictError,
     UniqueViolationError,
     UnknownFieldError,
@@ -51,6 +53,8 @@ from kvmodels.schema.definition.variants import is_body_error
 
 PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     DoesNotExist: 404,
+    TenantNotFoundError: 404,
+    TenantRemovedError: 404,
     UniqueViolationError: 409,
     ExclusionViolationError: 409,
     AlreadyExistsError: 409,
