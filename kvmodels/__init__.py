@@ -49,6 +49,7 @@ _NAMES_OF = {
     "flows.feeds.position": "Position",
     "flows.kv.record_watch": "ChangedRecord",
     "flows.retry_policy": "RetryPolicy",
+    "flows.tenant_schemas": "TenantFailure TenantGroup TenantProgress TenantsPlan TenantsReport",
     "flows.tenants": "TenantStatus",
     "flows.transfer.load": "LoadResult",
     "limits": "Limits",

@@ -109,6 +109,11 @@ from kvmodels.flows.history.versions import Revision as Revision
 from kvmodels.flows.history.versions import RevisionEnd as RevisionEnd
 from kvmodels.flows.kv.record_watch import ChangedRecord as ChangedRecord
 from kvmodels.flows.retry_policy import RetryPolicy as RetryPolicy
+from kvmodels.flows.tenant_schemas import TenantFailure as TenantFailure
+from kvmodels.flows.tenant_schemas import TenantGroup as TenantGroup
+from kvmodels.flows.tenant_schemas import TenantProgress as TenantProgress
+from kvmodels.flows.tenant_schemas import TenantsPlan as TenantsPlan
+from kvmodels.flows.tenant_schemas import TenantsReport as TenantsReport
 from kvmodels.flows.tenants import TenantStatus as TenantStatus
 from kvmodels.flows.transfer.load import LoadResult as LoadResult
 from kvmodels.limits import Limits as Limits
@@ -336,10 +341,15 @@ __all__ = [
     "Stored",
     "Sum",
     "TenantError",
+    "TenantFailure",
+    "TenantGroup",
     "TenantModelError",
     "TenantNotFoundError",
+    "TenantProgress",
     "TenantRemovedError",
     "TenantStatus",
+    "TenantsPlan",
+    "TenantsReport",
     "Transaction",
     "TransactionAbortedError",
     "TransactionConflictError",

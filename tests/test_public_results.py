@@ -50,9 +50,15 @@ from kvmodels import (
     PrimaryKey,
     QueryPlan,
     RetryPolicy,
+    SchemaPlan,
     SchemaProgress,
     SearchHit,
     Sum,
+    TenantFailure,
+    TenantGroup,
+    TenantProgress,
+    TenantsPlan,
+    TenantsReport,
     TenantStatus,
     Unique,
     describe,
@@ -218,6 +224,11 @@ OF_OTHER_KINDS = (
     RefusedRecord(1, "name: missing"),
     RetryPolicy(),
     SearchHit(Member(id=1, name="a"), 1.5),
+    TenantFailure("acme", "TenantRemovedError", "the tenant was removed"),
+    TenantGroup(SchemaPlan(()), ("acme",)),
+    TenantProgress("acme", 1, 2),
+    TenantsPlan((TenantGroup(SchemaPlan(()), ("acme",)),)),
+    TenantsReport(1, ("acme",)),
     TenantStatus("acme", "active"),
 )
 
@@ -334,6 +345,9 @@ COUNTS_AND_VERDICTS = {
     "SchemaProgress",
     "SchemaReport",
     "StoreStats",
+    "TenantProgress",
+    "TenantsPlan",
+    "TenantsReport",
 }
 """Results that stand for a count or a verdict: they have no truth value, and are not compared with a number."""
 
@@ -374,6 +388,8 @@ THINGS = {
     "Revision",
     "RevisionEnd",
     "SearchHit",
+    "TenantFailure",
+    "TenantGroup",
     "StepKind",
     "TenantStatus",
 }

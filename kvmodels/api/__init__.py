@@ -4,4 +4,14 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "core", "deno_file", "dump_files", "opening", "scope", "tenancy")
+__getattr__ = deferred_modules(
+    __name__,
+    "core",
+    "deno_file",
+    "dump_files",
+    "opening",
+    "schema_arguments",
+    "scope",
+    "tenancy",
+    "tenant_changes",
+)

@@ -17,16 +17,17 @@ from uuid import uuid4
 
 from kvmodels._support.naming import short_repr
 from kvmodels._support.turns import Turns
+from kvmodels.api import schema_arguments
 from kvmodels.api.opening import Opening, store_format
 from kvmodels.api.reserved_parts import ReservedParts
 from kvmodels.api.sides import refuse_references_across, refuse_shared_models, wrong_side
-from kvmodels.catalog import evolution, plan_rules
+from kvmodels.catalog import evolution
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.collection import record_layout
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
-from kvmodels.flows import tenants
+from kvmodels.flows import tenant_schemas, tenants
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.check import counters, findings, scrub
@@ -55,19 +56,8 @@ from kvmodels.schema.compile.targets import resolved_targets
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
 
-_ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
 _INDEX_HINT = "Give the name of an index, as explain() and db.check() show it."
 _FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
-
-
-def _require_sample(sample: object) -> None:
-    if sample is not None and (type(sample) is not int or sample < 0):
-        raise InvalidArgumentError(
-            "sample must be a number of records",
-            argument="sample",
-            value=sample,
-            hint="Give the number of records of each collection to try the models on: 0 for none, None for all.",
-        )
 
 
 def _require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
@@ -301,12 +291,13 @@ class DatabaseCore:
             )
         return counters.metrics((name, index) for name, schema in self.schemas.items() for index in schema.indexes)
 
-    def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
+    def chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
+        """Return the schemas of registered models, or of all. Raises InvalidArgumentError."""
         return [self.schema_for(model) for model in models] or list(self.schemas.values())
 
     def build_indexes(self, models: Iterable[type[Any]], pace: Pace = UNPACED) -> Flow[tuple[build.BuildReport, ...]]:
         """Build or finish every declared index that is not READABLE, and remove the entries of older generations."""
-        return (yield from plan_apply.build_indexes(self.context, self._chosen(models), pace))
+        return (yield from plan_apply.build_indexes(self.context, self.chosen(models), pace))
 
     def build_index(self, model: type[Any], name: str, pace: Pace) -> Flow[build.BuildReport]:
         """Build or finish one declared index of a registered model."""
@@ -326,26 +317,21 @@ class DatabaseCore:
 
     def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
         """Compare the models with the store."""
-        _require_sample(sample)
-        return plan_apply.plan_schema(self.context, self._chosen(models), sample)
+        schema_arguments.require_sample(sample)
+        return plan_apply.plan_schema(self.context, self.chosen(models), sample)
 
     def apply(
         self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace, sample: int | None = SAMPLE
     ) -> Flow[plan_apply.SchemaReport]:
         """Bring the store in line with the models."""
-        names = items_of("allow", allow, _ALLOW_HINT)
-        unknown = [name for name in names if name not in get_args(plan_rules.Allowed)]
-        if unknown or isinstance(allow, str):
-            raise InvalidArgumentError(
-                "allow= names no rule that can be lifted",
-                argument="allow",
-                value=allow if isinstance(allow, str) else unknown[0],
-                expected=get_args(plan_rules.Allowed),
-                hint=_ALLOW_HINT,
-            )
-        _require_sample(sample)
-        applying = plan_apply.apply_schema(self.context, self._chosen(models), names, pace, sample)
-        return applying if self._store is None else self._listed_first(applying)
+        names = schema_arguments.require_allowed(allow)
+        schema_arguments.require_sample(sample)
+        applying = plan_apply.apply_schema(self.context, self.chosen(models), names, pace, sample)
+        if self._store is not None:
+            return self._listed_first(applying)
+        if self._tenants is None:
+            return applying
+        return tenant_schemas.counting_behind(applying, self.context, self._tenants.schemas.values())
 
     def _listed_first(self, applying: Flow[plan_apply.SchemaReport]) -> Flow[plan_apply.SchemaReport]:
         """List new collections, which a tenant does not do when it is opened; then apply."""
@@ -420,7 +406,7 @@ class DatabaseCore:
                 value=history,
                 hint='Dump with format="kvmodels", or leave history= out.',
             )
-        return record_dump.RecordDumping(self.context, self.form, self._chosen(models), dump_format, history=history)
+        return record_dump.RecordDumping(self.context, self.form, self.chosen(models), dump_format, history=history)
 
     def loading(
         self,
@@ -440,7 +426,7 @@ class DatabaseCore:
             )
         require_dump_options(dump_format, progress)
         context = self.context
-        schemas = {schema.collection: schema for schema in self._chosen(models)}
+        schemas = {schema.collection: schema for schema in self.chosen(models)}
         lines = dumped_lines.DumpedLines(
             self.form, schemas, only_records=bool(models), dump_format=dump_format, limits=context.limits
         )

@@ -25,6 +25,15 @@ Tenant = Annotated[
 ]
 """The option of commands that work in one tenant; the command gives it to ``CommandLine.open``."""
 
+AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Work in all tenants of the store, not in the store.")]
+"""The option of commands that work in all tenants; see ``one_side``."""
+
+
+def one_side(tenant: str | None, *, all_tenants: bool) -> None:
+    """Refuse ``--tenant`` together with ``--all-tenants``. Raises CommandError."""
+    if tenant is not None and all_tenants:
+        raise CommandError("--tenant and --all-tenants exclude each other", hint="Leave one of them out.")
+
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from kvmodels._support.visible import visible, visible_json
 from kvmodels.flows.evolution.throttle import SchemaProgress
+from kvmodels.flows.tenant_schemas import TenantProgress
 
 Format = Literal["table", "json", "nl", "csv"]
 
@@ -221,6 +222,15 @@ def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]
     def listen(progress: SchemaProgress) -> None:
         index = f".{progress.index}" if progress.index else ""
         report(f"{progress.step} {progress.collection}{index}", progress.scanned, progress.total)
+
+    return listen
+
+
+def of_tenants(report: ReportProgress) -> Callable[[TenantProgress], None]:
+    """Return the function for ``progress=`` of changes of all tenants that moves a progress bar."""
+
+    def listen(progress: TenantProgress) -> None:
+        report(f"apply {progress.tenant}", progress.done, progress.total)
 
     return listen
 

@@ -31,6 +31,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.describe.describe import describe
 
 _NEEDS_CLASSES: Final = "a URL has no model classes, which this command needs"
+_NEEDS_TENANT_CLASSES: Final = "the database has no models of tenants, which this command needs"
 _FORBIDDEN: Final = "this command writes, which --readonly forbids"
 _WITHOUT_READONLY: Final = "Leave --readonly out."
 NAME_A_STORE: Final = "Give the path of a store, or module:object."
@@ -61,13 +62,15 @@ class OpenStore:
             CommandError: there is none.
         """
         self.require_models()
-        known = {**self.models, **{model.__name__: model for model in self.db.models}}
-        found = known.get(name)
-        if found is None:
-            close = closest(name, known)
-            guess = f"Did you mean {close}? " if close else ""
-            raise CommandError(f"no model is called {name!r}", hint=f"{guess}There are: {', '.join(self.models)}.")
-        return found
+        return _named(self.db.models, self.models, name)
+
+    def chosen_of_tenants(self, names: Iterable[str]) -> list[type[KvModel]]:
+        """Return the models of tenants with these names, or all of them if no name is given. Raises CommandError."""
+        declared = self.db.tenant_models
+        if not declared:
+            raise CommandError(_NEEDS_TENANT_CLASSES, hint=_NAME_THEM)
+        models = {describe(model).collection: model for model in reversed(declared)}
+        return [_named(declared, models, name) for name in names] or list(models.values())
 
     def chosen(self, names: Iterable[str]) -> list[type[KvModel]]:
         """Return the models with these names, or all of them if no name is given. Raises CommandError."""
@@ -78,6 +81,16 @@ class OpenStore:
         """Raise CommandError if the database was given as a URL, which has no classes."""
         if not self.models:
             raise CommandError(_NEEDS_CLASSES, hint=_NAME_THEM)
+
+
+def _named(declared: Iterable[type[KvModel]], models: dict[str, type[KvModel]], name: str) -> type[KvModel]:
+    known = {**models, **{model.__name__: model for model in declared}}
+    found = known.get(name)
+    if found is None:
+        close = closest(name, known)
+        guess = f"Did you mean {close}? " if close else ""
+        raise CommandError(f"no model is called {name!r}", hint=f"{guess}There are: {', '.join(models)}.")
+    return found
 
 
 @contextmanager

@@ -11,7 +11,7 @@ interrupted. A removal is resumed by removing the tenant again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kvmodels._support.naming import show_public_path
@@ -276,6 +276,13 @@ def _repeated(context: Context, name: str, attempt: Callable[[], Flow[bool | Non
                 hint="Try again; a removal goes on where it has stopped.",
             )
         yield from pause_before(context, number, left)
+
+
+def require_tenants(context: Context, names: Sequence[str]) -> Flow[None]:
+    """Read the rows of tenants. Raises TenantNotFoundError or TenantRemovedError."""
+    found = yield from read_all(context.limits, [point(tenant_row_key(name)) for name in names])
+    for name, rows in zip(names, found or (), strict=True):
+        TenantLife(name, context.codec, creates=False).admit(rows[0] if rows else None)
 
 
 def list_tenants(context: Context, prefix: object, after: object, limit: object) -> Flow[tuple[TenantStatus, ...]]:

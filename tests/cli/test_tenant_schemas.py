@@ -54,3 +54,33 @@ def test_an_unknown_tenant_and_a_url_are_wrong_usage(run: Run):
         assert (unknown.exit_code, "no tenant of this name" in unknown.stderr) == (2, True)
         by_url = run(command, "--tenant", "acme", "-d", "sites.db")
         assert (by_url.exit_code, "model classes" in by_url.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("sites")
+def test_all_tenants_are_planned_and_applied(run: Run):
+    planned = run("plan", "--check", "--all-tenants")
+    assert (planned.exit_code, "2 tenants (acme, initech)" in planned.stdout) == (1, True)
+    done = run("apply", "pages", "--all-tenants", "--json")
+    assert json.loads(done.stdout) == {"current": 0, "applied": ["acme", "initech"], "incomplete": {}, "failed": []}
+    assert run("plan", "--check", "--all-tenants").exit_code == 0
+    assert run("apply", "--all-tenants").stdout.startswith("2 current, 0 applied, 0 failed: complete")
+
+
+@pytest.mark.usefixtures("sites")
+def test_a_change_of_all_tenants_that_loses_data_is_confirmed(run: Run):
+    assert run("apply", "--all-tenants").exit_code == 0
+    losing = ("apply", "-d", "old_sites_app:db", "--all-tenants", "--allow", "drop_index")
+    assert (run(*losing[:4]).exit_code, run(*losing).exit_code, run(*losing, "--yes").exit_code) == (1, 1, 0)
+    assert run("plan", "--check", "--all-tenants", "-d", "old_sites_app:db").exit_code == 0
+
+
+@pytest.mark.usefixtures("sites")
+def test_wrong_usage_of_all_tenants_has_a_message(run: Run):
+    assert run("apply", "-d", "shop_app:shop").exit_code == 0
+    for command in ("plan", "apply"):
+        both = run(command, "--tenant", "acme", "--all-tenants")
+        assert (both.exit_code, "exclude each other" in both.stderr) == (2, True)
+        without = run(command, "--all-tenants", "-d", "shop_app:shop")
+        assert (without.exit_code, "no models of tenants" in without.stderr) == (2, True)
+        misspelt = run(command, "paegs", "--all-tenants")
+        assert (misspelt.exit_code, "Did you mean pages?" in misspelt.stderr) == (2, True)

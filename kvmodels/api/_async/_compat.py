@@ -165,6 +165,23 @@ async def join_worker(worker: Worker, seconds: float | None = None) -> bool:
     return worker.done()
 
 
+async def for_each(items: Iterable[T], work: Callable[[T], Coroutine[Any, Any, object]], concurrency: int) -> None:
+    """Call a coroutine function with every item, in several tasks; the first error cancels the others."""
+    waiting = iter(items)
+
+    async def work_on() -> None:
+        for item in waiting:
+            await work(item)
+
+    tasks = [asyncio.ensure_future(work_on()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def is_being_cancelled() -> bool:
     """Return whether the running task is being cancelled: the loop shuts down, and nothing may be awaited."""
     task = asyncio.current_task()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from kvmodels.api.core import DatabaseCore, ObservedModel
@@ -168,6 +168,34 @@ def join_worker(worker: Worker, seconds: float | None = None) -> bool:
     """Wait until a worker has ended or the time is up, and return whether it has ended."""
     worker.join(seconds)
     return not worker.is_alive()
+
+
+def for_each(items: Iterable[T], work: Callable[[T], object], concurrency: int) -> None:
+    """Call a function with every item, in several threads; after the first error no other item is begun."""
+    waiting, lock, failed = list(items)[::-1], threading.Lock(), list[BaseException]()
+
+    def work_on() -> None:
+        while not failed:
+            with lock:
+                if not waiting:
+                    return
+                item = waiting.pop()
+            try:
+                work(item)
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread of the caller
+                failed.append(error)
+
+    workers = [start_worker(work_on, "kvmodels tenants") for _ in range(min(concurrency, len(waiting)) - 1)]
+    try:
+        work_on()
+    except BaseException as error:
+        failed.append(error)
+        raise
+    finally:
+        for worker in workers:
+            worker.join()
+    if failed:
+        raise failed[0]
 
 
 def is_being_cancelled() -> bool:

@@ -5,16 +5,20 @@ Rules of this module: every command needs the model classes. Nothing that loses 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import TypeAdapter
 
-from kvmodels.cli.command_line import CommandLine, Tenant, Yes
+from kvmodels.catalog.evolution import PlanStep, SchemaPlan
+from kvmodels.cli.command_line import AllTenants, CommandLine, Tenant, Yes, one_side
 from kvmodels.cli.failures import FOUND
-from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.output import of_schema_change, of_tenants
+from kvmodels.cli.store import OpenStore
 from kvmodels.cli.wording import in_commands
+from kvmodels.flows.evolution.apply import SchemaReport
+from kvmodels.flows.tenant_schemas import TenantsPlan, TenantsReport
 
 Models = Annotated[
     list[str] | None,
@@ -44,10 +48,16 @@ def plan(
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if apply has something to do.")] = False,
     sample: Sample = SAMPLE,
     tenant: Tenant = None,
+    all_tenants: AllTenants = False,
 ) -> None:
     """Show how the store differs from the models."""
+    one_side(tenant, all_tenants=all_tenants)
     with line.open(tenant=tenant) as store:
-        found = store.db.plan(*store.chosen(models or ()), sample=sample)
+        found: SchemaPlan | TenantsPlan
+        if all_tenants:
+            found = store.db.plan(*store.chosen_of_tenants(models or ()), sample=sample, tenants=True)
+        else:
+            found = store.db.plan(*store.chosen(models or ()), sample=sample)
         line.output.report(in_commands(str(found)), as_data(found))
         if check and not found.is_current:
             raise typer.Exit(FOUND)
@@ -61,6 +71,7 @@ def apply(
     throttle: Throttle = None,
     sample: Sample = SAMPLE,
     tenant: Tenant = None,
+    all_tenants: AllTenants = False,
     yes: Yes = False,
 ) -> None:
     """Bring the store in line with the models.
@@ -68,22 +79,60 @@ def apply(
     Readers and writers may stay: indexes are built and records rewritten next to them. An interrupted run is resumed by
     the next one. Exit code 1: something was refused, or violations are left.
     """
-    names = allow or []
+    one_side(tenant, all_tenants=all_tenants)
     with line.open(writes=True, tenant=tenant) as store:
-        chosen = store.chosen(models or ())
-        losing = [step for step in store.db.plan(*chosen, sample=sample).allowing(names).steps if step.allowed]
-        for step in losing:
-            line.output.message(in_commands(str(step)))
-        if losing:
-            line.confirm(f"Carry out {_count(losing, 'change')} that may lose data?", yes=yes)
-        with line.output.progress() as progress:
-            done = store.db.apply(
-                *chosen, allow=names, progress=of_schema_change(progress), throttle=throttle, sample=sample
-            )
+        how = _Change(line, store, models or [], allow or [], throttle, sample)
+        done = how.apply_tenants(yes=yes) if all_tenants else how.apply(yes=yes)
         line.output.report(str(done), as_data(done))
         if not done.complete:
             line.output.message("kvmodels violations lists the records that stand in the way")
             raise typer.Exit(FOUND)
+
+
+class _Change(NamedTuple):
+    """The arguments of a change of the schema."""
+
+    line: CommandLine
+    store: OpenStore
+    models: list[str]
+    allow: list[str]
+    throttle: float | None
+    sample: int
+
+    def apply(self, *, yes: bool) -> SchemaReport:
+        """Change the store, or the tenant that the command is confined to."""
+        db, chosen = self.store.db, self.store.chosen(self.models)
+        self._confirm(db.plan(*chosen, sample=self.sample).allowing(self.allow).steps, yes=yes)
+        with self.line.output.progress() as progress:
+            return db.apply(
+                *chosen,
+                allow=self.allow,
+                progress=of_schema_change(progress),
+                throttle=self.throttle,
+                sample=self.sample,
+            )
+
+    def apply_tenants(self, *, yes: bool) -> TenantsReport:
+        """Change all tenants."""
+        db, chosen = self.store.db, self.store.chosen_of_tenants(self.models)
+        groups = db.plan(*chosen, sample=self.sample, tenants=True).groups
+        self._confirm([step for group in groups for step in group.plan.allowing(self.allow).steps], yes=yes)
+        with self.line.output.progress() as progress:
+            return db.apply(
+                *chosen,
+                allow=self.allow,
+                progress=of_tenants(progress),
+                throttle=self.throttle,
+                sample=self.sample,
+                tenants=True,
+            )
+
+    def _confirm(self, steps: Iterable[PlanStep], *, yes: bool) -> None:
+        losing = [step for step in steps if step.allowed]
+        for step in losing:
+            self.line.output.message(in_commands(str(step)))
+        if losing:
+            self.line.confirm(f"Carry out {_count(losing, 'change')} that may lose data?", yes=yes)
 
 
 def migrate(

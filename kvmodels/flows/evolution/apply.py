@@ -115,11 +115,14 @@ class SchemaReport:
         plan: the plan, with the allowed steps.
         builds: the reports of the index builds.
         migrations: the reports of the migrations.
+        tenants_behind: the number of tenants whose catalogues differ from their models; ``db.apply(tenants=True)``
+            brings them in line.
     """
 
     plan: SchemaPlan
     builds: tuple[BuildReport, ...]
     migrations: tuple[MigrationReport, ...]
+    tenants_behind: int = 0
 
     @property
     def complete(self) -> bool:
@@ -132,6 +135,8 @@ class SchemaReport:
         lines = [f"{number} step{'' if number == 1 else 's'}: {'complete' if self.complete else 'NOT COMPLETE'}"]
         lines += [f"built {report}" for report in self.builds]
         lines += [f"migrated {report}" for report in self.migrations]
+        if self.tenants_behind:
+            lines.append(f"tenants that are behind: {self.tenants_behind}; db.apply(tenants=True) brings them in line")
         return "\n".join(lines)
 
 
@@ -146,14 +151,7 @@ def apply_schema(
     """
     plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
     if plan.refused:
-        raise SchemaChangeRefusedError(
-            "some changes of the schema are refused",
-            steps=tuple(
-                f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}"
-                f"{f' ({one.detail})' if one.records else ''}"
-                for one in plan.refused
-            ),
-        )
+        raise refusal_of(plan)
     yield from list_collections(context)
     builds: list[BuildReport] = []
     migrations: list[MigrationReport] = []
@@ -173,6 +171,18 @@ def apply_schema(
         if forget or (yield from _waits_for_records(context, schema)):
             migrations.append((yield from migrate(context, schema, forget=forget, pace=pace)))
     return SchemaReport(plan, tuple(builds), tuple(migrations))
+
+
+def refusal_of(plan: SchemaPlan) -> SchemaChangeRefusedError:
+    """Return the error for the refused steps of a plan."""
+    return SchemaChangeRefusedError(
+        "some changes of the schema are refused",
+        steps=tuple(
+            f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}"
+            f"{f' ({one.detail})' if one.records else ''}"
+            for one in plan.refused
+        ),
+    )
 
 
 def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) -> Flow[tuple[BuildReport, ...]]:

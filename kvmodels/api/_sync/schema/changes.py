@@ -1,18 +1,26 @@
 # Generated from kvmodels/api/_async/schema/changes.py by tools/unasync.py. Do not edit.
 """Changes of the schema of a database or of one tenant: plans, index builds, migrations and drops.
 
-Rules of this module: a method runs one flow and contains no decisions.
+Rules of this module: a method runs one flow, or one function for many tenants, and contains no decisions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
 
 from kvmodels.api import core as database_core
+from kvmodels.api import opening as kv_opening
+from kvmodels.api import schema_arguments, tenancy, tenant_changes
+from kvmodels.api._sync import _compat as worlds
+from kvmodels.api._sync.schema import tenants as of_tenants
 from kvmodels.catalog import evolution
+from kvmodels.engines import contract as base
 from kvmodels.flows import effects as requests
+from kvmodels.flows import tenant_schemas
+from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.evolution import apply as plan_apply
 from kvmodels.flows.evolution import build as building
 from kvmodels.flows.evolution import migrate as migrate_flows
@@ -30,6 +38,11 @@ class SchemaChanges(ABC):
     __slots__ = ()
 
     _core: database_core.DatabaseCore
+    _opening: kv_opening.Opening
+
+    @abstractmethod
+    def _require_store(self, call: str) -> None:
+        """Refuse a call of the whole store on the database of a tenant. Raises UnsupportedError."""
 
     @abstractmethod
     def _run(self, verb: str, flow: requests.AnyFlow[T]) -> T:
@@ -88,7 +101,20 @@ class SchemaChanges(ABC):
         """
         return self._run("build_index", self._core.build_index(model, name, pace.Pace(progress, throttle)))
 
-    def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
+    @overload
+    def plan(
+        self, *models: type[KvModel], sample: int | None = SAMPLE, tenants: None = None
+    ) -> evolution.SchemaPlan: ...
+    @overload
+    def plan(
+        self, *models: type[KvModel], sample: int | None = SAMPLE, tenants: Literal[True] | Iterable[str]
+    ) -> tenant_schemas.TenantsPlan: ...
+    def plan(
+        self,
+        *models: type[KvModel],
+        sample: int | None = SAMPLE,
+        tenants: Literal[True] | Iterable[str] | None = None,
+    ) -> evolution.SchemaPlan | tenant_schemas.TenantsPlan:
         """Return the differences between the models and the store, and how ``apply()`` would resolve them.
 
         Args:
@@ -96,14 +122,18 @@ class SchemaChanges(ABC):
             sample: how many records of each collection to try the models on, in key order. Each is read, and a record
                 that needs an upgrade is also upgraded and validated for writing, except for unique values that another
                 record has. 0 for no records, None for all.
+            tenants: True for all tenants, or the names of some: compare the models of tenants with each of them.
+                Tenants with equal catalogues are planned once, with the records of the first one.
 
         Returns:
             The plan; print it. Cost: one read of the catalogue and, for each collection, one read per 500 records of
-            the sample, which are decoded.
+            the sample, which are decoded; with ``tenants``, this for each different catalogue, and a row and the
+            catalogue of each tenant, read in batches.
 
         Raises:
-            InvalidArgumentError: the database was opened without one of the models, or the sample is not a valid
-                number.
+            InvalidArgumentError: the database was opened without one of the models, or an argument is not valid.
+            TenantNotFoundError, TenantRemovedError: one of the tenants does not exist.
+            UnsupportedError: this is the database of a tenant, and ``tenants`` is given.
 
         Examples:
             >>> from kvmodels import Database
@@ -111,8 +141,14 @@ class SchemaChanges(ABC):
             ...     print(db.plan())
             the store is as the models declare it
         """
-        return self._run("plan", self._core.plan(models, sample))
+        if tenants is None:
+            return self._run("plan", self._core.plan(models, sample))
+        self._require_store("plan")
+        names = schema_arguments.require_names(tenants)
+        schema_arguments.require_sample(sample)
+        return of_tenants.plan_tenants(*self._places("plan"), models, names=names, sample=sample)
 
+    @overload
     def apply(
         self,
         *models: type[KvModel],
@@ -120,34 +156,79 @@ class SchemaChanges(ABC):
         progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         sample: int | None = SAMPLE,
-    ) -> plan_apply.SchemaReport:
+        tenants: None = None,
+        concurrency: int = 1,
+    ) -> plan_apply.SchemaReport: ...
+    @overload
+    def apply(
+        self,
+        *models: type[KvModel],
+        allow: Iterable[str] = (),
+        progress: Callable[[tenant_schemas.TenantProgress], object] | None = None,
+        throttle: float | None = None,
+        sample: int | None = SAMPLE,
+        tenants: Literal[True] | Iterable[str],
+        concurrency: int = 1,
+    ) -> tenant_schemas.TenantsReport: ...
+    def apply(
+        self,
+        *models: type[KvModel],
+        allow: Iterable[str] = (),
+        progress: Callable[[Any], object] | None = None,
+        throttle: float | None = None,
+        sample: int | None = SAMPLE,
+        tenants: Literal[True] | Iterable[str] | None = None,
+        concurrency: int = 1,
+    ) -> plan_apply.SchemaReport | tenant_schemas.TenantsReport:
         """Bring the store in line with the models: carry out every step of the plan next to live readers and writers.
 
         Each index is built and then activated in one commit. Records are rewritten if an index waits for an upgrade,
         and obsolete entries are removed. Any number of processes may call it at the same time; if it is interrupted,
-        the next call resumes.
+        the next call resumes. Tenants are left alone; ``tenants`` brings them in line instead of the store itself.
 
         Args:
             models: apply only the changes of these models; by default those of all.
             allow: names of changes that the plan says must be allowed: ``"drop_index"``, ``"forget_field"``,
                 ``"change_type"``, ``"leave_records"``.
             progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
-                which the next call resumes.
+                which the next call resumes. With ``tenants``, it gets a ``TenantProgress``, also after each tenant,
+                from one thread at a time.
             throttle: the maximum number of records per second; None for no limit.
             sample: how many records of each collection to try the models on before anything is changed; see ``plan()``.
+            tenants: True for all tenants, or the names of some. A tenant that cannot be changed does not stop the
+                others; it is listed in ``failed`` of the result. An error of the engine stops the work.
+            concurrency: how many tenants are changed at the same time, in threads or tasks.
 
         Returns:
             The changes made; ``complete`` is False if violations are left. Cost: the cost of ``plan()``, and one read
-            of every record for each index build and each migration, with one commit per batch.
+            of every record for each index build and each migration, with one commit per batch. A database with models
+            of tenants also reads the catalogue of each tenant, in batches, to count those that are behind. With
+            ``tenants``: the same reads, and then the cost of ``apply()`` for each tenant that is behind, and nothing
+            for the others.
 
         Raises:
             SchemaChangeRefusedError: a step is refused, or a record of the sample would become unreadable under the
                 raised schema version; nothing was changed.
             SchemaMismatchError: a newer release of the program was applied meanwhile.
-            InvalidArgumentError: an unknown name in ``allow``, a throttle that is not a positive number, or an invalid
-                sample.
+            InvalidArgumentError: an argument is not valid.
+            TenantNotFoundError, TenantRemovedError: one of the given tenants does not exist; nothing was changed.
+            UnsupportedError: this is the database of a tenant, and ``tenants`` is given.
         """
-        return self._run("apply", self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
+        if tenants is None:
+            schema_arguments.require_concurrency(concurrency)
+            return self._run("apply", self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
+        self._require_store("apply")
+        change = tenant_changes.TenantsChange(
+            tenants, allow, sample, progress=progress, throttle=throttle, concurrency=concurrency
+        )
+        return of_tenants.apply_tenants(*self._places("apply"), models, change=change)
+
+    def _places(self, verb: str) -> of_tenants.Places:
+        return self._opening.open(), self._core, self._in_tenant, partial(self._opening.observation, verb)
+
+    def _in_tenant(self, name: str) -> tuple[base.Engine, database_core.DatabaseCore]:
+        life = tenant_flows.TenantLife(name, self._core.form.codec, creates=False)
+        return tenancy.tenant_engine(self._opening.open(), self._core, life, worlds.run)
 
     def migrate(
         self,

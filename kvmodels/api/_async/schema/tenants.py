@@ -1,0 +1,77 @@
+"""Plans and changes of the schema of many tenants.
+
+Rules of this module: the headers are read from the store, and everything else is run in the tenants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from kvmodels.api import core as database_core
+from kvmodels.api._async import _compat as worlds
+from kvmodels.api.tenant_changes import TenantsChange
+from kvmodels.engines.contract import Engine
+from kvmodels.errors import KvModelsError, TenantNotFoundError, TenantRemovedError
+from kvmodels.flows.tenant_schemas import TenantGroup, TenantsPlan, TenantsReport, seen_headers
+from kvmodels.runtime.observing.observation import Observation
+from kvmodels.schema.compile.model import KvModel
+
+Observe: TypeAlias = Callable[[], Observation | None]
+"""Returns the observation of the next flow; each tenant is an operation of its own."""
+
+Place: TypeAlias = Callable[[str], tuple[Engine, database_core.DatabaseCore]]
+"""Returns the engine of a tenant, and the declarations for it."""
+
+Places: TypeAlias = tuple[Engine, database_core.DatabaseCore, Place, Observe]
+"""The store with its declarations, and its tenants."""
+
+
+async def plan_tenants(
+    engine: Engine,
+    core: database_core.DatabaseCore,
+    place: Place,
+    observe: Observe,
+    models: Sequence[type[KvModel]],
+    *,
+    names: Sequence[str] | None,
+    sample: int | None,
+) -> TenantsPlan:
+    """Return the plans of tenants; for those with equal headers the records of the first one are tried."""
+    schemas = core.of_tenants().chosen(models)
+    groups: list[TenantGroup] = []
+    for one in await worlds.perform(engine, seen_headers(core.context, schemas, names), observe()):
+        plan = one.plan
+        part, declared = place(one.tenants[0])
+        with contextlib.suppress(TenantNotFoundError, TenantRemovedError):  # removed since its header was read
+            plan = await worlds.perform(part, declared.plan(models, sample), observe())
+        groups.append(TenantGroup(plan, tuple(one.tenants)))
+    return TenantsPlan(tuple(groups))
+
+
+async def apply_tenants(
+    engine: Engine,
+    core: database_core.DatabaseCore,
+    place: Place,
+    observe: Observe,
+    models: Iterable[type[KvModel]],
+    *,
+    change: TenantsChange,
+) -> TenantsReport:
+    """Bring tenants in line with their models, and return the results."""
+    chosen = tuple(models)
+    schemas = core.of_tenants().chosen(chosen)
+
+    async def apply_one(name: str) -> None:
+        try:
+            part, declared = place(name)
+            applying = declared.apply(chosen, change.allow, change.pace(name), change.sample)
+            change.applied(name, await worlds.perform(part, applying, observe()))
+        except KvModelsError as error:
+            change.failed(name, error)
+
+    seen = await worlds.perform(engine, seen_headers(core.context, schemas, change.names), observe())
+    waiting = change.waiting(seen)
+    await worlds.for_each(waiting, apply_one, change.concurrency)
+    return change.report()
