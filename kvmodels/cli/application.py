@@ -23,6 +23,7 @@ from kvmodels.cli.commands import (
     schema,
     serving,
     shell,
+    tenants,
     version,
     waiting,
 )
@@ -48,28 +49,30 @@ def kvmodels(line: CommandLine, *, asked_for_version: Version = False) -> None: 
 
 application.callback(no_args_is_help=True, help=kvmodels.__doc__)(with_common_options(kvmodels))
 
-add_command(application, inside.info, section="Look inside")
-add_command(application, inside.stats, section="Look inside")
-add_command(application, inside.inspect, section="Look inside")
+add_command(application, inside.info, section="Look inside", in_tenants=True)
+add_command(application, inside.stats, section="Look inside", in_tenants=True)
+add_command(application, inside.inspect, section="Look inside", in_tenants=True)
 
-add_command(application, records.rows, section="Records")
-add_command(application, records.search, section="Records")
-add_command(application, records.count, section="Records")
-add_command(application, records.explain, section="Records")
-add_command(application, records.insert, section="Records")
-add_command(application, records.export, section="Records")
-add_command(application, old_versions.history, section="Records")
-add_command(application, old_versions.trash, section="Records")
-add_command(application, old_versions.undelete, section="Records")
+add_command(application, records.rows, section="Records", in_tenants=True)
+add_command(application, records.search, section="Records", in_tenants=True)
+add_command(application, records.count, section="Records", in_tenants=True)
+add_command(application, records.explain, section="Records", in_tenants=True)
+add_command(application, records.insert, section="Records", in_tenants=True)
+add_command(application, records.export, section="Records", in_tenants=True)
+add_command(application, old_versions.history, section="Records", in_tenants=True)
+add_command(application, old_versions.trash, section="Records", in_tenants=True)
+add_command(application, old_versions.undelete, section="Records", in_tenants=True)
 
-for _command in (schema.plan, schema.apply, schema.migrate, schema.violations, schema.resolve):
+for _command in (schema.plan, schema.apply):
     add_command(application, _command, section="Schema and indexes")
+for _command_in_tenants in (schema.migrate, schema.violations, schema.resolve):
+    add_command(application, _command_in_tenants, section="Schema and indexes", in_tenants=True)
 add_command(application, checking.check, section="Schema and indexes", values={checking.REPAIR: checking.ENTRIES})
 
-add_command(application, collections.drop, section="Schema and indexes")
-_indexes = add_group(application, indexes.indexes, section="Schema and indexes")
-add_command(_indexes, indexes.build)
-add_command(_indexes, indexes.drop)
+add_command(application, collections.drop, section="Schema and indexes", in_tenants=True)
+_indexes = add_group(application, indexes.indexes, section="Schema and indexes", in_tenants=True)
+add_command(_indexes, indexes.build, in_tenants=True)
+add_command(_indexes, indexes.drop, in_tenants=True)
 
 add_command(application, copying.dump, section="Copies")
 add_command(application, copying.load, section="Copies")
@@ -77,17 +80,21 @@ add_command(application, copying.backup, section="Copies")
 add_command(application, copying.restore, section="Copies")
 add_command(application, copying.copy, section="Copies")
 
-add_command(application, raw_keys.keys, section="Raw keys")
-add_command(application, raw_keys.get, section="Raw keys")
-add_command(application, raw_keys.set_, name="set", section="Raw keys")
-add_command(application, raw_keys.delete, section="Raw keys")
-add_command(application, raw_keys.watch, section="Raw keys")
+add_command(application, raw_keys.keys, section="Raw keys", in_tenants=True)
+add_command(application, raw_keys.get, section="Raw keys", in_tenants=True)
+add_command(application, raw_keys.set_, name="set", section="Raw keys", in_tenants=True)
+add_command(application, raw_keys.delete, section="Raw keys", in_tenants=True)
+add_command(application, raw_keys.watch, section="Raw keys", in_tenants=True)
 
-_queue = add_group(application, waiting.queue, section="Queue and locks")
-add_command(_queue, waiting.dead)
-add_command(application, waiting.locks, section="Queue and locks")
+_queue = add_group(application, waiting.queue, section="Queue and locks", in_tenants=True)
+add_command(_queue, waiting.dead, in_tenants=True)
+add_command(application, waiting.locks, section="Queue and locks", in_tenants=True)
+
+_tenants = add_group(application, tenants.tenants, section="Tenants")
+add_command(_tenants, tenants.create)
+add_command(_tenants, tenants.remove)
 
 add_command(application, admin.admin, section="Other")
 add_command(application, serving.serve, section="Other")
-add_command(application, shell.shell, section="Other")
+add_command(application, shell.shell, section="Other", in_tenants=True)
 add_command(application, version.version, section="Other")

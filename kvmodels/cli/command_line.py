@@ -23,7 +23,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Tenant = Annotated[
     str | None, typer.Option("--tenant", metavar="NAME", help="Work in this tenant of the store.", show_default=False)
 ]
-"""The option of commands that work in one tenant; the command gives it to ``CommandLine.open``."""
+"""The option of commands that work in one tenant; see ``add_command``. Others give it to ``CommandLine.open``."""
 
 AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Work in all tenants of the store, not in the store.")]
 """The option of commands that work in all tenants; see ``one_side``."""
@@ -43,11 +43,13 @@ class CommandLine:
         database: the value of ``--database``, or None.
         readonly: whether every write is refused.
         output: where the command prints.
+        tenant: the value of ``--tenant`` of a command that is registered with this option, or None.
     """
 
     database: str | None
     readonly: bool
     output: Output
+    tenant: str | None = None
 
     def open(
         self,
@@ -65,7 +67,7 @@ class CommandLine:
             creates: whether the store may be created if it does not exist.
             codec: the codec of a store that is given as a URL; None for the one it was written with.
             if_absent: the hint for a path without a store.
-            tenant: the tenant that the command is confined to; None for the store itself.
+            tenant: the tenant that the command is confined to, if it has an option of its own for it.
 
         Returns:
             A context manager, which closes the store.
@@ -77,7 +79,7 @@ class CommandLine:
             creates=creates,
             codec=codec,
             if_absent=if_absent,
-            tenant=tenant,
+            tenant=self.tenant if tenant is None else tenant,
         )
 
     def confirm(self, question: str, *, yes: bool) -> None:
@@ -111,11 +113,12 @@ def common_options(
     json: Annotated[bool, typer.Option("--json", help="Print data as JSON.")] = False,
     readonly: Annotated[bool, typer.Option("--readonly", help="Refuse every write.")] = False,
     silent: Annotated[bool, typer.Option("--silent", help="Print neither messages nor progress.")] = False,
+    tenant: str | None = None,
     outer: CommandLine | None = None,
 ) -> CommandLine:
     """Return the command line for the options of a command and of the groups that it belongs to (``outer``)."""
     if outer is not None:
         database = database or outer.database
-        readonly = readonly or outer.readonly
+        readonly, tenant = readonly or outer.readonly, tenant or outer.tenant
         json, silent = json or outer.output.as_json, silent or outer.output.silent
-    return CommandLine(database, readonly, Output(as_json=json, silent=silent))
+    return CommandLine(database, readonly, Output(as_json=json, silent=silent), tenant)

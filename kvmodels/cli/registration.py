@@ -14,10 +14,19 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kvmodels.cli.command_line import common_options
+from kvmodels.cli.command_line import Tenant, common_options
 from kvmodels.cli.failures import reported
 
-SECTIONS: Final = ("Look inside", "Records", "Schema and indexes", "Copies", "Raw keys", "Queue and locks", "Other")
+SECTIONS: Final = (
+    "Look inside",
+    "Records",
+    "Schema and indexes",
+    "Copies",
+    "Raw keys",
+    "Queue and locks",
+    "Tenants",
+    "Other",
+)
 
 
 class SectionedGroup(TyperGroup):
@@ -58,6 +67,7 @@ def add_command(
     name: str | None = None,
     section: str | None = None,
     values: Mapping[str, str] | None = None,
+    in_tenants: bool = False,
 ) -> None:
     """Add a command to a group.
 
@@ -67,9 +77,12 @@ def add_command(
         name: the name of the command; None for the name of the function.
         section: one of ``SECTIONS``; None inside a small group.
         values: the values of options that are given without one, such as ``--repair``.
+        in_tenants: whether it has the option ``--tenant``, which confines the store that ``line.open`` opens.
     """
     kind = TyperCommand if values is None else _with_optional_values(values)
-    group.command(name or function.__name__, cls=kind, rich_help_panel=section)(with_common_options(function))
+    group.command(name or function.__name__, cls=kind, rich_help_panel=section)(
+        with_common_options(function, in_tenants=in_tenants)
+    )
 
 
 def _with_optional_values(values: Mapping[str, str]) -> type[TyperCommand]:
@@ -85,7 +98,12 @@ def _with_optional_values(values: Mapping[str, str]) -> type[TyperCommand]:
 
 
 def add_group(
-    application: typer.Typer, function: Callable[..., None], *, name: str | None = None, section: str
+    application: typer.Typer,
+    function: Callable[..., None],
+    *,
+    name: str | None = None,
+    section: str,
+    in_tenants: bool = False,
 ) -> typer.Typer:
     """Add a group of commands, whose name alone is a command too.
 
@@ -94,22 +112,27 @@ def add_group(
         function: the command for the name alone; takes a ``CommandLine`` and options, but no arguments.
         name: the name of the group; None for the name of the function.
         section: one of ``SECTIONS``.
+        in_tenants: as for ``add_command``; the option also serves the commands of the group.
 
     Returns:
         The group, for ``add_command``.
     """
     group = new_group(name or function.__name__, inspect.getdoc(function))
-    group.callback(invoke_without_command=True)(with_common_options(function))
+    group.callback(invoke_without_command=True)(with_common_options(function, in_tenants=in_tenants))
     application.add_typer(group, rich_help_panel=section)
     return group
 
 
-def with_common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function for typer, with the parameters of ``function`` and the common options."""
+def with_common_options(function: Callable[..., None], *, in_tenants: bool = False) -> Callable[..., None]:
+    """Return a function for typer, with the parameters of ``function``, the common options, and ``--tenant``."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     common = [
-        one for one in inspect.signature(common_options, eval_str=True).parameters.values() if one.name != "outer"
+        one
+        for one in inspect.signature(common_options, eval_str=True).parameters.values()
+        if one.name not in ("outer", "tenant")
     ]
+    if in_tenants:
+        common.append(inspect.Parameter("tenant", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Tenant))
 
     @functools.wraps(function)
     def run(context: typer.Context, **given: Any) -> None:

@@ -95,6 +95,12 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("queue",): ((), [(2, "--limit", ("--limit", "0"))]),
     ("queue", "dead"): ((), [(2, "malformed JSON", ('["a',)), (2, "--limit", ("--limit", "0"))]),
     ("locks",): ((), [(2, "nightly", ("nightly",))]),
+    ("tenants",): ((), [(2, "--limit", ("--limit", "0"))]),
+    ("tenants", "create"): (("acme",), [(2, "models of tenants", ("acme",))]),
+    ("tenants", "remove"): (
+        ("acme", "--yes"),
+        [(1, "no tenant acme", ("acme", "--yes")), (1, "--yes is required", ("acme",))],
+    ),
     ("shell",): ((), [(2, "books", ("books",))]),
     ("serve",): (
         ("--access-token", "the token of this test"),

@@ -1,0 +1,77 @@
+"""``tenants``, ``tenants create``, ``tenants remove``, and commands that ``--tenant`` confines to one tenant."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from kvmodels import Database
+from tests.cli.conftest import Run
+
+PROGRAM = """
+from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
+class Account(KvModel, collection="accounts"):
+    id: PrimaryKey[int]
+class Page(KvModel, collection="pages"):
+    id: PrimaryKey[int]
+    title: Indexed[str]
+db = AsyncDatabase("pages.db", models=[Account], tenant_models=[Page])
+"""
+
+
+@pytest.fixture(autouse=True)
+def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pages_app.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("KVMODELS_DATABASE", "pages_app:db")
+    page = vars(import_module("pages_app"))["Page"]
+    with Database("pages.db", tenant_models=[page]) as db:
+        for name in ("acme", "initech"):
+            db.create_tenant(name)
+        db.tenant("acme")[page].create(id=1, title="of acme")
+
+
+def test_tenants_are_listed_created_and_removed(run: Run):
+    assert run("tenants", "create", "zeta").exit_code == 0
+    assert run("tenants", "create", "zeta").exit_code == 1
+    listed = json.loads(run("tenants", "--json").stdout)
+    assert listed == [{"name": name, "state": "active"} for name in ("acme", "initech", "zeta")]
+    page = run("tenants", "--limit", "1", "--after", "acme")
+    assert ("initech" in page.stdout, "--after initech" in page.stderr) == (True, True)
+    assert run("tenants", "remove", "zeta", "--yes").exit_code == 0
+    assert run("tenants", "remove", "zeta", "--yes").exit_code == 1
+    assert "zeta" not in run("tenants", "-d", "pages.db").stdout
+    assert run("tenants", "create", "new", "--readonly").exit_code == 2
+
+
+def test_commands_work_in_the_tenant_that_is_named(run: Run):
+    assert json.loads(run("rows", "pages", "--tenant", "acme", "--json").stdout) == [{"id": 1, "title": "of acme"}]
+    assert json.loads(run("count", "pages", "--tenant", "initech", "--json").stdout) == 0
+    assert run("set", "note", "1", "--tenant", "initech").exit_code == 0
+    assert run("get", "note", "--tenant", "initech").stdout.strip() == "1"
+    assert run("get", "note", "--tenant", "acme").exit_code == 1
+    assert run("get", "note").exit_code == 1
+    for words in (
+        ("info",),
+        ("stats",),
+        ("inspect",),
+        ("keys",),
+        ("queue",),
+        ("queue", "dead"),
+        ("locks",),
+        ("indexes",),
+    ):
+        found = run(*words, "--tenant", "acme")
+        assert (found.exit_code, "__kvmodels__" in found.stdout.replace('"__kvmodels__"', "")) == (0, False), words
+    assert "title" in run("indexes", "--tenant", "acme").stdout
+    assert run("indexes", "--tenant", "acme", "build", "Page.title").exit_code == 0
+
+
+def test_a_command_in_an_unknown_tenant_and_one_of_the_whole_store_are_refused(run: Run):
+    unknown = run("rows", "pages", "--tenant", "unknown")
+    assert (unknown.exit_code, "no tenant of this name" in unknown.stderr) == (2, True)
+    assert run("backup", "copy.db", "--tenant", "acme").exit_code == 2
+    assert run("tenants", "--tenant", "acme").exit_code == 2
