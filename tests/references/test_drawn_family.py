@@ -195,7 +195,7 @@ def targets_are_not_tested(patch: pytest.MonkeyPatch) -> None:
 
 
 def numbers_are_those_of_the_first_result(patch: pytest.MonkeyPatch) -> None:
-    real = child_counts.queries_of
+    real = reading.queries_of
 
     def of_first(context: Any, query: Any, field: str, keys: Sequence[Any]) -> Any:
         return real(context, query, field, [keys[0]] * len(keys))
