@@ -5,6 +5,7 @@ from kvmodels.api._async.kv import AsyncKv as AsyncKv
 from kvmodels.api._async.kv import open_async_kv as open_async_kv
 from kvmodels.api._async.queryset import AsyncQuerySet as AsyncQuerySet
 from kvmodels.api._async.ranked import AsyncRankedQuery as AsyncRankedQuery
+from kvmodels.api._async.relations.links import AsyncLinks as AsyncLinks
 from kvmodels.api._async.repository import AsyncRepository as AsyncRepository
 from kvmodels.api._async.transaction import AsyncTransaction as AsyncTransaction
 from kvmodels.api._sync.board import Board as Board
@@ -13,6 +14,7 @@ from kvmodels.api._sync.kv import Kv as Kv
 from kvmodels.api._sync.kv import open_kv as open_kv
 from kvmodels.api._sync.queryset import QuerySet as QuerySet
 from kvmodels.api._sync.ranked import RankedQuery as RankedQuery
+from kvmodels.api._sync.relations.links import Links as Links
 from kvmodels.api._sync.repository import Repository as Repository
 from kvmodels.api._sync.transaction import Transaction as Transaction
 from kvmodels.api.settings import DatabaseSettings as DatabaseSettings
@@ -151,6 +153,8 @@ from kvmodels.schema.declare.expressions import MultiFieldRef as MultiFieldRef
 from kvmodels.schema.declare.expressions import Q as Q
 from kvmodels.schema.declare.expressions import col as col
 from kvmodels.schema.declare.history import History as History
+from kvmodels.schema.declare.many_to_many import ManyToMany as ManyToMany
+from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef as ManyToManyRef
 from kvmodels.schema.declare.markers import AUTO as AUTO
 from kvmodels.schema.declare.markers import CASCADE as CASCADE
 from kvmodels.schema.declare.markers import PROTECT as PROTECT
@@ -198,6 +202,7 @@ __all__ = [
     "AsyncBoard",
     "AsyncDatabase",
     "AsyncKv",
+    "AsyncLinks",
     "AsyncQuerySet",
     "AsyncRankedQuery",
     "AsyncRepository",
@@ -277,9 +282,12 @@ __all__ = [
     "LeftOut",
     "LimitExceededError",
     "Limits",
+    "Links",
     "LoadConflictError",
     "LoadResult",
     "LockLostError",
+    "ManyToMany",
+    "ManyToManyRef",
     "Max",
     "Metrics",
     "MigrationReport",

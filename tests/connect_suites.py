@@ -58,6 +58,8 @@ IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
     "tests.evolution.test_online_build": BOTH,
     "tests.evolution.test_releases": BOTH,
     "tests.evolution.test_upgrades": BOTH,
+    "tests.links.test_filters": (DENOKV,),
+    "tests.links.test_links": (DENOKV,),
     "tests.locks.test_locks": BOTH,
     "tests.namespaces.test_isolation": BOTH,
     "tests.query.test_periods": (DENOKV,),

@@ -60,6 +60,7 @@ ABOUT_FAST_KINDS = {
     "tests.geo.test_geo_costs": 1,
     "tests.interleaving.test_rules": 1,
     "tests.kit.test_exploration": 1,
+    "tests.links.test_links": 1,
     "tests.query.test_aggregate": 1,
     "tests.references.test_child_counts": 3,
     "tests.references.test_referrers": 1,

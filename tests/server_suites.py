@@ -44,6 +44,8 @@ SUITES = frozenset(
         "tests.kv.test_mutate",
         "tests.kv.test_snapshots",
         "tests.kv.test_stateful",
+        "tests.links.test_filters",
+        "tests.links.test_links",
         "tests.locks.test_locks",
         "tests.namespaces.test_isolation",
         "tests.query.test_aggregate",

@@ -5,7 +5,7 @@ Rules of this module: the errors are plain ``AttributeError``, so that ``hasattr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 _OF_QUERIES: Final[Mapping[str, str]] = {
@@ -18,7 +18,8 @@ _OF_QUERIES: Final[Mapping[str, str]] = {
     "extra": "there is no SQL; conditions are those of filter()",
     "intersection": "combine conditions: filter(first & second)",
     "none": "write filter(id__in=[])",
-    "prefetch_related": "write fetch_referrers(...) for the records that refer to one, with_related(...) for targets",
+    "prefetch_related": "write fetch_referrers(...) for records that refer to one, with_related(...) for targets, or "
+    "links(User.groups).fetch(...)",
     "raw": "there is no SQL; conditions are those of filter()",
     "reverse": 'write order_by("-joined")',
     "select_for_update": "write mutate(key, function), or use a transaction, which is repeated after a conflict",
@@ -54,8 +55,17 @@ def missing_of_class(cls: type[Any], name: str) -> AttributeError | None:
     return _missing(f"model {cls.__name__!r}", cls, name, _OF_CLASSES) if name in _OF_CLASSES else None
 
 
-def missing_of_record(record: object, name: str) -> AttributeError | None:
-    """Return the error for an attribute that a record does not have; None for a name that is not Django's."""
+def missing_of_record(record: object, name: str, relations: Container[str] = ()) -> AttributeError | None:
+    """Return the error for an attribute that a record does not have; None for a name that is not Django's.
+
+    ``relations``: the names of its many-to-many relations, which only the class has as attributes.
+    """
+    if name in relations:
+        way = f"db[{type(record).__name__}].links({type(record).__name__}.{name}).fetch([record])"
+        text = (
+            f"{type(record).__name__!r} object has no attribute {name!r}, because nothing is stored in it. Read {way}."
+        )
+        return AttributeError(text, name=name, obj=record)
     known = name in _OF_RECORDS
     return _missing(f"{type(record).__name__!r} object", record, name, _OF_RECORDS) if known else None
 

@@ -51,6 +51,7 @@ from kvmodels.limits import Traits
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
+from kvmodels.schema.compile.links import link_models
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.compile.targets import resolved_targets
 from kvmodels.schema.definition.definition import ModelSchema
@@ -117,6 +118,9 @@ class DatabaseCore:
         self._views: dict[type[Any], ModelSchema] = {}
         for model in self.models:
             self._declare(collection_schema(model))
+        for model in link_models(self.schemas):
+            self._declare(collection_schema(model))
+            self.models += (model,)
         tenant_models = items_of("tenant_models", tenant_models, "Give model classes in a list: tenant_models=[User].")
         for model in tenant_models:
             collection_schema(model)  # which refuses what is no model

@@ -131,6 +131,16 @@ def guard_check(key: bytes, row: Row | None) -> Check | None:
     return Check(key, row.versionstamp if row else None, physical=True)
 
 
+def links_check(key: bytes, row: Row | None) -> Check:
+    """R1 for a replacement of links: no foreign key to their owner was stored since the guard was read with them."""
+    return Check(key, row.versionstamp if row else None, physical=True)
+
+
+def kept_link_check(row: Row) -> Check:
+    """R1 for a link that stays: a change of the links of its owner rests on it."""
+    return Check(row.key, row.versionstamp)
+
+
 def anchor_check(key: bytes) -> Check | None:
     """R1 for a cascade in batches: an anchor is set once, so its version changes only if the target was removed."""
     return Check(key, None, physical=True)

@@ -31,6 +31,7 @@ from kvmodels.schema.filters.operands import (
     nearest_field,
     require_own,
 )
+from kvmodels.schema.filters.relation_keywords import refuse_relation
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
@@ -151,6 +152,7 @@ def _known(schema: ModelSchema, name: str) -> str:
     for known in (name, dotted):
         if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or known in _paths(schema, known):
             return known
+    refuse_relation(schema, name)
     target = field_of_target(schema, dotted.split("."))
     if target is not None:
         raise UnknownFieldError(

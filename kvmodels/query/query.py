@@ -24,6 +24,7 @@ from kvmodels.errors import (
 )
 from kvmodels.query.paths import path_of, source_at, split_path
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
+from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
 from kvmodels.schema.filters.parse import parse
@@ -557,5 +558,7 @@ def _no_key(schema: ModelSchema, given: object) -> InvalidArgumentError:
         argument="key",
         value=short_repr(given),
         expected=tuple(f"{schema.name}.{field}" for field in schema.references),
-        hint="Give the attribute of the class, Book.author_id, or where it is allowed a path of up to three of them.",
+        hint=f"Read the records of a many-to-many relation for each of some results: links({given!r}).fetch([...])."
+        if isinstance(given, ManyToManyRef)
+        else "Give the attribute of the class, Book.author_id, or where it is allowed a path of up to three of them.",
     )

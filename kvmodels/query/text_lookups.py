@@ -36,6 +36,7 @@ from kvmodels.schema.filters.operands import (
     unknown_lookup,
 )
 from kvmodels.schema.filters.parse import parse
+from kvmodels.schema.filters.relation_keywords import RelationKeyword
 
 ORDER: Final = "order_by"
 """The parameter with the order."""
@@ -210,7 +211,7 @@ class _ParameterReader:
             keyword = split_keyword(self._schema, parameter)
         except QueryError as error:
             raise self._refused(parameter, error) from error
-        if isinstance(keyword, PathKeyword):
+        if isinstance(keyword, (PathKeyword, RelationKeyword)):
             self._require_allowed(parameter, keyword.field)
             raise self._error(_INVALID, parameter, "fields of other models cannot be given as text")
         return keyword

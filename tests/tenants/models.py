@@ -14,6 +14,7 @@ from kvmodels import (
     History,
     Indexed,
     KvModel,
+    ManyToMany,
     PrimaryKey,
     RankIndex,
     SearchIndex,
@@ -53,6 +54,7 @@ class Doc(KvModel, collection="docs"):
     id: PrimaryKey[int] = Field(default=AUTO)
     owner: ForeignKey[int, User]
     title: str = ""
+    readers: ManyToMany[User] = ManyToMany(related_name="reads")
 
     class Meta:
         history = History()

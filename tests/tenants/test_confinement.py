@@ -271,6 +271,12 @@ OF_REPOSITORY: dict[str, Callable[[Database], Any]] = {
     "order_by": lambda db: db[User].order_by("email").values_list("email", flat=True).to_list(),
     "page": lambda db: db[User].page(size=2, after=db[User].page(size=1).next_cursor),
     "patch": lambda db: db[User].patch(2, name="patched", color="green"),
+    "links": lambda db: [
+        db[Doc].links(Doc.readers).set(1, [1, 2]),
+        db[Doc].links(Doc.readers).add(1, 3),
+        db[Doc].links(Doc.readers).fetch([1]),
+        db[Doc].filter(readers__color="blue").to_list(),
+    ],
     "rank": lambda db: db[User].rank("board")[:3],
     "refresh": lambda db: db[User].refresh(db[User].get(1)),
     "related": lambda db: db[Doc].related(db[Doc].get(1), Doc.owner),
@@ -386,7 +392,7 @@ def test_a_tenant_in_a_tenant_is_refused_and_shown_by_its_name_alone():
     store.create_tenant("acme")
     acme = store.tenant("acme")
     assert (repr(acme), acme.tenant_name, store.tenant_name) == (
-        "<Database tenant 'acme' models=[User, Doc]>",
+        "<Database tenant 'acme' models=[User, Doc, DocReaders]>",
         "acme",
         None,
     )

@@ -133,7 +133,7 @@ def test_a_collection_that_a_release_adds_is_listed_by_a_write_or_by_apply():
             acme = new.tenant("acme")
             assert [one.name for one in acme.collections()] == ["users"]
             add(acme)
-            assert [one.name for one in acme.collections()] == ["docs", "users"]
+            assert [one.name for one in acme.collections()] == ["docs", "docs_readers", "users"]
             assert acme.check().ok
 
 

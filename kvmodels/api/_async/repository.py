@@ -18,6 +18,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import board
 from kvmodels.api._async import history as histories
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
+from kvmodels.api._async.relations.links import AsyncLinks
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk import create as bulk
@@ -32,6 +33,7 @@ from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import restoring, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv import record_watch
+from kvmodels.flows.reading import links as reading_links
 from kvmodels.flows.reading import lookup, queries, referrers
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.reading.referrers import ReferrerOptions
@@ -43,6 +45,7 @@ from kvmodels.query.query import OrderColumn, Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
+from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.operands import key_values
 
@@ -120,6 +123,35 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             (2, 'bo', 2)
         """
         return board.AsyncBoard(self._runner, boards.board_query(self._query.schema, index, fields))
+
+    # --- links --------------------------------------------------------------------------------------------------
+
+    def links(self, relation: ManyToManyRef[M, T]) -> AsyncLinks[M, T]:
+        """Return the links of the records by a many-to-many relation, to read and to change them.
+
+        Args:
+            relation: the relation that the model declares, ``Post.tags``.
+
+        Returns:
+            The links, with ``add``, ``remove``, ``set``, ``clear`` and ``fetch``. Cost: none, nothing is read.
+
+        Raises:
+            InvalidArgumentError: this is not a relation that the model declares.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, KvModel, ManyToMany, PrimaryKey
+            >>> class Topic(KvModel, collection="topics"):
+            ...     id: PrimaryKey[int]
+            >>> class Talk(KvModel, collection="talks"):
+            ...     id: PrimaryKey[int]
+            ...     topics: ManyToMany[Topic] = ManyToMany()
+            >>> db = await AsyncDatabase("memory://", models=[Topic, Talk]).open()
+            >>> talk, topic = await db[Talk].create(id=1), await db[Topic].create(id=7)
+            >>> topics = db[Talk].links(Talk.topics)
+            >>> await topics.add(talk, topic), await topics.fetch_owners([topic])
+            (1, {7: [Talk(id=1)]})
+        """
+        return AsyncLinks(self._runner, reading_links.relation_of(self._query.schema, relation))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 

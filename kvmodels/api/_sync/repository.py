@@ -19,6 +19,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import board
 from kvmodels.api._sync import history as histories
 from kvmodels.api._sync.queryset import QuerySet, Runner
+from kvmodels.api._sync.relations.links import Links
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk import create as bulk
@@ -33,6 +34,7 @@ from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.history import restoring, trash
 from kvmodels.flows.history.versions import Revision
 from kvmodels.flows.kv import record_watch
+from kvmodels.flows.reading import links as reading_links
 from kvmodels.flows.reading import lookup, queries, referrers
 from kvmodels.flows.reading import related as relations
 from kvmodels.flows.reading.referrers import ReferrerOptions
@@ -44,6 +46,7 @@ from kvmodels.query.query import OrderColumn, Query
 from kvmodels.schema.compile import request_bodies
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
+from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.operands import key_values
 
@@ -121,6 +124,35 @@ class Repository(QuerySet[M], Generic[M]):
             (2, 'bo', 2)
         """
         return board.Board(self._runner, boards.board_query(self._query.schema, index, fields))
+
+    # --- links --------------------------------------------------------------------------------------------------
+
+    def links(self, relation: ManyToManyRef[M, T]) -> Links[M, T]:
+        """Return the links of the records by a many-to-many relation, to read and to change them.
+
+        Args:
+            relation: the relation that the model declares, ``Post.tags``.
+
+        Returns:
+            The links, with ``add``, ``remove``, ``set``, ``clear`` and ``fetch``. Cost: none, nothing is read.
+
+        Raises:
+            InvalidArgumentError: this is not a relation that the model declares.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, ManyToMany, PrimaryKey
+            >>> class Topic(KvModel, collection="topics"):
+            ...     id: PrimaryKey[int]
+            >>> class Talk(KvModel, collection="talks"):
+            ...     id: PrimaryKey[int]
+            ...     topics: ManyToMany[Topic] = ManyToMany()
+            >>> db = Database("memory://", models=[Topic, Talk])
+            >>> talk, topic = db[Talk].create(id=1), db[Topic].create(id=7)
+            >>> topics = db[Talk].links(Talk.topics)
+            >>> topics.add(talk, topic), topics.fetch_owners([topic])
+            (1, {7: [Talk(id=1)]})
+        """
+        return Links(self._runner, reading_links.relation_of(self._query.schema, relation))
 
     # --- reading by key ---------------------------------------------------------------------------------------
 

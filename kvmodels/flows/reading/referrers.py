@@ -181,7 +181,7 @@ def _of_own_index(context: Context, asked: _Asked, limit: int) -> Flow[dict[Any,
     referring, reference, keys = asked.query.schema, asked.reference, asked.keys
     target = context.layouts[declared(context, reference).collection]
     while True:
-        view, index = yield from planned(context, referring, lambda live: _index_of(live, reference))
+        view, index = yield from planned(context, referring, lambda live: index_of_key(live, reference))
         incoming = IncomingReference(
             referring.collection, index.layout, context.layouts[referring.collection], index.layout
         )
@@ -204,7 +204,8 @@ def _of_own_index(context: Context, asked: _Asked, limit: int) -> Flow[dict[Any,
     return referrers
 
 
-def _index_of(live: LiveCollection, reference: Reference) -> LiveIndex:
+def index_of_key(live: LiveCollection, reference: Reference) -> LiveIndex:
+    """Return the index of a foreign key. Raises IndexNotReadyError if it is not complete."""
     index = live.readable.get(reference.index_name)
     if index is not None:
         return index

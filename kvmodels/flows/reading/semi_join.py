@@ -31,6 +31,7 @@ from kvmodels.query.planning.distinct import is_distinct
 from kvmodels.query.plans import QueryPlan, describe
 from kvmodels.query.query import Query, TargetReads
 from kvmodels.schema.declare.expressions import Subquery
+from kvmodels.schema.filters.link_filters import LinkFilter, link_filter_of
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import (
     Condition,
@@ -159,6 +160,9 @@ def _asked(context: Context, outer: Query, condition: Condition) -> Query:
     target = target_filter_of(condition)
     if target is not None:
         return _query_of(target, outer)
+    links = link_filter_of(condition)
+    if links is not None:
+        return _query_of_links(links, outer)
     if operand.schemas is not context.schemas:
         raise InvalidArgumentError(
             "the query among the operands belongs to another database",
@@ -187,6 +191,14 @@ def _query_of(target: TargetFilter, outer: Query) -> Query:
     return Query(target.schema, where, scan_allowed=outer.scan_allowed, pending=needs_reading(where))
 
 
+def _query_of_links(links: LinkFilter, outer: Query) -> Query:
+    """Return the query for the keys of the records that links lead to."""
+    schema = links.relation.links
+    where = conjunction([*Query(schema).where, *links.where])
+    key = (links.relation.own,)
+    return Query(schema, where, scan_allowed=outer.scan_allowed, fields=key, pending=needs_reading(where))
+
+
 def _bounded(keys: list[Any], query: Query, condition: Condition) -> tuple[Any, ...]:
     if len(keys) <= MOST_KEYS:
         return tuple(keys)
@@ -196,6 +208,11 @@ def _bounded(keys: list[Any], query: Query, condition: Condition) -> tuple[Any, 
             f"Filter {query.schema.name} by an index too, so that the targets of what it finds are tested; or test the "
             'targets of all records: using_index("pk").allow_scan().'
         )
+    links = link_filter_of(condition)
+    if links is not None:
+        model, own = links.relation.links.name, links.relation.own
+        hint = f"Filter by more of the relation, or read the links in pages: db[{model}].filter(...).with_related("
+        hint += f"{model}.{own}).page(size=50)."
     raise _too_many_keys(len(keys), hint)
 
 

@@ -26,6 +26,7 @@ from kvmodels.schema.compile import options
 from kvmodels.schema.compile import request_bodies as bodies
 from kvmodels.schema.compile import schema as compiling
 from kvmodels.schema.declare.expressions import FieldRef, ForeignKeyRef, MultiFieldRef, reference
+from kvmodels.schema.declare.many_to_many import declare_relations, relations_of
 from kvmodels.schema.declare.markers import Field, refuse_marker_default
 from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version, check_hooks, no_hook, refuse_verb_keyword
 from kvmodels.schema.definition import definition
@@ -139,6 +140,8 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
             _refuse_specifier(cls, field, annotation)
+        for field in declare_relations(cls):
+            _refuse_reserved(cls.__name__, field)
         # Pydantic has removed the settings of ConfigDict, so the remaining keywords are unknown.
         options.check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
@@ -239,7 +242,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             try:
                 return super().__getattr__(name)
             except AttributeError:
-                error = missing_of_record(self, name)
+                error = missing_of_record(self, name, relations_of(type(self)))
                 if error is None:
                     raise
                 raise error from None

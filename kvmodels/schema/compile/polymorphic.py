@@ -255,6 +255,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
             if all(shaped.source(column.field) is not None for column in index.entry_columns)
         },
         references=collection.references,
+        relations=collection.relations,
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),
         **_dispatched(shaped, own, variants.by_tag),
     )

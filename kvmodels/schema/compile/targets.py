@@ -1,4 +1,4 @@
-"""The targets of foreign keys, which are resolved when a database is opened.
+"""The targets of foreign keys and the links of many-to-many relations, which are resolved when a database is opened.
 
 Rules of this module: a target is one of the models of the database, or a class that the foreign key names. Every fault
 raises a ModelDefinitionError that names the model and the field.
@@ -13,18 +13,28 @@ from typing import Any
 from kvmodels._support import suggest as spelling
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.foreign_keys import refusal
+from kvmodels.schema.compile.links import relations_in
 from kvmodels.schema.compile.polymorphic import collection_schema
-from kvmodels.schema.definition.definition import ModelSchema, Reference
+from kvmodels.schema.definition.definition import ModelSchema, Reference, Relation
+
+_Relations = Mapping[str, Mapping[str, Relation]]
+"""The relations of each collection, by name."""
 
 
 def resolved_targets(schemas: Mapping[str, ModelSchema]) -> dict[str, ModelSchema]:
-    """Return the schemas of a database with the targets of all foreign keys."""
+    """Return the schemas of a database with the targets of all foreign keys, and with many-to-many relations.
+
+    The link models of the relations are among the schemas.
+    """
     found = {name: _found(schema, schemas) for name, schema in schemas.items()}
-    resolved = {name: _resolved(schema, found) for name, schema in schemas.items()}
+    relations = relations_in(schemas)
+    resolved = {name: _resolved(schema, found, relations) for name, schema in schemas.items()}
     for name, schema in resolved.items():
         if not schema.targets:
             opened = {field: resolved.get(one.collection) for field, one in found[name].items()}
             schema.targets.update((field, one) for field, one in opened.items() if one is not None)
+        for relation in () if schema.relations else relations.get(name, {}).values():
+            schema.relations[relation.name] = relation._replace(links=resolved[relation.links.collection])
     return resolved
 
 
@@ -43,18 +53,22 @@ def _found(schema: ModelSchema, schemas: Mapping[str, ModelSchema]) -> dict[str,
     return found
 
 
-def _resolved(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]]) -> ModelSchema:
-    if not schema.references:
+def _resolved(
+    schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]], relations: _Relations
+) -> ModelSchema:
+    if not schema.references and schema.collection not in relations:
         return schema
-    targets = _reached(schema, found)
+    targets = _reached(schema, found, relations)
     known = schema.compiled.resolved.get(targets)
     if known is None:
         known = schema.compiled.resolved[targets] = _with_targets(schema, found[schema.collection])
     return known
 
 
-def _reached(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]]) -> tuple[tuple[str, type[Any]], ...]:
-    """Return collection and class of every target that foreign keys lead to, in a fixed order.
+def _reached(
+    schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]], relations: _Relations
+) -> tuple[tuple[str, type[Any]], ...]:
+    """Return collection and class of every target and link model that can be reached, in a fixed order.
 
     The collection is empty for a target that is no model of the database.
     """
@@ -62,7 +76,9 @@ def _reached(schema: ModelSchema, found: Mapping[str, Mapping[str, ModelSchema]]
     waiting = [schema.collection]
     known = {schema.collection}
     while waiting:
-        for one in found.get(waiting.pop(0), {}).values():
+        at = waiting.pop(0)
+        links = [relation.links for relation in relations.get(at, {}).values()]
+        for one in (*found.get(at, {}).values(), *links):
             reached.append((one.collection if one.collection in found else "", one.model))
             if one.collection not in known:
                 known.add(one.collection)
@@ -76,7 +92,7 @@ def _with_targets(schema: ModelSchema, found: Mapping[str, ModelSchema]) -> Mode
     for field, key in keys.items():
         indexes[key.index_name] = replace(indexes[key.index_name], reference=found[field].collection)
     references = {field: key._replace(target=found[field].model) for field, key in keys.items()}
-    return replace(schema, indexes=indexes, references=references, targets={})
+    return replace(schema, indexes=indexes, references=references, targets={}, relations={})
 
 
 def _target_of(schema: ModelSchema, key: Reference, schemas: Mapping[str, ModelSchema]) -> ModelSchema:

@@ -234,6 +234,28 @@ class Reference(NamedTuple):
         return self.target if isinstance(self.target, str) else self.target.__name__
 
 
+class Relation(NamedTuple):
+    """A many-to-many relation as one of its two models sees it.
+
+    Attributes:
+        name: its name in filters of this model.
+        links: the schema of the link model.
+        own: the foreign key of a link to the records of this model.
+        other: the foreign key of a link to the records of the other one.
+        declared: whether this model declares it, and not the other one.
+    """
+
+    name: str
+    links: ModelSchema
+    own: str
+    other: str
+    declared: bool
+
+    def turned(self) -> Relation:
+        """Return the relation with its two sides exchanged."""
+        return self._replace(own=self.other, other=self.own, declared=not self.declared)
+
+
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
     """One secondary index: its columns in order and how its entries are kept.
@@ -429,6 +451,7 @@ class CompiledDeclaration:
         orders: for each str given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
         kind_keywords: the keywords of the lookups that kinds of indexes add, each with its name, lookup and index.
         resolved: for the collections and classes that the foreign keys lead to, the schema with these targets.
+        links: the link models that were made for many-to-many relations, by name of the relation and by target.
         opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
     """
 
@@ -442,6 +465,7 @@ class CompiledDeclaration:
     resolved: dict[tuple[tuple[str, type[Any]], ...], ModelSchema] = field(
         default_factory=dict["tuple[tuple[str, type[Any]], ...]", "ModelSchema"]
     )
+    links: dict[tuple[str, type[Any]], type[Any]] = field(default_factory=dict["tuple[str, type[Any]]", "type[Any]"])
     opened: object | None = None
 
 
@@ -484,6 +508,7 @@ class ModelSchema:
         prepare_many: converts new objects to a ``PreparedBatch``; None if ``prepare`` must be called for each.
         references: the foreign keys by field.
         targets: the schemas of their targets by field; none before a database is opened.
+        relations: the many-to-many relations by name, of both sides; none before a database is opened.
         compiled: values compiled from the declaration at first use.
     """
 
@@ -517,6 +542,7 @@ class ModelSchema:
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
     references: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
     targets: dict[str, ModelSchema] = field(default_factory=dict[str, "ModelSchema"], compare=False, repr=False)
+    relations: dict[str, Relation] = field(default_factory=dict[str, Relation], compare=False, repr=False)
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:

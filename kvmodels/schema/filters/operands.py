@@ -35,6 +35,7 @@ from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSch
 from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.definition.variants import constructor_of, key_given
 from kvmodels.schema.filters.kind_lookups import KindKeyword, kind_keyword, kind_lookups_of, without_index
+from kvmodels.schema.filters.relation_keywords import RelationKeyword, refuse_relation, relation_keyword
 from kvmodels.schema.filters.validation import validated, validated_whole, value_validator
 
 PRIMARY_KEY: Final = "pk"
@@ -71,6 +72,7 @@ def known_field(schema: ModelSchema, name: str) -> str:
         return name
     known = _named(schema, name.split("__"))
     if known is None:
+        refuse_relation(schema, name)
         _refuse_other_side(schema, name.split("__"))
         raise _unknown_field(schema, name)
     return known
@@ -93,7 +95,7 @@ def require_own(schema: ModelSchema, message: str, model: type[Any] | None, fiel
         raise UnknownFieldError(message, model=schema.name, field=f"{model.__name__}.{field}", hint=hint)
 
 
-def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword | PathKeyword:
+def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword | PathKeyword | RelationKeyword:
     """Return the parts of a keyword."""
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
@@ -105,6 +107,9 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword | 
         name = _named(schema, words[:size])
         if name is not None:
             return _with_lookup(schema, name, words[size:])
+    of_relation = relation_keyword(schema, keyword)
+    if of_relation is not None:
+        return of_relation
     of_kind = kind_keyword(schema, keyword)
     if of_kind is not None:
         return of_kind
@@ -233,7 +238,7 @@ def path_keyword(schema: ModelSchema, words: Sequence[str]) -> PathKeyword | Non
 
 def _begins_with_field(schema: ModelSchema, words: Sequence[str]) -> bool:
     names = ["__".join(words[:size]).partition(".")[0] for size in range(1, len(words) + 1)]
-    own = (PRIMARY_KEY, *schema.fields, *schema.computed)
+    own = (PRIMARY_KEY, *schema.fields, *schema.computed, *schema.relations)
     return any(name in own for name in names) or any(f"{name}_id" in schema.references for name in names[:-1])
 
 

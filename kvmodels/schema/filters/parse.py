@@ -33,6 +33,7 @@ from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.filters.changes import Term
 from kvmodels.schema.filters.field_operands import OF_FIELDS, field_operand
 from kvmodels.schema.filters.kind_lookups import OF_KIND, KindKeyword, KindOperand
+from kvmodels.schema.filters.link_filters import on_links, refuse_links, together
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
     Keyword,
@@ -71,6 +72,7 @@ from kvmodels.schema.filters.predicate import (
     any_of,
     conjunction,
 )
+from kvmodels.schema.filters.relation_keywords import RelationKeyword, relation_keyword
 from kvmodels.schema.filters.target_filters import on_target
 from kvmodels.schema.filters.validation import validated, validated_list, validated_whole
 
@@ -78,6 +80,9 @@ _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost o
 
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
 _REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}
+_OF_KEYS: Final = frozenset({"", "exact", "ne", "in", "not_in"})
+"""Lookups that compare the records of the other side of a many-to-many relation, by objects or keys."""
+
 _TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "ulid", "date", "timedelta", "ip4"})
 """Columns that hold every value of their type. An unindexed field of another type may hold values without an order
 (NaN, a naive datetime, an int that is not a JavaScript number), for which "not greater" is not "less or equal"."""
@@ -86,7 +91,10 @@ _TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "uli
 def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
     """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they contradict each other."""
     plain = None if expressions else _plain(schema, keywords)
-    return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)]) if plain is None else plain
+    if plain is not None:
+        return plain
+    parts = [*_said(schema, expressions), *_of_keywords(schema, keywords)]
+    return conjunction([together(parts)] if schema.relations else parts)
 
 
 def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | None:
@@ -149,6 +157,8 @@ def _of_keywords(schema: ModelSchema, keywords: Mapping[str, Any]) -> list[Predi
         keyword = split_keyword(schema, name)
         if isinstance(keyword, PathKeyword):
             found.append(_of_path(schema, keyword, operand))
+        elif isinstance(keyword, RelationKeyword):
+            found.append(_of_relation(schema, keyword, operand))
         elif isinstance(keyword, KindKeyword):
             found.append(_of_kind(schema, keyword, operand))
         else:
@@ -165,7 +175,29 @@ def _of_path(schema: ModelSchema, path: PathKeyword, operand: Any) -> Predicate:
     return _on_target(schema, path.field, all_of(_of_keywords(target, {path.rest: operand})))
 
 
+def _of_relation(schema: ModelSchema, keyword: RelationKeyword, operand: Any) -> Predicate:
+    """Return a condition on the other side of a many-to-many relation; without a field, it is about its records."""
+    relation = schema.relations[keyword.field]
+    links, other = relation.links, relation.other
+    if keyword.rest == "isnull" or (keyword.rest in ("", "exact") and operand is None):
+        exists = on_links(schema, relation, ALWAYS)
+        return negate(schema, exists) if operand is None or flag(schema, keyword.field, operand) else exists
+    if keyword.rest in _OF_KEYS and keyword.rest not in links.targets[other].fields:
+        predicate = all_of(_of_keywords(links, {f"{other}__{keyword.rest or 'exact'}": operand}))
+    else:
+        predicate = _of_path(links, PathKeyword(other, keyword.rest), operand)
+    return on_links(schema, relation, predicate)
+
+
+def _of_relation_comparison(schema: ModelSchema, keyword: RelationKeyword, comparison: Comparison) -> Predicate:
+    relation = schema.relations[keyword.field]
+    path = PathKeyword(relation.other, keyword.rest)
+    return on_links(schema, relation, _of_path_comparison(relation.links, path, replace(comparison, model=None)))
+
+
 def _on_target(schema: ModelSchema, field: str, predicate: Predicate) -> Predicate:
+    if schema.targets[field].relations:
+        refuse_links(schema, field, predicate)
     return on_target(schema, field, predicate, negate(schema.targets[field], predicate))
 
 
@@ -197,14 +229,15 @@ def _hint_of(lookup: KindLookup, schema: ModelSchema, definition: IndexDefinitio
 
 
 def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
+    joined = together if schema.relations else all_of
     if isinstance(expression, Comparison):
         return _of_comparison(schema, expression)
     if isinstance(expression, Q):
         parts = _said(schema, expression.expressions) + _of_keywords(schema, dict(expression.lookups))
-        return all_of(parts) if parts else None
+        return joined(parts) if parts else None
     if isinstance(expression, (And, Or)):
         parts = _said(schema, expression.parts)
-        return (all_of if isinstance(expression, And) else any_of)(parts) if parts else None
+        return (joined if isinstance(expression, And) else any_of)(parts) if parts else None
     if isinstance(expression, Not):
         positive = _of_expression(schema, expression.part)
         return None if positive is None else negate(schema, positive)
@@ -221,7 +254,11 @@ def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
 def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
     require_own(schema, "the expression is about another model", comparison.model, comparison.field)
     if comparison.field not in schema.fields:
-        path = None if is_own(schema, comparison.field) else path_keyword(schema, comparison.field.split("__"))
+        is_field = is_own(schema, comparison.field)
+        relation = None if is_field else relation_keyword(schema, comparison.field)
+        if relation is not None and relation.rest:
+            return _of_relation_comparison(schema, relation, comparison)
+        path = None if is_field else path_keyword(schema, comparison.field.split("__"))
         if path is not None:
             return _of_path_comparison(schema, path, comparison)
     name = known_field(schema, comparison.field)

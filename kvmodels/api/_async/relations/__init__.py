@@ -1,0 +1,1 @@
+"""Relations between records, for the asynchronous facades."""
