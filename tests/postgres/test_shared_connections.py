@@ -332,3 +332,21 @@ async def test_connections_of_an_event_loop_are_closed_after_a_while(databases: 
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
         assert await db[Note].count() == 2
+
+
+def test_a_process_with_many_tenants_holds_no_more_connections_than_with_one(databases: Databases, connections):
+    """Tenants are parts of one store, so they share its pool whatever their number is."""
+    with Database(databases.url(), tenant_models=[Note], pool_size=2) as db:
+        for number in range(20):
+            db.create_tenant(f"t{number}")
+
+        def work(at: int, tenants: int) -> int:
+            tenant = db.tenant(f"t{at % tenants}")
+            with tenant.transaction() as tx:
+                tx[Note].create(id=at, title=f"{at}")
+            tenant.kv.set(("raw", at), at)
+            return connections()
+
+        with ThreadPoolExecutor(8) as pool:
+            assert max(pool.map(work, range(16), [1] * 16)) <= 2 * 2 + 1
+            assert max(pool.map(work, range(16, 56), [20] * 40)) <= 2 * 2 + 1
