@@ -53,6 +53,7 @@ SUITES = frozenset(
         "tests.query.test_changes_beside_readers",
         "tests.query.test_covering",
         "tests.query.test_distinct",
+        "tests.query.test_nulls",
         "tests.query.test_periods",
         "tests.query.test_query_sets",
         "tests.query.test_unions",

@@ -54,8 +54,8 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "query": (
         (
-            *("aggregates", "child_counts", "hits", "matching", "paths", "plans", "projection", "query"),
-            *("text_lookups", "truncation"),
+            *("aggregates", "child_counts", "hits", "matching", "orders", "paths", "plans", "projection"),
+            *("query", "text_lookups", "truncation"),
         ),
         ("kinds",),
         ("planning",),

@@ -12,6 +12,7 @@ from kvmodels import (
     Count,
     Database,
     Expression,
+    F,
     Field,
     FieldRef,
     Indexed,
@@ -174,6 +175,8 @@ def results(db: Database) -> None:
     places.order_by(Place.number > 3)  # mypy: arg-type / pyright: reportArgumentType
     places.order_by(Place.names)  # mypy: arg-type / pyright: reportArgumentType
     places.order_by(Place.names.desc())  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
+    places.order_by(Place.maybe.asc(nulls="last"))  # mypy: call-arg / pyright: reportCallIssue, reportUnknownArgumentType
+    places.order_by(F("maybe").desc(nulls_first=1))  # mypy: arg-type / pyright: reportArgumentType
     places.order_by(Place.plan.desc())  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
     places.order_by(["number"])  # mypy: arg-type / pyright: reportArgumentType
     places.values(3)  # mypy: arg-type / pyright: reportArgumentType

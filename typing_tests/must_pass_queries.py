@@ -17,6 +17,7 @@ from kvmodels import (
     Count,
     Database,
     Expression,
+    F,
     Field,
     FieldRef,
     Index,
@@ -152,6 +153,8 @@ assert_type((Place.name == "x") & (Place.area > Decimal(1)), Expression)
 assert_type((Place.name == "x") | Q(kind="city"), Expression)
 assert_type(~(Place.name == "x"), Expression)
 assert_type(Place.area.desc(), Order)
+assert_type(Place.founded.asc(nulls_last=True), Order)
+assert_type(F("founded").desc(nulls_first=True), Order)
 
 
 # --- results

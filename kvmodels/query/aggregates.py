@@ -554,6 +554,7 @@ def grouping_of(query: Query, given: Sequence[FieldName | Trunc]) -> Grouping:
             argument="group_by",
             hint="Take the slice of the rows: itertools.islice(groups, 10) reads no further.",
         )
+    query.refuse_placed("group_by")
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(names):
         raise InvalidArgumentError(

@@ -248,11 +248,13 @@ class Sort:
         columns: the columns to sort by, including the primary key; their codecs are ascending.
         limit: the maximum number of records in memory.
         target_fields: the columns that are paths to fields of targets, which are read for each batch.
+        placed: the columns whose None comes after all values in ascending and before them in descending order.
     """
 
     columns: tuple[Column, ...] = field(repr=False, compare=False, metadata=INTERNAL)
     limit: int
     target_fields: tuple[str, ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
+    placed: tuple[str, ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from kvmodels.errors import (
     UnknownFieldError,
     UnknownLookupError,
 )
+from kvmodels.query.orders import order_names
 from kvmodels.query.paths import path_of, source_at, split_path
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
 from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
@@ -208,6 +209,25 @@ class Query:
         """Return the paths to fields of targets in the order."""
         fields = [order.field for order in self.order]
         return tuple(field for field in fields if len(split_path(self.schema, field)) > 1)
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """Return the fields of the order whose None comes at the end where indexes do not have it."""
+        return tuple(order.field for order in self.order if order.nulls is not None)
+
+    def refuse_placed(self, method: str) -> None:
+        """Raise InvalidArgumentError if None comes at the end of the order where indexes do not have it."""
+        if self.placed:
+            raise InvalidArgumentError(
+                f"{method}() has None first in ascending and last in descending orders",
+                argument="order_by",
+                value=self.placed,
+                hint="Leave out nulls_first and nulls_last, or sort the rows in Python.",
+            )
+
+    def with_plain_order(self) -> Query:
+        """Return the query with None first in ascending and last in descending orders, as indexes have it."""
+        return replace(self, order=tuple(Order(order.field, order.descending) for order in self.order))
 
     def order_over(self, fields: Iterable[str]) -> tuple[tuple[str, bool], ...]:
         """Return an order over all these fields, as ``directions``: the order of the query, then the other fields."""
@@ -478,7 +498,10 @@ class Query:
                 lookup="order_by",
                 hint="Order by a field of one value, of a type that an index can hold.",
             )
-        return (Order(order.field, order.descending),)
+        is_nullable = source.nullable or len(split_path(self.schema, order.field)) > 1
+        plain = "last" if order.descending else "first"
+        nulls = order.nulls if is_nullable and order.nulls != plain else None
+        return (Order(order.field, order.descending, nulls=nulls),)
 
     def _order(self, column: object) -> Order:
         if isinstance(column, str):
@@ -495,7 +518,7 @@ class Query:
                 hint='Write "-created_at" or User.created_at.desc().',
             )
         require_own(self.schema, "the order is about another model", column.model, column.field)
-        return Order(self._ordered_field(column.field, column.model), column.descending)
+        return Order(self._ordered_field(column.field, column.model), column.descending, nulls=column.nulls)
 
     def _ordered_field(self, name: str, model: type[Any] | None) -> str:
         """Return the known name of a field, or the path to a field of a target."""
@@ -516,11 +539,6 @@ def _first_of_each(orders: Iterable[Order]) -> tuple[Order, ...]:
     for order in orders:
         found.setdefault(order.field, order)
     return tuple(found.values())
-
-
-def order_names(directions: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
-    """Return the columns of an order as text, ``-`` for descending."""
-    return tuple(f"-{field}" if descending else field for field, descending in directions)
 
 
 def reference_of(schema: ModelSchema, key: object) -> Reference:

@@ -179,7 +179,9 @@ class QuerySet(SubqueryOperand[R], Generic[R]):
 
         Args:
             columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key. A field of a target,
-                ``"author__name"``, needs ``sort_in_memory()``.
+                ``"author__name"``, needs ``sort_in_memory()``. None comes first in ascending and last in descending
+                orders; ``F("age").asc(nulls_last=True)`` and ``User.age.desc(nulls_first=True)`` place it at the other
+                end.
 
         Returns:
             A new query set. Cost: none, nothing is read.

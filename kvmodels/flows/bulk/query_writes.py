@@ -339,7 +339,7 @@ def _digest(context: Context, query: Query, changes: Mapping[str, Any] | None, o
     described = [
         schema.collection,
         [digest(schema, predicate) for predicate in query.where],
-        [[field, descending] for field, descending in query.directions],
+        [[field, descending] for field, descending in query.directions] + [[field, "nulls"] for field in query.placed],
         query.reverse,
         [query.start, query.stop],
         None

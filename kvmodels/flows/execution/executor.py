@@ -64,6 +64,7 @@ from kvmodels.flows.execution.ranges import (
 from kvmodels.flows.execution.sort_keys import MemorySortKeys
 from kvmodels.flows.execution.targets import with_satisfied_targets
 from kvmodels.flows.hydration.loader import owner_of
+from kvmodels.query.orders import turned_name
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
 from kvmodels.query.planning.cursor import is_same_index, require_same_index, resumed
 from kvmodels.query.planning.planner import NO_RANGE, plan_query, range_plan, range_shape
@@ -89,7 +90,9 @@ def beginning(plan: QueryPlan) -> QueryPosition:
 
 def counts_rows(plan: QueryPlan) -> bool:
     """Whether every record that is passed is a result, so that rows can be counted without their records."""
-    if plan.matches is not None or plan.target_tests or (plan.combine == "concatenate" and len(plan.scans) > 1):
+    if plan.matches is not None or plan.target_tests:
+        return False
+    if plan.combine == "concatenate" and any(scan.accepts is not None for scan in plan.scans):
         return False
     return not any(scan.fans_out or scan.matches is not None for scan in plan.scans)
 
@@ -300,7 +303,7 @@ def _compiled(context: Context, view: HeaderView, query: Query, kind: str) -> Ra
 
 def turned(plan: QueryPlan) -> QueryPlan:
     """Return the plan that reads the same results from the other end."""
-    order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in plan.order)
+    order = tuple(map(turned_name, plan.order))
     return replace(plan, order=order, scans=tuple(replace(scan, reverse=not scan.reverse) for scan in plan.scans))
 
 

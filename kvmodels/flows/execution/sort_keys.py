@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.codecs.columns.base import descending_part
+from kvmodels.codecs.columns.base import PACKED_NONE, descending_part
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
@@ -40,10 +40,7 @@ class MemorySortKeys:
         self._context = context
         self._live = live
         self._paths = sort.target_fields
-        self._parts = [
-            (column.field in self._paths, (_target_part if column.field in self._paths else _own_part)(column, live))
-            for column in sort.columns
-        ]
+        self._parts = [(column.field in self._paths, _part_of(column, live, sort)) for column in sort.columns]
 
     def keys(self, hits: Sequence[MatchedRecord]) -> Flow[list[bytes | None]]:
         """Return the key of each record: its packed columns, one after the other; None for one to leave out.
@@ -71,6 +68,20 @@ class MemorySortKeys:
 
     def _joined(self, document: Document, targets: Values) -> bytes:
         return b"".join([part(targets if is_target else document) for is_target, part in self._parts])
+
+
+def _part_of(column: Column, live: LiveCollection, sort: Sort) -> Part:
+    part = (_target_part if column.field in sort.target_fields else _own_part)(column, live)
+    if column.field not in sort.placed:
+        return part
+    null = descending_part(PACKED_NONE) if column.descending else PACKED_NONE
+    value_byte, null_byte = (b"\x01", b"\x00") if column.descending else (b"\x00", b"\x01")
+
+    def placed(values: Any) -> bytes:
+        found = part(values)
+        return null_byte if found == null else value_byte + found
+
+    return placed
 
 
 def _own_part(column: Column, live: LiveCollection) -> Part:

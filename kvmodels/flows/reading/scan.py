@@ -230,6 +230,8 @@ def collected(batches: Batches) -> Flow[list[Any]]:
 
 def planned_count(context: Context, query: Query, size: int = MAX_BATCH) -> Flow[int]:
     """Count the results of a query; of a slice, only those in it. Rows to test are first read ``size`` at a time."""
+    if query.order and query.placed:
+        query = query.with_plain_order()
     query = replace(query, fields=(), order=() if query.sort_limit is not None else query.order)
     number, plan = yield from number_of_rows(context, query, query.stop)
     if number is None:

@@ -28,11 +28,12 @@ from kvmodels.core.operations import after_prefix
 from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregates import Grouping, Measure, fields_of
 from kvmodels.query.kinds.registry import ACCESS
+from kvmodels.query.orders import order_names
 from kvmodels.query.planning.branches import Branch, Term, branches_of, shape_of
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import index_to_add, is_one, not_readable
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
-from kvmodels.query.query import Query, order_names
+from kvmodels.query.query import Query
 from kvmodels.schema.compile.columns import is_summed
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema

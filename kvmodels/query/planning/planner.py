@@ -20,9 +20,11 @@ from typing import Any, Final, NamedTuple
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import after_prefix
+from kvmodels.errors import NoUsableIndexError
 from kvmodels.query.matching import matcher, packed_key
+from kvmodels.query.orders import order_names
 from kvmodels.query.paths import source_at
-from kvmodels.query.planning import ranked
+from kvmodels.query.planning import nulls, ranked
 from kvmodels.query.planning.accesses import Path, paths_of
 from kvmodels.query.planning.branches import (
     Branch,
@@ -41,7 +43,7 @@ from kvmodels.query.planning.kind_terms import KindTerm
 from kvmodels.query.planning.narrowing import stated
 from kvmodels.query.planning.refusals import refusal
 from kvmodels.query.plans import KeyRange, LastRowRange, QueryPlan, Scan, Sort
-from kvmodels.query.query import Query, order_names
+from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.predicate import AnyOf, Condition, Conjunction, Span, ascending_column
 
@@ -73,14 +75,19 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
 
 
 def _nothing(query: Query) -> QueryPlan:
-    return QueryPlan(query.schema, "nothing", (), order_names(query.directions), query.start, query.stop)
+    return QueryPlan(query.schema, "nothing", (), order_names(query.directions, query.placed), query.start, query.stop)
 
 
-def _planned(query: Query, live: LiveCollection, through: frozenset[str] | None) -> QueryPlan:
+def _planned(
+    query: Query, live: LiveCollection, through: frozenset[str] | None, *, hidden: Query | None = None
+) -> QueryPlan:
+    """Return the plan; ``hidden``: the query that decides it, which differs in the names of its order."""
+    if query.order and query.placed and hidden is None:
+        return _placed(query, live, through)
     alternatives = _alternatives(query)
     if alternatives is None:
         return _nothing(query)
-    shape = shape_of(query, *alternatives, partials_of(live), through)
+    shape = shape_of(hidden or query, *alternatives, partials_of(live), through)
     # Classes that share a collection may have fields with one name and different types.
     known: Any = shape if query.schema.variants is None else (query.schema.model, shape)
     decision = live.compiled.plans.get(known)
@@ -90,6 +97,17 @@ def _planned(query: Query, live: LiveCollection, through: frozenset[str] | None)
             raise refusal(query, live, shape, alternatives)
         live.compiled.keep_plan(known, decision)
     return _Planning(query, alternatives, decision).plan()
+
+
+def _placed(query: Query, live: LiveCollection, through: frozenset[str] | None) -> QueryPlan:
+    """Return the plan of an order with None at the other end than in indexes."""
+    try:
+        found = nulls.placed(query, _planned(query.with_plain_order(), live, through))
+    except NoUsableIndexError as error:
+        raise nulls.refusal(query, error) from error
+    if found is None and query.sort_limit is None:
+        raise nulls.refusal(query, None)
+    return found or _planned(query, live, through, hidden=nulls.hidden(query))
 
 
 # --- one range --------------------------------------------------------------------------------------------------
@@ -270,7 +288,7 @@ class _Planning:
             schema=query.schema,
             combine=decision.combine,
             scans=scans,
-            order=order_names(order),
+            order=order_names(order, query.placed if query.order else ()),
             start=query.start,
             stop=query.stop,
             full_scan=decision.full_scan,
@@ -378,7 +396,7 @@ class _Planning:
             is_nullable = source.nullable or field in query.target_order
             column = ascending_column(source, is_nullable=is_nullable)
             columns.append(replace(column, field=field, descending=down))
-        return Sort(tuple(columns), query.sort_limit, query.target_order)
+        return Sort(tuple(columns), query.sort_limit, query.target_order, query.placed)
 
     # --- ranges -----------------------------------------------------------------------------------------------
 

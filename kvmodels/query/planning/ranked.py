@@ -28,6 +28,7 @@ from kvmodels.errors import (
 from kvmodels.query.kinds.ranking import KindRanking
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.matching import matcher
+from kvmodels.query.orders import order_names
 from kvmodels.query.planning.branches import (
     MAX_PRODUCT,
     Branch,
@@ -40,7 +41,7 @@ from kvmodels.query.planning.branches import (
 from kvmodels.query.planning.refusals import described_index, filter_lookups, not_readable
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 from kvmodels.query.projection import FieldName, field_of
-from kvmodels.query.query import Query, RankedOrder, order_names
+from kvmodels.query.query import Query, RankedOrder
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 DISTANCE = "distance"

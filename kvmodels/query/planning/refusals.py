@@ -18,6 +18,7 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.unknown import unknown_declared
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError, SchemaMismatchError
 from kvmodels.query.kinds.registry import ACCESS
+from kvmodels.query.orders import order_names
 from kvmodels.query.planning.accesses import (
     AccessDemands,
     Directions,
@@ -43,7 +44,7 @@ from kvmodels.query.planning.branches import (
 from kvmodels.query.planning.combining import decide
 from kvmodels.query.planning.kind_terms import KindTerm
 from kvmodels.query.planning.narrowing import is_stated, narrowing_indexes
-from kvmodels.query.query import Query, order_names
+from kvmodels.query.query import Query
 from kvmodels.schema.declare.declarations import declaration_text
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.definition.kinds import KINDS

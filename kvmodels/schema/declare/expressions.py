@@ -220,11 +220,25 @@ class Order:
         field: name of the field.
         descending: largest first.
         model: as for ``Comparison``.
+        nulls: the end where None comes; None: first if ascending, last if descending, as in indexes.
     """
 
     field: str
     descending: bool = False
     model: type[Any] | None = None
+    nulls: Literal["first", "last"] | None = None
+
+
+def nulls_of(field: str, *, nulls_first: bool, nulls_last: bool) -> Literal["first", "last"] | None:
+    """Return the end where None comes; None if neither was asked for. Raises InvalidArgumentError for both."""
+    if nulls_first and nulls_last:
+        raise InvalidArgumentError(
+            "None cannot come first and last",
+            argument="nulls_last",
+            value=field,
+            hint="Give only one of nulls_first and nulls_last.",
+        )
+    return "first" if nulls_first else "last" if nulls_last else None
 
 
 class _NamedField:
@@ -395,13 +409,15 @@ class FieldRef(Comparable[T]):
         """
         return self._compared("isnull", value)
 
-    def asc(self) -> Order:
-        """Sort by this field in ascending order."""
-        return Order(self._name, descending=False, model=self._model)
+    def asc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
+        """Sort by this field in ascending order; None comes first unless ``nulls_last`` is set."""
+        nulls = nulls_of(self._name, nulls_first=nulls_first, nulls_last=nulls_last)
+        return Order(self._name, descending=False, model=self._model, nulls=nulls)
 
-    def desc(self) -> Order:
-        """Sort by this field in descending order."""
-        return Order(self._name, descending=True, model=self._model)
+    def desc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
+        """Sort by this field in descending order; None comes last unless ``nulls_first`` is set."""
+        nulls = nulls_of(self._name, nulls_first=nulls_first, nulls_last=nulls_last)
+        return Order(self._name, descending=True, model=self._model, nulls=nulls)
 
     if not TYPE_CHECKING:  # type checkers know no minus either
 

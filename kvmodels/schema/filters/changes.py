@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
-from kvmodels.schema.declare.expressions import Comparison, FieldRef, Lookup, MultiFieldRef, origin
+from kvmodels.schema.declare.expressions import Comparison, FieldRef, Lookup, MultiFieldRef, Order, nulls_of, origin
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.properties import hint_to_write
 from kvmodels.schema.definition.variants import constructor_of
@@ -104,6 +104,14 @@ class F(Term):
 
     def __repr__(self) -> str:
         return f"F({self.field!r})"
+
+    def asc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
+        """Return the ascending order by the field, for ``order_by``; None comes first unless ``nulls_last`` is set."""
+        return Order(self.field, nulls=nulls_of(self.field, nulls_first=nulls_first, nulls_last=nulls_last))
+
+    def desc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
+        """Return the descending order by the field, for ``order_by``; None comes last unless ``nulls_first`` is set."""
+        return Order(self.field, True, nulls=nulls_of(self.field, nulls_first=nulls_first, nulls_last=nulls_last))
 
     def __lt__(self, other: F) -> Comparison:
         return self._compared("lt", other)
