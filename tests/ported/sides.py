@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from datetime import date
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from kvmodels import BulkResult, Database, KvModel
 from tests.source_tree import REPOSITORY
 
 PAGES = REPOSITORY / "docs" / "guides" / "coming-from"
-APPLICATIONS = ("monitoring", "bookmarking")
+APPLICATIONS = ("monitoring", "bookmarking", "library")
 NOT_THERE = "not there: "
 CALL = re.compile(r"^`(.*)`$")
 WRITES = re.compile(r"\.(add|bulk_create|bulk_update|delete|remove|save|set)\(")
@@ -113,6 +114,7 @@ class Sides:
         module = ModuleType(f"ported_{application}")
         sys.modules[module.__name__] = module  # where Pydantic looks up annotations
         self._here = module.__dict__
+        self._here.update({name: getattr(kvmodels, name) for name in kvmodels.__all__}, date=date)
         exec(compile(section.code, section.title, "exec"), self._here)
         self._django = django_models(application)
 
@@ -152,7 +154,7 @@ class Sides:
         self._here.update({f"{model.__name__.lower()}s": db[model] for model in db.models}, db=db)
         simple: Any = [model for model in db.models if "id" in model.model_fields]
         first = {model.__name__.lower(): db[model].get_or_none(1) for model in simple}
-        return {**{name: getattr(kvmodels, name) for name in kvmodels.__all__}, **self._here, **first}
+        return {**self._here, **first}
 
 
 def attribute_of(model: Any, name: str) -> str:
@@ -173,6 +175,8 @@ def plain(value: Any, *, is_ordered: bool) -> Any:
         return value
     if isinstance(value, dict):
         return {name: plain(one, is_ordered=is_ordered) for name, one in value.items()}
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, BulkResult):
         return value.written
     found = [plain(one, is_ordered=True) for one in value]

@@ -13,6 +13,7 @@ PROGRAMS = "two-django-programs.md"
 SECTIONS = {
     "monitoring": section_of(PROGRAMS, "healthchecks"),
     "bookmarking": section_of(PROGRAMS, "linkding"),
+    "library": section_of("django.md", "Several tables"),
 }
 CALLS = [
     pytest.param(application, row, id=f"{application}-{number}")
