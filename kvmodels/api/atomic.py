@@ -27,7 +27,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KvU64
-from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
 from kvmodels.flows.arguments import lifetime_ms, require_flag, versionstamp_of
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
@@ -39,7 +39,9 @@ from kvmodels.indexing.budget import check_budget
 _KINDS: Final = ("set", "delete", "sum", "min", "max")
 
 
-class _Unset(Enum):
+class Unset(Enum):
+    """The default of a value that may be None."""
+
     UNSET = 0
 
 
@@ -75,7 +77,7 @@ class AtomicBuilder:
     def check(self, entry: Entry, /) -> Self: ...
     @overload
     def check(self, key: Key, versionstamp: str | None, /) -> Self: ...
-    def check(self, key: Any, versionstamp: Any = _Unset.UNSET, /) -> Self:
+    def check(self, key: Any, versionstamp: Any = Unset.UNSET, /) -> Self:
         """Commit only if a key is unchanged.
 
         Args:
@@ -90,12 +92,12 @@ class AtomicBuilder:
             InvalidArgumentError: not a versionstamp, a key without one, or the operation was already committed.
         """
         if isinstance(key, Entry):
-            if versionstamp is not _Unset.UNSET:
+            if versionstamp is not Unset.UNSET:
                 raise InvalidArgumentError(
                     "an entry has its own versionstamp", argument="versionstamp", hint="Pass the entry alone."
                 )
             key, versionstamp = key.key, key.versionstamp
-        elif versionstamp is _Unset.UNSET:
+        elif versionstamp is Unset.UNSET:
             raise InvalidArgumentError(
                 "a check of a key needs a versionstamp",
                 argument="versionstamp",
@@ -236,7 +238,7 @@ class AtomicBuilder:
         self,
         kind: Literal["set", "delete", "sum", "min", "max"],
         key: SetKey,
-        value: Any = _Unset.UNSET,
+        value: Any = Unset.UNSET,
         *,
         minimum: float | None = None,
         maximum: float | None = None,
@@ -399,6 +401,12 @@ class TransactionWrite(AtomicBuilder):
         yield from ()  # a flow, so that the write is serialised with the other work of the transaction
         built = self._take()
         self._require_limits(built)
+        if not self._flows.context.traits.functions and any(isinstance(one, Apply) for one in built.mutations):
+            raise UnsupportedError(
+                "the engine computes sums of KvU64 only",
+                reason="functions",
+                hint="Use a KvU64 without bounds, or read the value and set it; the transaction checks what it read.",
+            )
         for position, mutation in enumerate(built.mutations):
             lifetime = built.lifetimes.get(position)
             if lifetime is not None and not isinstance(mutation, Delete):
@@ -430,9 +438,9 @@ def _require_fitting(kind: object, value: object, bounds: dict[str, object], dea
         raise InvalidArgumentError("there is no mutation of this kind", argument="kind", value=kind, expected=_KINDS)
     if kind == "delete":
         # Deno tests whether the value is truthy, so None and 0 pass there, and here too.
-        if value is not _Unset.UNSET and value:
+        if value is not Unset.UNSET and value:
             raise InvalidArgumentError("a delete takes no value", argument="value", hint="Leave it out.")
-    elif value is _Unset.UNSET:
+    elif value is Unset.UNSET:
         raise InvalidArgumentError(
             "this mutation needs a value", argument="value", hint="Give the value to store, or the operand."
         )

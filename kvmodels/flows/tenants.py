@@ -55,6 +55,8 @@ REMOVING: Final = "removing"
 LONGEST_NAME: Final = 64
 """Bytes of a name, so that every row of the library in a tenant fits the 511 bytes of a key that LMDB allows."""
 
+NAMES_AT_ONCE: Final = 1_000
+
 NO_VERSION: Final = bytes(10)
 """The versionstamp of the header of a tenant that does not exist yet; no stored row has it."""
 
@@ -310,6 +312,18 @@ def list_tenants(context: Context, prefix: object, after: object, limit: object)
             break
         start = key_successor(rows[-1].key)
     return tuple(found)
+
+
+def active_tenants(context: Context, prefix: str) -> Flow[list[str]]:
+    """Return the names of all tenants that are not being removed. Raises InvalidArgumentError."""
+    names: list[str] = []
+    after: str | None = None
+    while True:
+        found = yield from list_tenants(context, prefix, after, NAMES_AT_ONCE)
+        names += [one.name for one in found if one.state == ACTIVE]
+        if len(found) < NAMES_AT_ONCE:
+            return names
+        after = found[-1].name
 
 
 show_public_path(TenantStatus)

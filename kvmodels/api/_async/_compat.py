@@ -220,6 +220,17 @@ def require_transactional(function: Callable[..., object]) -> None:
         )
 
 
+def require_per_tenant(function: Callable[..., object]) -> None:
+    """Refuse a function that cannot be called for each tenant. Raises InvalidArgumentError."""
+    if not inspect.iscoroutinefunction(function):
+        raise InvalidArgumentError(
+            "an asynchronous database calls a coroutine function for each tenant",
+            argument="function",
+            value=getattr(function, "__name__", repr(function)),
+            hint="Give an 'async def' of the database of a tenant.",
+        )
+
+
 async def run_after(functions: Iterable[Callable[[], object]]) -> None:
     """Call functions after a commit, and await coroutines; raise their errors after all were called."""
     failed: list[Callable[[], object]] = []

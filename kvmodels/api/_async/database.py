@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api import core as database_core
-from kvmodels.api import dump_files, tenancy
+from kvmodels.api import dump_files, schema_arguments, tenancy
 from kvmodels.api import opening as kv_opening
 from kvmodels.api import scope as transaction_scope
 from kvmodels.api._async import _compat as worlds
@@ -658,6 +658,56 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges):
         removed = await self._run("remove_tenant", removing)
         self._handles.forget(name)
         return removed
+
+    async def each_tenant(
+        self, function: Callable[[AsyncDatabase], Awaitable[T]], *, prefix: str = "", concurrency: int = 1
+    ) -> dict[str, T]:
+        """Call a function with the database of each tenant, such as for a report; return the results by name.
+
+        It is not one snapshot: each tenant is read at another moment, and those that are created or removed meanwhile
+        may be left out. After an error no other calls begin, and the error is raised: threads finish their calls first,
+        and tasks are cancelled.
+
+        Args:
+            function: takes the database of a tenant; a coroutine function, for a synchronous database a plain one.
+            prefix: only tenants whose names begin with it.
+            concurrency: how many calls run at once, in threads or tasks.
+
+        Returns:
+            The results, in the order of the names. Cost: reads the row of each tenant, and what the function reads.
+
+        Raises:
+            InvalidArgumentError: an argument is not valid, or the database was opened without models of tenants.
+            UnsupportedError: this is the database of a tenant.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Vote(KvModel, collection="votes"):
+            ...     id: PrimaryKey[int]
+            >>> async with AsyncDatabase("memory://", tenant_models=[Vote]) as db:
+            ...     for name in ("acme", "initech"):
+            ...         _ = await db.tenant(name, create=True)[Vote].create(id=1)
+            ...     async def votes(tenant):
+            ...         return await tenant[Vote].count()
+            ...     await db.each_tenant(votes)
+            {'acme': 1, 'initech': 1}
+        """
+        self._require_store("each_tenant")
+        worlds.require_per_tenant(function)
+        _ = self._core.of_tenants()
+        wanted = schema_arguments.require_concurrency(concurrency)
+        names = await self._run("tenants", tenant_flows.active_tenants(self._core.context, prefix))
+        results: dict[str, T] = {}
+
+        async def work(name: str) -> None:
+            try:
+                results[name] = await function(self.tenant(name))
+            except (TenantNotFoundError, TenantRemovedError) as error:
+                if error.tenant != name:
+                    raise
+
+        await worlds.for_each(names, work, wanted)
+        return {name: results[name] for name in names if name in results}
 
     def listen_tenants(
         self,

@@ -248,3 +248,14 @@ def require_transactional(function: Callable[..., object]) -> None:
             value=getattr(function, "__name__", repr(function)),
             hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
         )
+
+
+def require_per_tenant(function: Callable[..., object]) -> None:
+    """Refuse a coroutine function, which would not be awaited. Raises InvalidArgumentError."""
+    if inspect.iscoroutinefunction(function) or not callable(function):
+        raise InvalidArgumentError(
+            "each tenant needs a plain function here",
+            argument="function",
+            value=getattr(function, "__name__", repr(function)),
+            hint="Give a function of the database of a tenant; a coroutine function to an AsyncDatabase.",
+        )

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api import core as database_core
-from kvmodels.api import dump_files, tenancy
+from kvmodels.api import dump_files, schema_arguments, tenancy
 from kvmodels.api import opening as kv_opening
 from kvmodels.api import scope as transaction_scope
 from kvmodels.api._sync import _compat as worlds
@@ -644,6 +644,54 @@ class Database(Repositories, SchemaChanges):
         removed = self._run("remove_tenant", removing)
         self._handles.forget(name)
         return removed
+
+    def each_tenant(self, function: Callable[[Database], T], *, prefix: str = "", concurrency: int = 1) -> dict[str, T]:
+        """Call a function with the database of each tenant, such as for a report; return the results by name.
+
+        It is not one snapshot: each tenant is read at another moment, and those that are created or removed meanwhile
+        may be left out. After an error no other calls begin, and the error is raised: threads finish their calls first,
+        and tasks are cancelled.
+
+        Args:
+            function: takes the database of a tenant; a coroutine function, for a synchronous database a plain one.
+            prefix: only tenants whose names begin with it.
+            concurrency: how many calls run at once, in threads or tasks.
+
+        Returns:
+            The results, in the order of the names. Cost: reads the row of each tenant, and what the function reads.
+
+        Raises:
+            InvalidArgumentError: an argument is not valid, or the database was opened without models of tenants.
+            UnsupportedError: this is the database of a tenant.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Vote(KvModel, collection="votes"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://", tenant_models=[Vote]) as db:
+            ...     for name in ("acme", "initech"):
+            ...         _ = db.tenant(name, create=True)[Vote].create(id=1)
+            ...     def votes(tenant):
+            ...         return tenant[Vote].count()
+            ...     db.each_tenant(votes)
+            {'acme': 1, 'initech': 1}
+        """
+        self._require_store("each_tenant")
+        worlds.require_per_tenant(function)
+        _ = self._core.of_tenants()
+        wanted = schema_arguments.require_concurrency(concurrency)
+        names = self._run("tenants", tenant_flows.active_tenants(self._core.context, prefix))
+        results: dict[str, T] = {}
+
+        def work(name: str) -> None:
+            try:
+                results[name] = function(self.tenant(name))
+            except (TenantNotFoundError, TenantRemovedError) as error:
+                if error.tenant != name:
+                    raise
+
+        worlds.for_each(names, work, wanted)
+        return {name: results[name] for name in names if name in results}
 
     def listen_tenants(
         self,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from kvmodels.api._sync.kv_reading import KvListIterator
-from kvmodels.api.atomic import TransactionWrite
+from kvmodels.api.atomic import TransactionWrite, Unset
 from kvmodels.api.refusals import refuse_copies
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import Entry
@@ -222,6 +222,63 @@ class TransactionKv:
         write = TransactionWrite(self._flows, self._form)
         write.max(key, n, expire_in=expire_in, keep_deadline=keep_deadline)
         self._run("max", write.added())
+
+    def mutate(
+        self,
+        kind: Literal["set", "delete", "sum", "min", "max"],
+        key: SetKey,
+        value: Any = Unset.UNSET,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+        clamp: bool = False,
+        expire_in: float | timedelta | None = None,
+        keep_deadline: bool = False,
+    ) -> None:
+        """Add a mutation by name, like ``kv.atomic().mutate``; a sum with bounds keeps a quota.
+
+        The store adds to the value that the key has at the commit, so two transactions that add to a key do not
+        conflict. The transaction's own earlier writes to the key count too. A result outside of the bounds ends the
+        commit with an error, and nothing of the transaction is written.
+
+        Args:
+            kind: ``"set"``, ``"delete"``, ``"sum"``, ``"min"`` or ``"max"``.
+            key: the key, not empty; for a set, its last part may be ``COMMIT_VERSIONSTAMP``.
+            value: the value to store, or the operand, which is a ``KvU64`` for ``min`` and ``max``; omitted for a
+                delete.
+            minimum: only for a sum of int or float: the smallest result allowed, with the type of the operand. An
+                absent key is set to the operand even if it is outside the bounds, as in Deno.
+            maximum: like ``minimum``, the largest result allowed.
+            clamp: set a result outside the bounds to the nearer bound instead of failing the commit.
+            expire_in: not for a delete; lifetime from the beginning of the transaction.
+            keep_deadline: only for sum, min and max, as in ``sum``.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError: a value or a bound has the wrong type; here or at the commit: a result is outside the
+                bounds, or the key holds a value of another type.
+            InvalidArgumentError: an unknown kind, a missing or superfluous value, a bound or deadline that this kind
+                does not take.
+            UnsupportedError: a sum of int or float on an engine that computes no functions; all of the library do.
+            ClosedError: the transaction has ended.
+
+        Examples:
+            >>> from kvmodels import Database, InvalidValueError
+            >>> db = Database("memory://")
+            >>> for _ in range(3):
+            ...     try:
+            ...         with db.transaction() as tx:
+            ...             tx.kv.mutate("sum", ("seats",), 1, maximum=2)
+            ...     except InvalidValueError as error:
+            ...         print(error.message)
+            the result of a sum is outside its range
+            >>> db.kv.get(("seats",)).value
+            2
+        """
+        write = TransactionWrite(self._flows, self._form)
+        bounds: dict[str, Any] = {"minimum": minimum, "maximum": maximum, "clamp": clamp}
+        write.mutate(kind, key, value, **bounds, expire_in=expire_in, keep_deadline=keep_deadline)
+        self._run("mutate", write.added())
 
     @overload
     def check(self, entry: Entry, /) -> None: ...
