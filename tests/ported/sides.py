@@ -136,14 +136,14 @@ class Sides:
         """Store the records of a database with Django."""
         for model in db.models:
             other = self._django[model.__name__]
-            attributes = [attribute_of(other, name) for name in model.model_fields]
+            attributes = attributes_of(other, model)
             rows = [dict(zip(attributes, fields_of(one), strict=True)) for one in db[model].all()]
             other.objects.bulk_create([other(**row) for row in rows])
 
     def _rows(self, model: type[KvModel]) -> list[Any]:
         """Return the records of Django's model with the fields of a model here."""
         other = self._django[model.__name__]
-        attributes = [attribute_of(other, name) for name in model.model_fields]
+        attributes = attributes_of(other, model)
         return sorted(other.objects.values_list(*attributes), key=repr)
 
     def _names_there(self) -> dict[str, Any]:
@@ -152,15 +152,18 @@ class Sides:
 
     def _names_here(self, db: Database) -> dict[str, Any]:
         self._here.update({f"{model.__name__.lower()}s": db[model] for model in db.models}, db=db)
+        self._here.update({model.__name__: model for model in db.models})
         simple: Any = [model for model in db.models if "id" in model.model_fields]
         first = {model.__name__.lower(): db[model].get_or_none(1) for model in simple}
         return {**self._here, **first}
 
 
-def attribute_of(model: Any, name: str) -> str:
-    """Return the attribute of Django's model with the stored value of a field."""
-    attribute: str = model._meta.get_field(name).attname
-    return attribute
+def attributes_of(other: Any, model: type[KvModel]) -> list[str]:
+    """Return the attributes of Django's model with the stored values of the fields of a model here."""
+    fields = [*model.model_fields]
+    if fields == ["owner_id", "target_id"]:
+        fields = list(other.ends)
+    return [other._meta.get_field(name).attname for name in fields]
 
 
 def fields_of(record: KvModel) -> tuple[Any, ...]:

@@ -65,4 +65,5 @@ class Token(Model):
     user: Any = ForeignKey(User, CASCADE)
 
 
-THROUGH = {"Link": Bookmark.tags.through}
+THROUGH = {"BookmarkTags": Bookmark.tags.through}
+Bookmark.tags.through.ends = ("bookmark", "tag")

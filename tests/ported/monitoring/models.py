@@ -90,4 +90,5 @@ class Flip(Model):
     processed = IntegerField(null=True)
 
 
-THROUGH = {"Link": Channel.checks.through}
+THROUGH = {"CheckChannels": Channel.checks.through}
+Channel.checks.through.ends = ("check", "channel")
