@@ -1,6 +1,7 @@
 # Generated from kvmodels/__init__.py by tools/public_names.py. Do not edit.
 from kvmodels.api._async.board import AsyncBoard as AsyncBoard
 from kvmodels.api._async.database import AsyncDatabase as AsyncDatabase
+from kvmodels.api._async.feeds.follower import AsyncFollower as AsyncFollower
 from kvmodels.api._async.kv import AsyncKv as AsyncKv
 from kvmodels.api._async.kv import open_async_kv as open_async_kv
 from kvmodels.api._async.queryset import AsyncQuerySet as AsyncQuerySet
@@ -10,6 +11,7 @@ from kvmodels.api._async.repository import AsyncRepository as AsyncRepository
 from kvmodels.api._async.transaction import AsyncTransaction as AsyncTransaction
 from kvmodels.api._sync.board import Board as Board
 from kvmodels.api._sync.database import Database as Database
+from kvmodels.api._sync.feeds.follower import Follower as Follower
 from kvmodels.api._sync.kv import Kv as Kv
 from kvmodels.api._sync.kv import open_kv as open_kv
 from kvmodels.api._sync.queryset import QuerySet as QuerySet
@@ -69,6 +71,7 @@ from kvmodels.errors import RetriesExhaustedError as RetriesExhaustedError
 from kvmodels.errors import SchemaChangeRefusedError as SchemaChangeRefusedError
 from kvmodels.errors import SchemaError as SchemaError
 from kvmodels.errors import SchemaMismatchError as SchemaMismatchError
+from kvmodels.errors import SinkPositionError as SinkPositionError
 from kvmodels.errors import SnapshotExpiredError as SnapshotExpiredError
 from kvmodels.errors import SnapshotLostError as SnapshotLostError
 from kvmodels.errors import StaleObjectError as StaleObjectError
@@ -104,7 +107,11 @@ from kvmodels.flows.evolution.migrate import MigrationReport as MigrationReport
 from kvmodels.flows.evolution.throttle import SchemaProgress as SchemaProgress
 from kvmodels.flows.evolution.violations import RecordViolation as RecordViolation
 from kvmodels.flows.feeds.changed_since import ChangePage as ChangePage
+from kvmodels.flows.feeds.follow import FollowReport as FollowReport
 from kvmodels.flows.feeds.position import Position as Position
+from kvmodels.flows.feeds.sink import ChangeBatch as ChangeBatch
+from kvmodels.flows.feeds.sink import FollowedChange as FollowedChange
+from kvmodels.flows.feeds.sink import Sink as Sink
 from kvmodels.flows.history.restoring import LeftOut as LeftOut
 from kvmodels.flows.history.restoring import Restored as Restored
 from kvmodels.flows.history.versions import Revision as Revision
@@ -201,6 +208,7 @@ __all__ = [
     "AlreadyExistsError",
     "AsyncBoard",
     "AsyncDatabase",
+    "AsyncFollower",
     "AsyncKv",
     "AsyncLinks",
     "AsyncQuerySet",
@@ -219,6 +227,7 @@ __all__ = [
     "BulkProgress",
     "BulkResult",
     "CatalogueFullError",
+    "ChangeBatch",
     "ChangePage",
     "ChangedRecord",
     "CheckReport",
@@ -247,6 +256,9 @@ __all__ = [
     "FieldDescription",
     "FieldRef",
     "FinishedOperation",
+    "FollowReport",
+    "FollowedChange",
+    "Follower",
     "ForeignFileError",
     "ForeignKey",
     "ForeignKeyRef",
@@ -340,6 +352,8 @@ __all__ = [
     "Search",
     "SearchHit",
     "SearchIndex",
+    "Sink",
+    "SinkPositionError",
     "SlowLog",
     "SnapshotExpiredError",
     "SnapshotLostError",

@@ -16,6 +16,7 @@
     │   ├── StaleObjectError
     │   ├── RetriesExhaustedError
     │   ├── LockLostError
+    │   ├── SinkPositionError
     │   └── TransactionConflictError
     ├── InvalidKeyError(ValueError)
     ├── InvalidValueError(TypeError)
@@ -305,6 +306,16 @@ class TransactionConflictError(ConcurrencyError):
     default_hint = "Run the transaction again from its beginning; @db.transactional() does that automatically."
     failed_checks: tuple[Any, ...]
     attempts: int
+
+
+class SinkPositionError(ConcurrencyError):
+    """The sink of a follower has another position than the batch begins with; nothing was stored.
+
+    A sink raises it. The follower reads the position again and continues there.
+    """
+
+    code = "KV405"
+    default_hint = "Another follower of the sink has applied a batch; one follower is enough."
 
 
 class InvalidKeyError(KvModelsError, ValueError):

@@ -36,6 +36,7 @@ CODES = {
     "RetriesExhaustedError": "KV402",
     "LockLostError": "KV403",
     "TransactionConflictError": "KV404",
+    "SinkPositionError": "KV405",
     "InvalidKeyError": "KV501",
     "InvalidValueError": "KV502",
     "InvalidArgumentError": "KV503",

@@ -29,11 +29,14 @@ from kvmodels import (
     BoardPlan,
     BulkFailure,
     BulkProgress,
+    ChangeBatch,
     ChangedRecord,
     ChangePage,
     Count,
     Database,
     FinishedOperation,
+    FollowedChange,
+    FollowReport,
     History,
     Hit,
     Indexed,
@@ -209,9 +212,12 @@ def of_members() -> Iterator[object]:
         yield from (check, check.findings[0])
 
 
-OF_OTHER_KINDS = (
+OF_OTHER_KINDS: tuple[object, ...] = (
     BoardPlan("board", 12, 3, 5),
     BulkProgress(2, 1, 1),
+    ChangeBatch(None, [FollowedChange(("members", 1), None, "0" * 20)], Position("ab1", "0" * 16, "1" * 20)),
+    FollowReport(1, [("members", 1)], [], []),
+    FollowedChange(("members", 1), None, "0" * 20),
     ChangePage([ChangedRecord(1, None, None)], Position("ab1", "0" * 16, "1" * 20, "0261"), True),
     ChangedRecord(1, None, None),
     DeadLetter("01M853PBRCK0QG1JSN3MF21WTZ", (Entry(("failed", b"\xff"), b"\xff", "0" * 20),)),
@@ -351,7 +357,7 @@ COUNTS_AND_VERDICTS = {
 }
 """Results that stand for a count or a verdict: they have no truth value, and are not compared with a number."""
 
-WITH_A_TRUTH = {"ChangePage", "CommitResult", "Page"}
+WITH_A_TRUTH = {"ChangeBatch", "ChangePage", "CommitResult", "Page"}
 """Results with the truth that a reader expects: whether the commit was applied, and whether the page has items."""
 
 THINGS = {
@@ -365,6 +371,8 @@ THINGS = {
     "FieldDescription",
     "Finding",
     "FinishedOperation",
+    "FollowReport",
+    "FollowedChange",
     "GroupPlan",
     "HistoryDescription",
     "Hit",
@@ -388,9 +396,9 @@ THINGS = {
     "Revision",
     "RevisionEnd",
     "SearchHit",
+    "StepKind",
     "TenantFailure",
     "TenantGroup",
-    "StepKind",
     "TenantStatus",
 }
 """Descriptions, settings and parts of results: always true, as every object, where one of them or None is expected."""

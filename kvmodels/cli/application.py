@@ -11,7 +11,6 @@ import typer
 
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands import (
-    admin,
     checking,
     collections,
     copying,
@@ -21,12 +20,12 @@ from kvmodels.cli.commands import (
     raw_keys,
     records,
     schema,
-    serving,
     shell,
     tenants,
     version,
     waiting,
 )
+from kvmodels.cli.commands.running import admin, following, serving
 from kvmodels.cli.registration import add_command, add_group, new_group, with_common_options
 
 application = new_group()
@@ -79,6 +78,8 @@ add_command(application, copying.load, section="Copies")
 add_command(application, copying.backup, section="Copies")
 add_command(application, copying.restore, section="Copies")
 add_command(application, copying.copy, section="Copies")
+
+add_command(application, following.follow, section="Copies")
 
 add_command(application, raw_keys.keys, section="Raw keys", in_tenants=True)
 add_command(application, raw_keys.get, section="Raw keys", in_tenants=True)

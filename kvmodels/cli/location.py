@@ -118,14 +118,10 @@ def module_like(text: str, folder: Path) -> str | None:
 def import_database(found: NamedDatabase) -> Database | AsyncDatabase:
     """Import ``module:object``, and call the object if it is a function.
 
-    The folder is put on ``sys.path``, as ``python -m`` does.
-
     Raises:
         CommandError: the module cannot be imported, or the object is no database.
     """
-    if str(found.folder) not in sys.path:
-        sys.path.insert(0, str(found.folder))
-    database = _imported(found.text)
+    database = import_object(found.text, found.folder)
     if not isinstance(database, Database | AsyncDatabase):
         kind = "a class" if isinstance(database, type) else type(database).__name__
         raise CommandError(
@@ -135,7 +131,13 @@ def import_database(found: NamedDatabase) -> Database | AsyncDatabase:
     return database
 
 
-def _imported(text: str) -> object:
+def import_object(text: str, folder: Path) -> object:
+    """Import ``module:object``, and return the object, or its result if it is a function.
+
+    The folder is put on ``sys.path``, as ``python -m`` does. Raises CommandError.
+    """
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     try:
         found = pkgutil.resolve_name(text)
         return found() if callable(found) and not isinstance(found, type) else found

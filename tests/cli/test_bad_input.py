@@ -81,6 +81,7 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("backup",): (("copy.db",), [(3, "broken.json", ("broken.json",))]),
     ("restore",): (("backup.db",), [(3, "broken.json", ("broken.json",)), (2, "missing.db", ("missing.db",))]),
     ("copy",): (("missing.db", "other.db"), [(2, "missing.db", ("missing.db", "other.db"))]),
+    ("follow",): (("shop_app:Book",), [(2, "not a follower", ("shop_app:Book",)), (2, "MODULE:FOLLOWER", ())]),
     ("keys",): ((), [(2, "malformed JSON", ('["a',)), (2, "--limit", ("--limit", "0"))]),
     ("get",): (("a",), [(2, "malformed JSON", ('["a',)), (1, "no key", ("nothing",))]),
     ("set",): (
@@ -109,7 +110,7 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("admin",): ((), [(2, "--port", ("--port", "none")), (2, "books", ("books",))]),
 }
 WITHOUT_STORE = {("version",)}
-OWN_DATABASES = {("copy",), ("restore",), ("load",), ("serve",)}
+OWN_DATABASES = {("copy",), ("follow",), ("restore",), ("load",), ("serve",)}
 """They create the store, or take it as an argument."""
 
 

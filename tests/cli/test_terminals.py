@@ -75,8 +75,8 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (2, ("keys", "-d", "missing.db")),
 ]
 
-TYPED = {("admin",), ("serve",), ("shell",)}
-"""Commands that are tested below, in ``test_admin.py`` and in ``tests/serve``, as they last until they are ended."""
+TYPED = {("admin",), ("follow",), ("serve",), ("shell",)}
+"""Commands that are tested in ``test_admin.py``, ``test_following.py``, ``tests/serve`` and below: they do not end."""
 
 
 STAMP = re.compile(r'"versionstamp": "\w+"')

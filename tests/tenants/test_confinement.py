@@ -34,6 +34,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Snapshot
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.schema.geometry.point import GeoPoint
+from tests.feeds.sinks import ListSink
 from tests.passing_engine import PassingEngine
 from tests.tenants.models import TENANT_MODELS, Account, Doc, User
 
@@ -178,6 +179,7 @@ OF_DATABASE: dict[str, Callable[[Database], Any]] = {
     "dump": dumped,
     "each_tenant": lambda db: db.each_tenant(lambda tenant: None) if db.tenant_name else None,
     "explain_key": lambda db: str(db.explain_key(("users", 1))),
+    "follow": lambda db: db.follow([User], ListSink()).catch_up(),
     "forget_bulk": lambda db: db.forget_bulk("run"),
     "from_engine": lambda db: None,
     "indexes": lambda db: [str(one) for one in db.indexes()],

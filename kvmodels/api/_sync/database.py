@@ -29,6 +29,7 @@ from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import queue as queues
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
+from kvmodels.api._sync.feeds import follower as followers
 from kvmodels.api._sync.schema.changes import SchemaChanges
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
@@ -36,6 +37,7 @@ from kvmodels.core.keys import Key
 from kvmodels.engines import contract as base
 from kvmodels.errors import TenantNotFoundError, TenantRemovedError
 from kvmodels.flows import arguments
+from kvmodels.flows import context as contexts
 from kvmodels.flows import effects as requests
 from kvmodels.flows import signals as signalling
 from kvmodels.flows import tenants as tenant_flows
@@ -45,6 +47,8 @@ from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
 from kvmodels.flows.evolution import throttle as pace
+from kvmodels.flows.feeds import follow as following
+from kvmodels.flows.feeds import sink as sinks
 from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import record_watch
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
@@ -692,6 +696,50 @@ class Database(Repositories, SchemaChanges):
 
         worlds.for_each(names, work, wanted)
         return {name: results[name] for name in names if name in results}
+
+    def follow(self, models: Iterable[type[KvModel]], sink: sinks.Sink, *, batch_size: int = 500) -> followers.Follower:
+        """Return a follower, which keeps another store equal to the records of some models.
+
+        The database must keep a change log: ``Database(url, change_log=3600)``. The sink stores each batch of
+        changes and its position in one transaction, so each change is applied exactly once, also if the process dies.
+
+        Args:
+            models: the models to follow.
+            sink: the other store: ``FtsSink("search.db", "title")`` of ``kvmodels.ext.fts``, or your own.
+            batch_size: the number of changes, and in the first scan of records, with which a batch ends.
+
+        Returns:
+            The follower; ``run()`` starts it. Cost: none.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid, the database was opened without one of the models, or two of
+                them share a collection.
+
+        Examples:
+            >>> import tempfile
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> from kvmodels.ext.fts import FtsSink
+            >>> class Note(KvModel, collection="notes"):
+            ...     id: PrimaryKey[int]
+            ...     text: str
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     sink = FtsSink(f"{folder}/search.db", "text")
+            ...     with Database("memory://", models=[Note], change_log=60) as db:
+            ...         _ = db[Note].create(id=1, text="an ordered key-value store")
+            ...         _ = db.follow([Note], sink).catch_up()
+            ...     sink.search("ordered store")
+            ...     sink.close()
+            [('notes', 1)]
+        """
+        arguments.require_limit(batch_size, "Give the number of changes of a batch, 1 or more.")
+        sinks.require_sink(sink)
+        given = arguments.items_of("models", models, "Pass a list of models: db.follow([Article], sink).")
+        schemas = following.separate([self._core.view_for(model) for model in given])
+        return followers.Follower(self._opened, schemas, sink, batch_size)
+
+    def _opened(self) -> tuple[base.Engine, contexts.Context]:
+        self._open()
+        return self._engine, self._core.context
 
     def listen_tenants(
         self,

@@ -42,7 +42,7 @@ class LastChange(NamedTuple):
     stored: KeyValue | None
 
 
-class ChangeBatch:
+class WatchBatch:
     """Takes in the responses of a watch until the batch is complete.
 
     Args:
@@ -108,7 +108,7 @@ def changes_steps(store: EtcdStore, one: ReadRange, after: bytes) -> Steps[Chang
         if after == pin.versionstamp:
             return Changes([], after)
         revision = from_versionstamp(after) - pin.base
-        batch = ChangeBatch(store, one, pin.version - pin.base)
+        batch = WatchBatch(store, one, pin.version - pin.base)
         reason = yield from _watch(store, batch, revision + 1, attempts)
         if batch.compacted is not None:
             raise compacted(store.url, after, to_versionstamp(pin.base + batch.compacted))
@@ -134,7 +134,7 @@ def _present(store: EtcdStore, after: bytes, attempts: EtcdAttempts) -> Steps[Pi
         pass
     else:
         return store.take(answer)
-    learned = ChangeBatch(store, ReadRange(b""), 1)
+    learned = WatchBatch(store, ReadRange(b""), 1)
     while learned.compacted is None:  # from the first revision on, which tells how far the compaction reaches
         reason = yield from _watch(store, learned, 1, attempts)
         if learned.compacted is None:
@@ -142,7 +142,7 @@ def _present(store: EtcdStore, after: bytes, attempts: EtcdAttempts) -> Steps[Pi
     raise compacted(store.url, after, to_versionstamp(base + learned.compacted))
 
 
-def _watch(store: EtcdStore, batch: ChangeBatch, start: int, attempts: EtcdAttempts) -> Steps[str]:
+def _watch(store: EtcdStore, batch: WatchBatch, start: int, attempts: EtcdAttempts) -> Steps[str]:
     """Watch from a revision on until the batch is complete; return why it is not, or nothing.
 
     Raises:
@@ -166,7 +166,7 @@ def _watch(store: EtcdStore, batch: ChangeBatch, start: int, attempts: EtcdAttem
     return reason_of(failure)
 
 
-def _changes(store: EtcdStore, batch: ChangeBatch, pin: Pin) -> list[Change]:
+def _changes(store: EtcdStore, batch: WatchBatch, pin: Pin) -> list[Change]:
     at = len(store.keys.rows)
     found: list[Change] = []
     for key, last in batch.changes.items():

@@ -43,7 +43,10 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 M = TypeVar("M")
 
-BEGIN_AGAIN = "Begin again with position=None, and remove what is not among the present records."
+BEGIN_AGAIN = (
+    "Begin again with position=None, and remove what is not among the present records; a follower does both with "
+    "run(rescan=True)."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Commands that run until they are ended: servers, the admin page and followers."""
