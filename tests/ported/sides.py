@@ -6,7 +6,7 @@ names and fields; they are filled from that database. In a call, each repository
 each model in lower case is its record with the key 1.
 
 Rules of this module: lists are compared in their order if the call of Django names one. ``delete()`` returns different
-things on both sides; after each call, all records are compared.
+things on both sides; after a call that writes, all records are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import django
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db import connection, models, transaction
+from django.db import connection, models
 from django.db.models import functions
 
 import kvmodels
@@ -34,6 +34,8 @@ NOT_THERE = "not there: "
 CALL = re.compile(r"^`(.*)`$")
 WRITES = re.compile(r"\.(add|bulk_create|bulk_update|delete|remove|save|set)\(")
 """Calls whose answers differ, or say nothing: the records afterwards are compared."""
+
+CHANGES = re.compile(f"{WRITES.pattern}|\\.(create|get_or_create|update)\\(")
 
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -102,7 +104,7 @@ def section_of(page: str, title: str) -> Section:
 
 
 class Sides:
-    """Both programs of a section, filled anew for each row.
+    """Both programs of a section, filled anew after each row that writes.
 
     Args:
         application: the folder with the models of Django.
@@ -117,23 +119,31 @@ class Sides:
         self._here.update({name: getattr(kvmodels, name) for name in kvmodels.__all__}, date=date)
         exec(compile(section.code, section.title, "exec"), self._here)
         self._django = django_models(application)
+        self._db: Database | None = None
 
     def answers(self, row: Row) -> tuple[Any, Any]:
         """Return what each side answers, with all its records afterwards: of Django, and of its counterpart."""
         is_ordered = "order_by(" in row.django
-        with self._here["filled"]() as db, transaction.atomic():
-            self._copy(db)
-            there, here = eval(row.django, self._names_there()), eval(row.here, self._names_here(db))
-            if WRITES.search(row.django):
-                there = here = None
-            there, here = plain(there, is_ordered=is_ordered), plain(here, is_ordered=is_ordered)
+        if self._db is None:
+            self._db = self._here["filled"]()
+            self._copy(self._db)
+        db = self._db
+        there, here = eval(row.django, self._names_there()), eval(row.here, self._names_here(db))
+        if WRITES.search(row.django):
+            there = here = None
+        there, here = plain(there, is_ordered=is_ordered), plain(here, is_ordered=is_ordered)
+        if not CHANGES.search(row.django):
+            return there, here
+        self._db = None  # the next row gets new records
+        with db:
             records = {model.__name__: [fields_of(one) for one in db[model].all()] for model in db.models}
-            others = {model.__name__: self._rows(model) for model in db.models}
-            transaction.set_rollback(True)
+        others = {model.__name__: self._rows(model) for model in db.models}
         return (there, others), (here, {name: sorted(rows, key=repr) for name, rows in records.items()})
 
     def _copy(self, db: Database) -> None:
-        """Store the records of a database with Django."""
+        """Store the records of a database with Django, in place of all others."""
+        for other in reversed(self._django.values()):
+            other.objects.all().delete()
         for model in db.models:
             other = self._django[model.__name__]
             attributes = attributes_of(other, model)
