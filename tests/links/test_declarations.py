@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -63,6 +64,46 @@ def test_the_link_model_is_made_by_the_rule_that_the_guide_promises():
         assert (made.__name__, made.__module__) == ("PostTags", Post.__module__)
         assert db[Person].links(Person.friends).model.__name__ == "PersonFriends"
         assert [model.__name__ for model in db.models[len(MODELS) :]] == ["PostTags", "PostHiddenTags", "PersonFriends"]
+
+
+def test_the_keys_of_stored_links_are_those_of_the_layout():
+    with Database("memory://", models=MODELS) as db:
+        db[Tag].create(id=7, name="red")
+        db[Post].create(id=1)
+        db[Post].links(Post.tags).add(1, 7)
+        stored = {entry.key: entry.value for entry in db.kv.list(()) if str(entry.key[0]).startswith("posts_tags")}
+        assert stored == {
+            ("posts_tags", 1, 7): {"owner_id": 1, "target_id": 7},
+            ("posts_tags_by_owner_id", 1, 1, 7): b"",
+            ("posts_tags_by_target_id", 7, 1, 7): b"",
+        }
+
+
+def test_a_dump_has_the_links_and_a_load_brings_them_back():
+    file = io.BytesIO()
+    with Database("memory://", models=MODELS) as db:
+        db[Tag].create(id=7, name="red")
+        db[Post].create(id=1)
+        db[Post].links(Post.tags).add(1, 7)
+        db.dump(file)
+    file.seek(0)
+    with Database("memory://", models=MODELS) as db:
+        db.load(file)
+        assert db[Post].links(Post.tags).fetch([1]) == {1: [Tag(id=7, name="red")]}
+        assert db.check().ok
+
+
+def test_hooks_of_links_run_with_each_change():
+    with Database("memory://", models=MODELS) as db:
+        db[Tag].create(id=7, name="red")
+        db[Post].create(id=1)
+        tags, seen = db[Post].links(Post.tags), list[str]()
+        db.signals.after_insert(tags.model)(lambda link: seen.append(f"added {link.target_id}"))
+        db.signals.before_remove(tags.model)(lambda link: seen.append(f"removes {link.target_id}"))
+        tags.add(1, 7)
+        tags.add(1, 7)
+        tags.clear(1)
+        assert seen == ["added 7", "removes 7"]
 
 
 def test_a_renamed_class_keeps_the_links_that_are_stored(tmp_path: Any):

@@ -1,7 +1,8 @@
 """Models with up to three foreign keys, and the meaning of queries through them in plain Python over all records.
 
-``Crate`` refers to two depots and a keeper, ``Depot`` to two keepers, and ``Keeper`` to another one. A drawn filter is
-a tree of the tuples below, which ``drawn_shapes`` turns into a query. Nothing of the package is used to answer it.
+``Crate`` refers to two depots and a keeper, ``Depot`` to two keepers, and ``Keeper`` to another one. Depots have links
+to any number of keepers. A drawn filter is a tree of the tuples below, which ``drawn_shapes`` turns into a query.
+Nothing of the package is used to answer it.
 
 Rules of this module: a model is added by its class, its foreign keys in ``KEYS``, and its objects in ``stocked``. Each
 rule of the meaning is a method of ``Records`` of its own, so that a test can plant a fault there.
@@ -14,7 +15,18 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from kvmodels import AggregateIndex, Database, Field, ForeignKey, Index, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels import (
+    AggregateIndex,
+    Database,
+    Field,
+    ForeignKey,
+    Index,
+    Indexed,
+    KvModel,
+    ManyToMany,
+    PrimaryKey,
+    Unique,
+)
 
 
 class Keeper(KvModel, collection="keepers"):
@@ -31,6 +43,7 @@ class Depot(KvModel, collection="depots"):
     name: Indexed[str]
     owner: ForeignKey[int | None, Keeper] = Field(default=None)
     lead_id: ForeignKey[int, Keeper]
+    guards: ManyToMany[Keeper] = ManyToMany(related_name="guarded")
     note: str = ""
 
 
@@ -65,6 +78,12 @@ KEYS: dict[tuple[str, str], str] = {
 }
 """The foreign keys: the model and the field, and the model of the targets."""
 
+LINKS = "Links"
+"""The name under which the links of depots and keepers are kept: pairs of their keys, in order."""
+
+LINKED = {"guards": "Keeper", "guarded": "Depot"}
+"""The relation and its name on the other side, and the model of the other side."""
+
 Rows: TypeAlias = dict[str, list[Any]]
 BATCH = 2
 """Records that are written at once: their checks and mutations fit into an operation of each engine."""
@@ -96,6 +115,14 @@ class OfQuery(NamedTuple):
     is_negated: bool
 
 
+class Linked(NamedTuple):
+    """A record has, or does not have, a link to a record that satisfies all conditions."""
+
+    relation: str
+    where: tuple[Is, ...]
+    is_negated: bool
+
+
 class Neg(NamedTuple):
     """A negation."""
 
@@ -109,7 +136,7 @@ class Joined(NamedTuple):
     is_or: bool
 
 
-Condition: TypeAlias = Is | Compared | OfQuery | Neg | Joined
+Condition: TypeAlias = Is | Compared | OfQuery | Linked | Neg | Joined
 
 ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,
@@ -132,7 +159,9 @@ class Records:
     @classmethod
     def of(cls, repositories: Any) -> Records:
         """Return the records of a database or a transaction, as it reads them."""
-        return cls({model.__name__: list(repositories[model].all()) for model in MODELS})
+        rows: Rows = {model.__name__: list(repositories[model].all()) for model in MODELS}
+        links = repositories[repositories[Depot].links(Depot.guards).model].all()
+        return cls({**rows, LINKS: [(link.owner_id, link.target_id) for link in links]})
 
     # --- values and targets -------------------------------------------------------------------------------------
 
@@ -165,6 +194,9 @@ class Records:
             return self.compares(left, condition.lookup, right)
         if isinstance(condition, OfQuery):
             return (getattr(record, condition.field) in self.keys_of(condition)) is not condition.is_negated
+        if isinstance(condition, Linked):
+            found = self.linked(record, condition.relation)
+            return self.any_satisfies(found, condition.where) is not condition.is_negated
         if isinstance(condition, Neg):
             return self.negation_holds(record, condition.inner)
         return (any if condition.is_or else all)(self.holds(record, part) for part in condition.parts)
@@ -187,6 +219,16 @@ class Records:
         """Return the keys that a query among the operands has."""
         found = self.matching(operand.model, operand.where)
         return {getattr(one, operand.selected or "id") for one in found} - {None}
+
+    def linked(self, record: Any, relation: str) -> list[Any]:
+        """Return the records to which a record has a link, in the order of their keys."""
+        at = 0 if relation == "guards" else 1
+        keys = {pair[1 - at] for pair in self.rows[LINKS] if pair[at] == record.id}
+        return [one for one in self.rows[LINKED[relation]] if one.id in keys]
+
+    def any_satisfies(self, found: Iterable[Any], where: Iterable[Condition]) -> bool:
+        """Whether one of some records satisfies all conditions."""
+        return any(all(self.holds(one, part) for part in where) for one in found)
 
     def matching(self, model: str, where: Iterable[Condition]) -> list[Any]:
         """Return the records of a model that satisfy all conditions, in the order of their keys."""
@@ -251,7 +293,12 @@ def stocked(db: Database, drawn: random.Random, crates: int = 30) -> Records:
     for model, objects in ((Keeper, keepers), (Depot, depots), (Crate, stored)):
         repository: Any = db[model]
         repository.bulk_create(objects, batch_size=BATCH)
-    return Records({"Keeper": keepers, "Depot": depots, "Crate": stored})
+    links: list[tuple[int, int]] = []
+    for depot in depots:
+        guards = sorted(drawn.sample(range(5), drawn.choice([0, 1, 2, 3])))
+        db[Depot].links(Depot.guards).set(depot, guards)
+        links += [(depot.id, guard) for guard in guards]
+    return Records({"Keeper": keepers, "Depot": depots, "Crate": stored, LINKS: links})
 
 
 def drawn_crate(number: int, drawn: random.Random) -> Crate:

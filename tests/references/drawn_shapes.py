@@ -16,6 +16,7 @@ from typing import Any, Final
 from kvmodels import Count, Exists, F, Max, NoUsableIndexError, Q, QueryPlan, Sum
 from tests.references.drawn_models import (
     BATCH,
+    LINKED,
     MODELS,
     Compared,
     Condition,
@@ -24,6 +25,7 @@ from tests.references.drawn_models import (
     Is,
     Joined,
     Keeper,
+    Linked,
     Neg,
     OfQuery,
     Records,
@@ -86,6 +88,9 @@ SEMI_JOINS: Final[dict[str, list[tuple[str, str, str | None]]]] = {
     ],
 }
 """The field, the model of the other query, and the foreign key whose values it has; None for the keys of targets."""
+
+RELATIONS: Final[dict[str, str]] = {"Depot": "guards", "Keeper": "guarded"}
+"""The many-to-many relation of a model, by its name in filters."""
 
 TARGETS: Final[dict[str, dict[str, Any]]] = {
     "Crate": {
@@ -203,11 +208,21 @@ def drawn_condition(model: str, drawn: random.Random, depth: int = 2) -> Conditi
         field, other, selected = drawn.choice(SEMI_JOINS[model])
         where = tuple(drawn_condition(other, drawn, 0) for _ in range(drawn.randrange(1, 3)))
         return OfQuery(field, other, where, selected, is_negated=drawn.random() < 0.25)
+    if depth == 2 and kind < 0.5 and model in RELATIONS:  # at most one in a call of filter()
+        return drawn_link(RELATIONS[model], drawn)
     if model == "Crate" and kind < 0.47:
         lookup = drawn.choice(["exact", "ne", "lt", "lte", "gt", "gte"])
         return Compared(*drawn.choice([("size", lookup, "most"), ("created", lookup, "size")]))
     path, operands = drawn.choice(list((PATHS if drawn.random() < 0.6 else OWN)[model].items()))
     return drawn_is(path, operands, drawn)
+
+
+def drawn_link(relation: str, drawn: random.Random) -> Linked:
+    """Return conditions on the other side of a relation; a path there has at most two foreign keys."""
+    other = LINKED[relation]
+    paths = {**OWN[other], **{path: operands for path, operands in PATHS[other].items() if path.count("__") < 3}}
+    parts = [drawn_is(*drawn.choice(list(paths.items())), drawn) for _ in range(drawn.randrange(1, 3))]
+    return Linked(relation, tuple(parts), is_negated=drawn.random() < 0.3)
 
 
 def q_of(condition: Condition, repositories: Any) -> Any:
@@ -222,6 +237,11 @@ def q_of(condition: Condition, repositories: Any) -> Any:
         if condition.selected is not None:
             inner = inner.values_list(condition.selected, flat=True)
         return Q(**{f"{condition.field}__{'not_in' if condition.is_negated else 'in'}": inner})
+    if isinstance(condition, Linked):
+        found: Any = Q()
+        for one in condition.where:
+            found = found & Q(**{f"{condition.relation}__{one.path}__{one.lookup}": one.operand})
+        return ~found if condition.is_negated else found
     if isinstance(condition, Neg):
         return ~q_of(condition.inner, repositories)
     first, *others = (q_of(part, repositories) for part in condition.parts)
@@ -374,6 +394,18 @@ def referrers(one: DrawnQuery, drawn: random.Random) -> None:
     assert len(found) == len(one.expected)
 
 
+def links(one: DrawnQuery, drawn: random.Random) -> None:
+    """Compare the links of the results, and a filter by links; crates have none, so depots or keepers are drawn."""
+    if one.model not in RELATIONS:
+        one = drawn_query(one.repositories, one.records, drawn, drawn.choice(["Depot", "Keeper"]))
+    guards = one.repositories[Depot].links(Depot.guards)
+    found = (guards.fetch if one.model == "Depot" else guards.fetch_owners)(one.expected)
+    assert found == {record.id: one.records.linked(record, RELATIONS[one.model]) for record in one.expected}
+    condition = drawn_link(RELATIONS[one.model], drawn)
+    query, _ = permitted(one.repositories[model_of(one.model)].filter(q_of(condition, one.repositories)))
+    assert query.count() == len(one.records.matching(one.model, [condition]))
+
+
 def stated_order(one: DrawnQuery, model: str, field: str, order: tuple[str, ...]) -> tuple[str, ...]:
     """Return the order of the records that refer to one target, as the query of one target states it."""
     query = one.repositories[model_of(model)].filter(**{field: 0}).order_by(*(order or ("id",)))
@@ -448,6 +480,7 @@ SHAPES: Final[dict[Shape, int]] = {
     related: 4,
     numbers: 4,
     referrers: 4,
+    links: 2,
     totals: 3,
     groups: 2,
     updates: 1,

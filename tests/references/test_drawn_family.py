@@ -25,6 +25,7 @@ from tests.references.drawn_shapes import (
     SHAPES,
     Shape,
     check_one,
+    links,
     lists,
     numbers,
     referrers,
@@ -137,6 +138,13 @@ class AnyChildren(Records):
         return set.intersection(*each)
 
 
+class AnyLinks(Records):
+    """Conditions on a relation hold for different links."""
+
+    def any_satisfies(self, found: Iterable[Any], where: Iterable[Condition]) -> bool:
+        return all(any(self.holds(one, part) for one in found) for part in where)
+
+
 class AllChildren(Records):
     """The condition of a number, or of the referring records, is ignored."""
 
@@ -172,6 +180,7 @@ FAULTS: dict[type[Records], Shape] = {
     LateSlices: slices,
     FirstTargets: related,
     AnyChildren: totals,
+    AnyLinks: links,
     AllChildren: numbers,
     LargerLimits: referrers,
     EmptySums: numbers,

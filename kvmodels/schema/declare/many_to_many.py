@@ -20,6 +20,9 @@ from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
 M = TypeVar("M")
 Target = TypeVar("Target")
 
+_RELATIONS: Final = "__kv_relations__"
+"""The class attribute with the names of the relations in the body of a class."""
+
 _TEXT: Final = re.compile(r"\s*([\w.]+)\s*\[(.*)\]\s*", re.DOTALL)
 
 
@@ -114,8 +117,9 @@ class _LinkTarget:
 
 def declare_relations(cls: type[Any]) -> tuple[str, ...]:
     """Give a class that is being created a descriptor for each relation in its body; return their names."""
-    found: list[str] = []
-    for name, annotation in own_annotations(cls).items():
+    found: dict[str, Any] = {}
+    annotations = own_annotations(cls)
+    for name, annotation in annotations.items():
         declared = _declared(cls, annotation)
         if declared is ManyToMany:
             raise ModelDefinitionError(
@@ -137,28 +141,29 @@ def declare_relations(cls: type[Any]) -> tuple[str, ...]:
             )
         relation.declared = relation.declared._replace(name=name, target=declared.target)
         type.__setattr__(cls, name, relation)
-        if isinstance(annotation, str):  # which pydantic need not evaluate
-            cls.__annotations__[name] = ClassVar[Annotated[Any, declared]]
-        found.append(name)
+        found[name] = ClassVar[Annotated[Any, declared]]
+    if found:
+        type.__setattr__(cls, _RELATIONS, tuple(found))
+        cls.__annotations__ = {**annotations, **found}  # so that pydantic need not evaluate text
     return tuple(found)
 
 
 def relations_of(model: type[Any]) -> dict[str, DeclaredRelation]:
     """Return the many-to-many relations that a class declares or inherits, by name, those of parents first."""
+    names = dict.fromkeys(name for base in reversed(model.__mro__) for name in vars(base).get(_RELATIONS, ()))
     found: dict[str, DeclaredRelation] = {}
-    for base in reversed(model.__mro__):
-        for name, value in vars(base).items():
-            if isinstance(value, ManyToMany):
-                found[name] = value.declared
-            else:
-                found.pop(name, None)
+    for name in names:
+        value = next(vars(base)[name] for base in model.__mro__ if name in vars(base))
+        if isinstance(value, ManyToMany):  # and nothing else in a derived class
+            found[name] = value.declared
     return found
 
 
 def _declared(cls: type[Any], annotation: object) -> object:
     """Return the target in an annotation, ``ManyToMany`` for one without a target, and None for other annotations."""
-    if isinstance(annotation, str):
-        return _declared_in_text(cls, annotation)
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if isinstance(text, str):
+        return _declared_in_text(cls, text)
     if annotation is ManyToMany:
         return annotation
     inner: Any = get_args(annotation)[0] if get_origin(annotation) is ClassVar else None
