@@ -62,6 +62,7 @@ IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
     "tests.links.test_links": (DENOKV,),
     "tests.locks.test_locks": BOTH,
     "tests.namespaces.test_isolation": BOTH,
+    "tests.query.test_counts_of_values": (DENOKV,),
     "tests.query.test_nulls": (DENOKV,),
     "tests.query.test_periods": (DENOKV,),
     "tests.queues.test_listeners": BOTH,

@@ -51,6 +51,7 @@ SUITES = frozenset(
         "tests.query.test_aggregate",
         "tests.query.test_brute_force",
         "tests.query.test_changes_beside_readers",
+        "tests.query.test_counts_of_values",
         "tests.query.test_covering",
         "tests.query.test_distinct",
         "tests.query.test_nulls",

@@ -189,6 +189,7 @@ def results(db: Database) -> None:
     places.aggregate(total="sum")  # mypy: arg-type / pyright: reportArgumentType
     places.aggregate(Sum())  # mypy: call-arg / pyright: reportCallIssue
     places.aggregate(Sum(3))  # mypy: arg-type / pyright: reportArgumentType
+    places.aggregate(Count(distinct=True))  # mypy: arg-type / pyright: reportArgumentType
     places.aggregate(Count(1, 2))  # mypy: arg-type / pyright: reportArgumentType
     places.group_by(Trunc("name", "minute"))  # mypy: arg-type / pyright: reportArgumentType
     places.group_by(Trunc(3, "month"))  # mypy: arg-type / pyright: reportArgumentType

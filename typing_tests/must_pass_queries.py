@@ -192,6 +192,7 @@ def synchronous(db: Database) -> None:
     assert_type(found.only(Row)[0], Row)
     assert_type(found.only(Entry).page(size=3), Page[Entry])
     assert_type(found.only(Card)[:3], QuerySet[Card])
+    assert_type(found.aggregate(n=Count(distinct=Place.country), m=Count(distinct="kind")), dict[str, Any])
     assert_type(found.aggregate(Count(), total=Sum("population"), top=Max(Place.area)), dict[str, Any])
     for group in found.group_by("country", Place.kind).aggregate(Count(), Avg("population"), low=Min("population")):
         assert_type(group, dict[str, Any])

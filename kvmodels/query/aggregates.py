@@ -25,6 +25,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
+from kvmodels.query.orders import refuse_placed
 from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
 from kvmodels.query.truncation import Period, Trunc, period_of
@@ -215,11 +216,13 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Count(Aggregate):
-    """The number of records, or of records whose field is not None.
+    """The number of records, of records whose field is not None, or of the different values of a field.
 
     Args:
         field: a field; None for every record. In ``with_counts``, the foreign key of the records to count.
         filter: only in ``with_counts``: a condition on these records.
+        distinct: only in ``aggregate()`` without groups: count the different values of this field, without None. They
+            are read as by ``distinct()``: an index must have equal values side by side.
 
     Examples:
         >>> from kvmodels import Count, Database, KvModel, PrimaryKey
@@ -234,6 +237,7 @@ class Count(Aggregate):
 
     field: FieldName | None = None  # type: ignore[assignment]
     filter: Expression | None = None
+    distinct: FieldName | None = None
     function: ClassVar[str] = "count"
 
 
@@ -337,7 +341,7 @@ class Measure:
 
     Attributes:
         label: the key of its result.
-        function: ``count``, ``sum``, ``min``, ``max`` or ``avg``.
+        function: ``count``, ``distinct``, ``sum``, ``min``, ``max`` or ``avg``.
         field: the name in the schema; None for the number of records.
         source: the column; None for the number of records, and for a field that cannot be a column.
     """
@@ -465,6 +469,12 @@ class Grouping:
         Raises InvalidArgumentError if a result has the name of a group field.
         """
         measures = measures_of(self.query.schema, given, named)
+        if any(measure.function == "distinct" for measure in measures):
+            raise InvalidArgumentError(
+                "the different values of a field are not counted for groups",
+                argument="distinct",
+                hint="Count them for one group: filter(...).aggregate(Count(distinct=...)).",
+            )
         labels = {column.label for column in self.columns}
         for measure in measures:
             if measure.label in labels:
@@ -554,7 +564,7 @@ def grouping_of(query: Query, given: Sequence[FieldName | Trunc]) -> Grouping:
             argument="group_by",
             hint="Take the slice of the rows: itertools.islice(groups, 10) reads no further.",
         )
-    query.refuse_placed("group_by")
+    refuse_placed(query.placed, "group_by")
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(names):
         raise InvalidArgumentError(
@@ -577,13 +587,24 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
             hint='Give Count(), Sum("price"), Min("age"), Max("age") or Avg("age").',
         )
     name = function.function
-    if isinstance(function, Count) and function.field is None:
+    given: FieldName | None = function.field
+    if isinstance(function, Count) and function.distinct is not None:
+        if given is not None:
+            raise InvalidArgumentError(
+                "only one of a field and distinct= is counted",
+                argument="distinct",
+                value=str(function.distinct),
+                hint='Write Count(distinct="country").',
+            )
+        name, given = "distinct", function.distinct
+    if given is None:
         return Measure(label or name, name, None, None, nullable=False)
-    field = single_key(schema, field_of(schema, function.field))
+    field = single_key(schema, field_of(schema, given))
     source = schema.source(field)
-    _require_function(schema, name, field, source)
+    if name != "distinct":
+        _require_function(schema, name, field, source)
     nullable = field in schema.nullable_fields if source is None else source.nullable
-    written = function.field if isinstance(function.field, str) else field
+    written = given if isinstance(given, str) else field
     return Measure(label or f"{written.replace('.', '__')}__{name}", name, field, source, nullable)
 
 

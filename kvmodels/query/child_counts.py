@@ -96,6 +96,13 @@ def _checked(schema: ModelSchema, label: str, function: Any, referring: Callable
         raise InvalidArgumentError(
             "a number has the name of a field", argument="counts", value=label, hint="Give it another name."
         )
+    if isinstance(function, Count) and function.distinct is not None:
+        raise InvalidArgumentError(
+            "different values of the referring records are not counted",
+            argument="distinct",
+            value=label,
+            hint="Count them for one record: filter(...).aggregate(Count(distinct=...)).",
+        )
     key: Any = function.field if isinstance(function, Count) else function.key
     if key is None:
         raise InvalidArgumentError(

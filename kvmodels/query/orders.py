@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from kvmodels.errors import InvalidArgumentError
+
 _NULLS_FIRST: Final = " nulls first"
 _NULLS_LAST: Final = " nulls last"
 
@@ -25,6 +27,18 @@ def placed_names(names: Iterable[str], placed: Collection[str]) -> tuple[str, ..
         name + (_NULLS_FIRST if name.startswith("-") else _NULLS_LAST) if name.removeprefix("-") in placed else name
         for name in names
     )
+
+
+def refuse_placed(placed: tuple[str, ...], method: str) -> None:
+    """Raise InvalidArgumentError if None comes at the end of the order where indexes do not have it."""
+    if placed:
+        raise InvalidArgumentError(
+            "groups and distinct values have None where indexes have it",
+            argument="order_by",
+            value=placed,
+            expected=method,
+            hint="Leave out nulls_first and nulls_last, or sort the rows in Python.",
+        )
 
 
 def turned_name(name: str) -> str:

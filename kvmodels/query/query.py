@@ -215,16 +215,6 @@ class Query:
         """Return the fields of the order whose None comes at the end where indexes do not have it."""
         return tuple(order.field for order in self.order if order.nulls is not None)
 
-    def refuse_placed(self, method: str) -> None:
-        """Raise InvalidArgumentError if None comes at the end of the order where indexes do not have it."""
-        if self.placed:
-            raise InvalidArgumentError(
-                f"{method}() has None first in ascending and last in descending orders",
-                argument="order_by",
-                value=self.placed,
-                hint="Leave out nulls_first and nulls_last, or sort the rows in Python.",
-            )
-
     def with_plain_order(self) -> Query:
         """Return the query with None first in ascending and last in descending orders, as indexes have it."""
         return replace(self, order=tuple(Order(order.field, order.descending) for order in self.order))

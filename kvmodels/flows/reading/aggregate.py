@@ -23,7 +23,7 @@ from kvmodels.flows.context import Context, HeaderView, live_collection, planned
 from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import scan
-from kvmodels.flows.reading.scan import ResultScan, collected, fetch
+from kvmodels.flows.reading.scan import DistinctScan, ResultScan, collected, fetch
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.indexing.entries import HALF, number_in
 from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, sort_part, summed
@@ -60,6 +60,9 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
         for end in plan.ends:
             found = yield from steps_of(fetch(context, end.query))
             results[end.measure.label] = end.measure.value_of(found[0]) if found else None
+        for one in plan.different:
+            values = yield from collected(DistinctScan(context, one.query))
+            results[one.measure.label] = sum(value[one.measure.field] is not None for value in values)
         if plan.rows is not None:
             results |= yield from _passed(context, plan.rows.query, plan.passed)
         return {measure.label: results[measure.label] for measure in measures}

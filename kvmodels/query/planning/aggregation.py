@@ -30,6 +30,7 @@ from kvmodels.query.aggregates import Grouping, Measure, fields_of
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.orders import order_names
 from kvmodels.query.planning.branches import Branch, Term, branches_of, shape_of
+from kvmodels.query.planning.distinct import plan_distinct, told_apart
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.planning.refusals import index_to_add, is_one, not_readable
 from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
@@ -317,6 +318,15 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class DifferentValues:
+    """A number of different values; ``query`` selects them, as ``distinct()`` does."""
+
+    measure: Measure
+    query: Query = field(metadata=INTERNAL)
+    plan: QueryPlan
+
+
+@dataclass(frozen=True, slots=True)
 class AggregatePlan:
     """The sources of the results of ``aggregate()``; the result of ``explain_aggregate()``.
 
@@ -326,6 +336,7 @@ class AggregatePlan:
         ends: results that are the first value of an index.
         passed: results that are computed in one pass over the records.
         rows: the pass; None if there is none.
+        different: numbers of different values.
         analysis: the costs of running the plan, after ``explain_aggregate(…, analyze=True)``.
     """
 
@@ -335,6 +346,7 @@ class AggregatePlan:
     ends: tuple[End, ...] = ()
     passed: tuple[Measure, ...] = ()
     rows: Pass | None = None
+    different: tuple[DifferentValues, ...] = ()
     analysis: Analysis | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -343,7 +355,9 @@ class AggregatePlan:
     @property
     def through_index(self) -> bool:
         """Whether every record is read through an index entry, and none in the order of the primary key."""
-        plans = [end.plan for end in self.ends] + ([self.rows.plan] if self.rows is not None else [])
+        plans = [*(end.plan for end in self.ends), *(one.plan for one in self.different)] + (
+            [self.rows.plan] if self.rows is not None else []
+        )
         return all(scan.index is not None for plan in plans for scan in plan.scans)
 
     def _lines(self) -> Iterator[str]:
@@ -352,6 +366,9 @@ class AggregatePlan:
         for end in self.ends:
             of = "the primary key" if end.plan.index is None else f"index {end.plan.index}"
             yield f"the end of {of} for {end.measure.label}"
+        for one in self.different:
+            yield f"different values for {one.measure.label}"
+            yield from str(one.plan).splitlines()
         if self.rows is not None:
             yield f"one pass for {_labels(self.passed)}"
             yield from str(self.rows.plan).splitlines()
@@ -427,6 +444,11 @@ def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, 
             hint="Leave out distinct(), or take the values and compute with them.",
         )
     schema = query.schema
+    different = [measure for measure in measures if measure.function == "distinct"]
+    if different:
+        others = tuple(measure for measure in measures if measure.function != "distinct")
+        plan = plan_aggregate(query, live, others) if others else AggregatePlan(schema)
+        return replace(plan, different=tuple(_different(query, live, measure) for measure in different))
     if not query.sliced:
         counted = tuple(measure for measure in measures if measure.function not in ("min", "max"))
         counters = counter_plan(query, live, counted) if counted else None
@@ -441,6 +463,20 @@ def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, 
     except NoUsableIndexError:
         refuse_unready(query, live, measures)
         raise
+
+
+def _different(query: Query, live: LiveCollection, measure: Measure) -> DifferentValues:
+    assert measure.field is not None  # they are values of a field
+    if query.sliced:
+        raise InvalidArgumentError(
+            "the different values of a slice are not counted",
+            argument="distinct",
+            value=measure.label,
+            hint="Leave out the slice, or count the values in Python.",
+        )
+    values = replace(_unordered(query, (measure.field,)), distinct=True, sort_limit=query.sort_limit)
+    found = plan_distinct(values, live)
+    return DifferentValues(measure, values, replace(found.plan, distinct=told_apart(found)))
 
 
 def refuse_unready(query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()) -> None:

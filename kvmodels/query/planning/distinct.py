@@ -17,7 +17,7 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregates import normalised, sort_part
-from kvmodels.query.orders import order_names
+from kvmodels.query.orders import order_names, refuse_placed
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.plans import Distinct, QueryPlan
 from kvmodels.query.query import Query
@@ -49,7 +49,7 @@ def is_distinct(query: Query) -> bool:
 
 def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     """Return the plan of the distinct values of a query; its slice is ignored."""
-    query.refuse_placed("distinct")
+    refuse_placed(query.placed, "distinct")
     fields = query.fields or ()
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(fields):

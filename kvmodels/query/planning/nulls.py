@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.keys import skip_parts
 from kvmodels.core.operations import after_prefix
 from kvmodels.errors import InvalidKeyError, NoUsableIndexError
@@ -100,19 +101,20 @@ def _within(ranges: Iterable[KeyRange], start: bytes, end: bytes) -> Iterable[Ke
             yield KeyRange(max(start, one.start), min(end, one.end))
 
 
-def refusal(query: Query, reason: NoUsableIndexError | None) -> NoUsableIndexError:
-    """Return the error for an order that no index has; ``reason``: that of the plain order, if it has no plan."""
+def is_leading(query: Query) -> bool:
+    """Return whether an index with the plain order has None at the end asked for, too."""
     fixed = {part.field for part in query.where if isinstance(part, Condition) and part.lookup == "exact"}
-    leading = next(order for order in query.order if order.field not in fixed)
-    message = "no index has None at this end of the order"
-    hint = "Call .sort_in_memory(limit=…) to sort the results, or leave out nulls_first and nulls_last."
-    if reason is not None and leading.nulls is not None and len(query.placed) == 1:
-        message, hint = reason.message, reason.hint or hint
+    leading = next(order for order in query.order if order.field not in fixed or order.nulls)
+    return leading.nulls is not None and len(query.placed) == 1
+
+
+def refusal(query: Query, live: LiveCollection) -> NoUsableIndexError:
+    """Return the error for an order that no index has."""
     return NoUsableIndexError(
-        message,
+        "no index has None at this end of the order",
         model=query.schema.name,
         filters=query.filter_fields,
         order=order_names(query.directions, query.placed),
-        candidates=() if reason is None else tuple(reason.candidates),
-        hint=hint,
+        candidates=tuple(live.readable),
+        hint="Call .sort_in_memory(limit=…) to sort the results, or leave out nulls_first and nulls_last.",
     )

@@ -104,9 +104,11 @@ def _placed(query: Query, live: LiveCollection, through: frozenset[str] | None) 
     try:
         found = nulls.placed(query, _planned(query.with_plain_order(), live, through))
     except NoUsableIndexError as error:
-        raise nulls.refusal(query, error) from error
+        if nulls.is_leading(query):
+            raise  # the index that it names has this order
+        raise nulls.refusal(query, live) from error
     if found is None and query.sort_limit is None:
-        raise nulls.refusal(query, None)
+        raise nulls.refusal(query, live)
     return found or _planned(query, live, through, hidden=nulls.hidden(query))
 
 

@@ -233,7 +233,7 @@ def nulls_of(field: str, *, nulls_first: bool, nulls_last: bool) -> Literal["fir
     """Return the end where None comes; None if neither was asked for. Raises InvalidArgumentError for both."""
     if nulls_first and nulls_last:
         raise InvalidArgumentError(
-            "None cannot come first and last",
+            "an order cannot have None first and last",
             argument="nulls_last",
             value=field,
             hint="Give only one of nulls_first and nulls_last.",
