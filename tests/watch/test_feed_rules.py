@@ -12,10 +12,10 @@ import pytest
 
 from kvmodels import Database, InvalidArgumentError, Position, ResumeExpiredError, UnsupportedError
 from kvmodels.core.lineage import LINEAGE_KEY
-from kvmodels.core.operations import ReadRange
+from kvmodels.core.operations import ReadRange, format_versionstamp
 from kvmodels.flows.effects import Read, ReadChanges
 from kvmodels.flows.feeds.changed_since import ChangeFeed, RecordFeed
-from tests.watch.test_changed_since import MODELS, Copy, Lamp, db, stored, write
+from tests.watch.test_changed_since import MODELS, Copy, Dog, Lamp, Pet, db, stored, write
 from tests.watch.test_prefixes import trim
 
 __all__ = ["db"]
@@ -94,6 +94,62 @@ def test_a_feed_without_one_of_its_rules_is_convicted(mutant: type[ChangeFeed]):
     def agrees(seed: int) -> bool:
         with Database("memory://", models=MODELS, change_log=3600) as db:
             return run_scan(db, mutant, seed)
+
+    assert not all(agrees(seed) for seed in range(20))
+
+
+class WithTheCommitOfTheLastRange(ChangeFeed):
+    """A mutant: of several collections, the position is the greatest commit that one of them has reached."""
+
+    def step(self, position: Position | None, limit: int) -> Any:
+        flow, greatest = super().step(position, limit), b""
+        request = next(flow)
+        while True:
+            answer = yield request
+            if isinstance(request, ReadChanges):
+                greatest = max(greatest, answer.through)
+            try:
+                request = flow.send(answer)
+            except StopIteration as end:
+                step = end.value
+                stamp = format_versionstamp(greatest)
+                return step._replace(position=dataclasses.replace(step.position, versionstamp=stamp))
+
+
+def run_two_collections(db: Database, kind: type[ChangeFeed], seed: int) -> bool:
+    """Follow two collections while others write to both between the requests; return whether the copy is equal."""
+    random, runner, copy = Random(seed), db[Lamp]._runner, dict[bytes, bytes | None]()
+    feed = kind(runner.context, (runner.schema, db[Pet]._runner.schema))
+    position = None
+
+    def write_to_both() -> None:
+        write(db, random)
+        db[Pet].save(Dog(id=random.randrange(9)), force=True)
+
+    def pull(step: Flow) -> bool:
+        nonlocal position
+        found = runner.run_part(step, None)
+        rows = [(change.key, change.row) for _, change in found.changes] + [(row.key, row) for _, row in found.rows]
+        copy.update((key, None if row is None else row.versionstamp) for key, row in rows)
+        position = found.position
+        return found.has_more
+
+    for _ in range(20):
+        pull(beside(feed.step(position, random.choice([1, 2, 5])), write_to_both))
+    while pull(feed.step(position, 50)):
+        pass
+    held = {format_versionstamp(stamp) for stamp in copy.values() if stamp is not None}
+    return held == {str(one.versionstamp) for model in (Lamp, Pet) for one in db[model].all().allow_scan()}
+
+
+def test_writes_to_one_collection_while_another_is_read_are_not_missed(db: Database):
+    assert all(run_two_collections(db, ChangeFeed, seed) for seed in range(3))
+
+
+def test_a_feed_of_two_collections_with_the_greater_commit_is_convicted():
+    def agrees(seed: int) -> bool:
+        with Database("memory://", models=MODELS, change_log=3600) as db:
+            return run_two_collections(db, WithTheCommitOfTheLastRange, seed)
 
     assert not all(agrees(seed) for seed in range(20))
 

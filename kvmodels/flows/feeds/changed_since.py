@@ -183,11 +183,12 @@ class ChangeFeed:
     ) -> Flow[tuple[list[tuple[int, Change]], bytes, bool]]:
         """Return the changes of the keys before ``end`` in order, the commit that they reach, and if these are all.
 
-        A range with many changes is read up to an earlier commit than the others, and later changes are left out.
+        The ranges are read one after the other, each up to another commit. Later changes than the first of these commits
+        are left out.
         """
         found: list[tuple[int, Change]] = []
-        last: list[bytes] = []
-        parts: list[bytes] = []
+        reached: list[bytes] = []
+        complete = True
         for low, high, number in self._ranges:
             if end is not None and low >= end:
                 break
@@ -197,10 +198,11 @@ class ChangeFeed:
             except ResumeExpiredError as error:
                 raise _expired(error) from error
             found += [(number, change) for change in changes]
-            (parts if len(changes) >= size else last).append(through)
-        through = min(parts or last, default=since)
+            reached.append(through)
+            complete = complete and len(changes) < size
+        through = min(reached, default=since)  # also of a complete range: a later one may have been written meanwhile
         found.sort(key=lambda one: one[1].versionstamp)
-        return [one for one in found if one[1].versionstamp <= through], through, not parts
+        return [one for one in found if one[1].versionstamp <= through], through, complete
 
 
 def _expired(error: ResumeExpiredError) -> ResumeExpiredError:
