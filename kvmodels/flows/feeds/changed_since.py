@@ -183,8 +183,8 @@ class ChangeFeed:
     ) -> Flow[tuple[list[tuple[int, Change]], bytes, bool]]:
         """Return the changes of the keys before ``end`` in order, the commit that they reach, and if these are all.
 
-        The ranges are read one after the other, each up to another commit. Later changes than the first of these commits
-        are left out.
+        The ranges are read one after the other, each up to another commit. Changes after the first of these commits are
+        left out.
         """
         found: list[tuple[int, Change]] = []
         reached: list[bytes] = []
