@@ -42,7 +42,7 @@ from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
 from kvmodels.flows.kv.formats import DumpFormat, Progress, require_dump_options
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
-from kvmodels.flows.signals import Signals
+from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.flows.transfer import dump as record_dump
 from kvmodels.flows.transfer import dumped_lines
 from kvmodels.flows.transfer import load as record_load
@@ -170,11 +170,12 @@ class DatabaseCore:
         """The model classes of tenants."""
         return () if self._tenants is None else self._tenants.models
 
-    def of_part(self, part: Engine, store: Context) -> DatabaseCore:
+    def of_part(self, part: Engine, store: Context, tenant: str) -> DatabaseCore:
         """Return these declarations for the engine of one tenant; ``store`` is the context of its store."""
         found = copy.copy(self)
+        options: dict[str, Any] = {**self._declared_options(part), "signals": TenantSignals(self.signals, tenant)}
         found._context = tenants.TenantContext(
-            **self._declared_options(part),
+            **options,
             codec=store.codec,
             removes=store.removes,
             release_writes=store.release_writes,

@@ -150,9 +150,9 @@ class Opening:
         opening.engine = engine
         return opening
 
-    def of_part(self, part: Engine) -> Opening:
-        """Return an opening of the engine of a part of this store, which shares its observers and listeners."""
-        return _PartOpening(self, part)
+    def of_part(self, part: Engine, tenant: str) -> Opening:
+        """Return an opening of the engine of a tenant of this store, which shares its observers and listeners."""
+        return _PartOpening(self, part, tenant)
 
     def open(self) -> Engine:
         """Open the engine, or return the open one; blocks while another thread opens it."""
@@ -177,16 +177,21 @@ class Opening:
 class _PartOpening(Opening):
     """The opening of a part of a store; closing it has no effect."""
 
-    def __init__(self, store: Opening, part: Engine) -> None:
+    def __init__(self, store: Opening, part: Engine, tenant: str) -> None:
         self._store = store
+        self._tenant = tenant
+        self._told: tuple[tuple[observing.Reporter, ...], tuple[observing.Reporter, ...]] = ((), ())
         super().__init__(lambda: part)
         self.engine = part
         self.listeners = store.listeners
 
     @property
     def reporters(self) -> tuple[observing.Reporter, ...]:
-        """The observers of the store."""
-        return self._store.reporters
+        """The observers of the store, which are told the tenant."""
+        reporters = self._store.reporters
+        if self._told[0] is not reporters:
+            self._told = reporters, observing.TenantReporters.of(reporters, self._tenant)
+        return self._told[1]
 
     @reporters.setter
     def reporters(self, _: object) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -71,7 +71,7 @@ def tenant_engine(
             acreate=lambda: arun(engine, creation()),
         )
     part = PartEngine(engine, place)
-    return part, declared.of_part(part, core.context)
+    return part, declared.of_part(part, core.context, name)
 
 
 class TenantHandles(Generic[V]):

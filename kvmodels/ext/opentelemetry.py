@@ -52,12 +52,18 @@ class Observable(Protocol):
 class OpenTelemetryObserver:
     """An observer that makes a span and a measurement of each operation; created by ``instrument``."""
 
-    __slots__ = ("_database", "_durations", "_store", "_tracer")
+    __slots__ = ("_database", "_durations", "_measures_tenants", "_store", "_tracer")
 
     def __init__(
-        self, database: Observable, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
+        self,
+        database: Observable,
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        *,
+        measures_tenants: bool = False,
     ) -> None:
         self._database = database
+        self._measures_tenants = measures_tenants
         self._tracer = trace.get_tracer("kvmodels", tracer_provider=tracer_provider)
         self._durations = metrics.get_meter("kvmodels", meter_provider=meter_provider).create_histogram(
             "db.client.operation.duration",
@@ -76,7 +82,10 @@ class OpenTelemetryObserver:
         if self._store is None:
             self._store = _store_attributes(self._database.url)
         measured = self._store | _common_attributes(operation)
-        context = self._span(operation, measured | _span_attributes(operation))
+        tenant: Attributes = {} if operation.tenant is None else {"kvmodels.tenant": operation.tenant}
+        context = self._span(operation, measured | _span_attributes(operation) | tenant)
+        if self._measures_tenants:
+            measured |= tenant
         self._durations.record(operation.duration, measured, context)
 
     def _span(self, operation: FinishedOperation, attributes: Attributes) -> Context:
@@ -99,7 +108,11 @@ class OpenTelemetryObserver:
 
 
 def instrument(
-    database: Observable, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    database: Observable,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    measures_tenants: bool = False,
 ) -> OpenTelemetryObserver:
     """Report the operations of a database to OpenTelemetry, each as a span and in a histogram of durations.
 
@@ -109,6 +122,8 @@ def instrument(
         database: a ``Database``, or an ``AsyncDatabase``, which need not be open yet.
         tracer_provider: the provider of spans; None for the global one, also if that is set later.
         meter_provider: the provider of metrics; None for the global one, also if that is set later.
+        measures_tenants: whether measurements have the attribute ``kvmodels.tenant``, as spans do. Each tenant then has
+            histograms of its own, so leave it out if there are many.
 
     Returns:
         The observer; ``database.remove_observer(observer)`` ends the reports.
@@ -120,7 +135,7 @@ def instrument(
         >>> db.remove_observer(observer)
         True
     """
-    observer = OpenTelemetryObserver(database, tracer_provider, meter_provider)
+    observer = OpenTelemetryObserver(database, tracer_provider, meter_provider, measures_tenants=measures_tenants)
     database.add_observer(observer)
     return observer
 

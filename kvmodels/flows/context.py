@@ -24,7 +24,7 @@ from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError, SchemaMismatchError
 from kvmodels.flows.effects import Flow, read_all, read_row, sleep
 from kvmodels.flows.retry_policy import RetryPolicy
-from kvmodels.flows.signals import Signals
+from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.limits import Limits, Traits
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -118,7 +118,7 @@ class Context:
     layouts: Mapping[str, RecordLayout]
     view: HeaderView | None = None
     transaction: Joining | None = None
-    signals: Signals = field(default_factory=Signals)
+    signals: Signals | TenantSignals = field(default_factory=Signals)
     removes: bool = False
     turns: Turns = field(default_factory=Turns)
     release_writes: Callable[[], object] | None = None

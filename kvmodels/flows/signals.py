@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 
 from kvmodels.flows import arguments
@@ -17,6 +19,10 @@ from kvmodels.schema.definition.definition import ModelSchema
 
 M = TypeVar("M", bound=KvModel)
 R = TypeVar("R")
+
+
+_TENANT: ContextVar[str | None] = ContextVar("kvmodels_tenant", default=None)
+"""The tenant of the write that calls the running receiver."""
 
 
 class _Connection(NamedTuple):
@@ -169,6 +175,8 @@ class Signals:
     Receivers run after the method of the model with the same name, in the order in which they were connected, and only
     for writes through this database. ``before_*`` run in every attempt of a write, ``after_*`` once after its commit.
 
+    They are called for writes in all tenants of the database as well; ``tenant`` tells them which.
+
     Attributes:
         connected: whether any function is connected.
 
@@ -198,6 +206,11 @@ class Signals:
         self.after_update: Final = ChangeSignal("after_update", lock, self._forget)
         self.after_remove: Final = Signal("after_remove", lock, self._forget)
 
+    @property
+    def tenant(self) -> str | None:
+        """In a receiver, the name of the tenant whose record is written; None for the store itself."""
+        return _TENANT.get()
+
     def _forget(self) -> None:
         self._resolved = {}
         self.connected = any(getattr(self, name).connections for name in HOOK_NAMES)
@@ -221,3 +234,35 @@ class Signals:
     def __repr__(self) -> str:
         connected = [f"{name}={len(getattr(self, name).connections)}" for name in HOOK_NAMES]
         return f"<{type(self).__name__} {' '.join(connected)}>"
+
+
+class TenantSignals:
+    """The signals of a database for writes in one tenant: receivers are told the tenant."""
+
+    def __init__(self, signals: Signals, tenant: str) -> None:
+        self._signals = signals
+        self._tenant = tenant
+        self._told: dict[type[Any], tuple[Hooks, Hooks]] = {}
+
+    @property
+    def connected(self) -> bool:
+        """Whether any function is connected."""
+        return self._signals.connected
+
+    def hooks_of(self, schema: ModelSchema) -> Hooks | None:
+        """Return the hooks for the records of a model, as ``Signals.hooks_of`` does."""
+        hooks = self._signals.hooks_of(schema)
+        if hooks is None:
+            return None
+        known = self._told.get(schema.model)
+        if known is None or known[0] is not hooks:
+            told = {name: tuple(partial(self._call, one) for one in getattr(hooks, name)) for name in HOOK_NAMES}
+            known = self._told[schema.model] = hooks, Hooks(**told)
+        return known[1]
+
+    def _call(self, function: Callable[..., object], *records: Any) -> object:
+        token = _TENANT.set(self._tenant)
+        try:
+            return function(*records)
+        finally:
+            _TENANT.reset(token)

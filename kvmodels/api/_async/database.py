@@ -561,7 +561,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges):
         life = tenant_flows.TenantLife(name, self._core.form.codec, creates=create)
         part, core = tenancy.tenant_engine(self._engine, self._core, life, worlds.run)
         handle = AsyncDatabase.__new__(AsyncDatabase)
-        handle._confine(core, self._opening.of_part(part), life)
+        handle._confine(core, self._opening.of_part(part, name), life)
         self._handles.put(life, handle)
         return handle
 

@@ -547,7 +547,7 @@ class Database(Repositories, SchemaChanges):
         life = tenant_flows.TenantLife(name, self._core.form.codec, creates=create)
         part, core = tenancy.tenant_engine(self._engine, self._core, life, worlds.run)
         handle = Database.__new__(Database)
-        handle._confine(core, self._opening.of_part(part), life)
+        handle._confine(core, self._opening.of_part(part, name), life)
         self._handles.put(life, handle)
         return handle
 

@@ -84,6 +84,23 @@ class Reporter:
                 _log.exception("an observer has failed; further failures of it are not logged")
 
 
+class TenantReporters(tuple[Reporter, ...]):  # noqa: SLOT001 - a subclass of tuple cannot have a slot
+    """The observers of a store, for operations of one of its tenants.
+
+    Attributes:
+        tenant: the name of the tenant.
+    """
+
+    tenant: str
+
+    @classmethod
+    def of(cls, reporters: tuple[Reporter, ...], tenant: str) -> TenantReporters:
+        """Return these observers for a tenant."""
+        found = cls(reporters)
+        found.tenant = tenant
+        return found
+
+
 class Observation:
     """One operation that is being observed.
 
@@ -237,6 +254,7 @@ class Observation:
             error.code if isinstance(error, KvModelsError) else None,
             self._size,
             self._in_transaction,
+            self._reporters.tenant if isinstance(self._reporters, TenantReporters) else None,
             self._asked,
         )
         for reporter in self._reporters:

@@ -62,6 +62,7 @@ class FinishedOperation:
         code: the code of that exception if it comes from the library, such as ``"KV302"``.
         batch_size: the number of objects that ``bulk_create`` was given; None for other methods.
         in_transaction: whether it was part of a transaction.
+        tenant: the name of the tenant whose database was used; None for the store itself.
     """
 
     verb: str
@@ -79,6 +80,7 @@ class FinishedOperation:
     code: str | None = None
     batch_size: int | None = None
     in_transaction: bool = False
+    tenant: str | None = None
     _query: ObservedQuery | None = field(default=None, repr=False, compare=False, metadata=INTERNAL)
 
     @property
@@ -119,6 +121,7 @@ class FinishedOperation:
         if self.error is not None:
             shown.append(f"failed with {self.error}" + (f" [{self.code}]" if self.code else ""))
         name = self.verb if self.collection is None else f"{self.verb} {self.collection}"
+        name += f" of tenant {self.tenant}" if self.tenant is not None else ""
         return visible(f"{name}: {', '.join(shown)}", kept="")  # one line of a log
 
 
