@@ -152,6 +152,7 @@ TOO_LARGE_FOR_DENOKV: Final = frozenset(
         "test_a_transaction_finds_what_it_has_written",
         "test_a_transaction_is_judged_for_protected_records_at_its_end",
         "test_a_transaction_sees_and_keeps_the_effects",
+        "test_a_transaction_sees_its_own_links_and_commits_them_together",
         "test_a_unique_value_of_a_loaded_object_names_it",
         "test_a_unique_value_of_an_update_names_its_record",
         "test_a_validator_of_an_update_names_its_record_once",
