@@ -187,6 +187,20 @@ def test_classes_that_share_a_collection_share_their_relations():
         assert db[Song].filter(tags__name="red").to_list() == [Song(id=1)]
 
 
+def test_a_relation_of_some_classes_of_a_collection_is_refused():
+    class Media(KvModel, collection="media", discriminator="kind"):
+        id: PrimaryKey[int]
+        kind: str
+
+    class Song(Media):
+        kind: Literal["song"] = "song"  # pyright: ignore[reportIncompatibleVariableOverride]
+        tags: ManyToMany[Tag] = ManyToMany()
+
+    with pytest.raises(ModelDefinitionError, match="some classes of a collection only") as refused:
+        Database("memory://", models=[Tag, Media])
+    assert (refused.value.model, refused.value.field) == (Song.__name__, "tags")
+
+
 class Two(KvModel, collection="twos"):
     first: PrimaryKey[int]
     second: PrimaryKey[int]

@@ -236,6 +236,18 @@ def test_a_path_through_a_foreign_key_to_a_relation_names_the_query(small: Datab
     assert [one.id for one in small[Comment].filter(post__in=red)] == [1]
 
 
+def test_a_path_through_two_relations_names_the_query(small: Database):
+    calls: list[Callable[[], object]] = [
+        lambda: small[Post].filter(tags__hidden_in__title="t4"),
+        lambda: small[Post].filter(Post.tags.to(Post.hidden_tags.reverse.to(Post.title)) == "t4"),
+    ]
+    small[Post].links(Post.hidden_tags).add(4, 1)
+    for call in calls:
+        with pytest.raises(InvalidArgumentError, match=r"tags__in=db\[Tag\]\.filter\(hidden_in__"):
+            call()
+    assert found(small, tags__in=small[Tag].filter(hidden_in__title="t4")) == [1, 3]
+
+
 def test_a_wrong_name_behind_a_relation_is_that_of_the_other_model(small: Database):
     with pytest.raises(UnknownFieldError) as refused:
         small[Post].filter(tags__nam="red")

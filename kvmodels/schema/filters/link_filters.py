@@ -57,16 +57,19 @@ def on_links(schema: ModelSchema, relation: Relation, predicate: Predicate) -> P
     return Condition(schema.primary_key[0].field, "in", Subquery(found, None))
 
 
-def refuse_links(schema: ModelSchema, field: str, predicate: Predicate) -> None:
-    """Refuse conditions on a many-to-many relation of the target of a foreign key. Raises InvalidArgumentError."""
+def refuse_links(target: ModelSchema, said: str, predicate: Predicate) -> None:
+    """Refuse conditions on a many-to-many relation of a target that a path leads to; ``said``: the path to the target.
+
+    Raises InvalidArgumentError.
+    """
     for condition in conditions_of(predicate):
         found = link_filter_of(condition)
         if found is not None:
-            target, name = schema.targets[field].name, found.relation.name
+            name = found.relation.name
             raise InvalidArgumentError(
                 "a path leads through a foreign key to a many-to-many relation, or through two of these",
-                argument=f"{field}__{name}",
-                hint=f"Filter by a query: {field}__in=db[{target}].filter({name}__...=...).",
+                argument=f"{said}__{name}",
+                hint=f"Filter by a query: {said}__in=db[{target.name}].filter({name}__...=...).",
             )
 
 

@@ -166,13 +166,16 @@ def _of_keywords(schema: ModelSchema, keywords: Mapping[str, Any]) -> list[Predi
     return found
 
 
-def _of_path(schema: ModelSchema, path: PathKeyword, operand: Any) -> Predicate:
-    """Return a condition on the target of a foreign key; one on the key of the target is about the foreign key."""
+def _of_path(schema: ModelSchema, path: PathKeyword, operand: Any, said: str | None = None) -> Predicate:
+    """Return a condition on the target of a foreign key; one on the key of the target is about the foreign key.
+
+    ``said``: the name that a call has for the foreign key, if it is another one.
+    """
     target = schema.targets[path.field]
     head, _, lookup = path.rest.partition("__")
     if head in (PRIMARY_KEY, target.primary_key[0].field):
         return all_of(_of_keywords(schema, {f"{path.field}__{lookup or 'exact'}": operand}))
-    return _on_target(schema, path.field, all_of(_of_keywords(target, {path.rest: operand})))
+    return _on_target(schema, path.field, all_of(_of_keywords(target, {path.rest: operand})), said)
 
 
 def _of_relation(schema: ModelSchema, keyword: RelationKeyword, operand: Any) -> Predicate:
@@ -185,19 +188,19 @@ def _of_relation(schema: ModelSchema, keyword: RelationKeyword, operand: Any) ->
     if keyword.rest in _OF_KEYS and keyword.rest not in links.targets[other].fields:
         predicate = all_of(_of_keywords(links, {f"{other}__{keyword.rest or 'exact'}": operand}))
     else:
-        predicate = _of_path(links, PathKeyword(other, keyword.rest), operand)
+        predicate = _of_path(links, PathKeyword(other, keyword.rest), operand, keyword.field)
     return on_links(schema, relation, predicate)
 
 
 def _of_relation_comparison(schema: ModelSchema, keyword: RelationKeyword, comparison: Comparison) -> Predicate:
     relation = schema.relations[keyword.field]
-    path = PathKeyword(relation.other, keyword.rest)
-    return on_links(schema, relation, _of_path_comparison(relation.links, path, replace(comparison, model=None)))
+    path, comparison = PathKeyword(relation.other, keyword.rest), replace(comparison, model=None)
+    return on_links(schema, relation, _of_path_comparison(relation.links, path, comparison, keyword.field))
 
 
-def _on_target(schema: ModelSchema, field: str, predicate: Predicate) -> Predicate:
+def _on_target(schema: ModelSchema, field: str, predicate: Predicate, said: str | None = None) -> Predicate:
     if schema.targets[field].relations:
-        refuse_links(schema, field, predicate)
+        refuse_links(schema.targets[field], said or field, predicate)
     return on_target(schema, field, predicate, negate(schema.targets[field], predicate))
 
 
@@ -265,11 +268,14 @@ def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
     return _predicate(schema, Keyword(name, comparison.lookup, comparison.any), comparison.operand)
 
 
-def _of_path_comparison(schema: ModelSchema, path: PathKeyword, comparison: Comparison) -> Predicate:
+def _of_path_comparison(
+    schema: ModelSchema, path: PathKeyword, comparison: Comparison, said: str | None = None
+) -> Predicate:
     target = schema.targets[path.field]
     if path.rest in (PRIMARY_KEY, target.primary_key[0].field):
         return _of_comparison(schema, replace(comparison, field=path.field))
-    return _on_target(schema, path.field, _of_comparison(target, replace(comparison, field=path.rest, model=None)))
+    rest = _of_comparison(target, replace(comparison, field=path.rest, model=None))
+    return _on_target(schema, path.field, rest, said)
 
 
 def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate:
