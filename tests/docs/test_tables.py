@@ -35,6 +35,7 @@ from kvmodels.catalog.keyspace import (
 )
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.core.lineage import LINEAGE_KEY
 from kvmodels.engines.connect.engine import CONNECT_TRAITS
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.etcd.engine import ETCD_TRAITS
@@ -249,6 +250,7 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         *(entry.key for entry in entries["unique"].keys({"id": "pk", "column": "column"}, pk)),
         *(entry.key for entry in entries["index"].keys({"id": "pk", "column": "column"}, pk)),
         keyspace.HEADER_KEY,
+        LINEAGE_KEY,
         keyspace.fence_key("collection", "index", 2),
         keyspace.build_key("collection", "index", 2),
         keyspace.drop_key("collection", "index", 2),

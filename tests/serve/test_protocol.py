@@ -136,6 +136,7 @@ class Book(KvModel, collection="books"):
 
 async def test_keys_of_models_are_written_only_with_the_right_to_do_so():
     keys = [("books", "1"), ("books_by_genre", "a", "1"), ("books_by_genre~7", "a"), ("__kvmodels__", "queue", 1)]
+    keys += [("__kvmodels__", *rest) for rest in (("tenants", "a"), ("tenant", "a", "k"), ("announced", 1, "id", "a"))]
     with open_kv("memory://served_models", codec="v8") as kv:
         app = KvConnectServer(
             [ServedStore(kv, [AccessToken(TOKEN), AccessToken("a-program-of-kvmodels", model_writes=True)])]
