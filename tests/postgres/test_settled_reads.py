@@ -15,16 +15,18 @@ CALLERS = {
     "wait_for_commit": {
         # The engine reports the newest durable version.
         "kv/leases.py:wait",
-        "kv/watch.py:_list",
+        "kv/watch.py:_begin_listing",
         "kv/watch.py:_wait_for_commit",
     },
     "read_changes": {
         # The engine waits until the state that it has read is durable.
-        "kv/watch.py:_list",
+        "feeds/changed_since.py:_changes",
+        "kv/watch.py:_begin_listing",
         "kv/watch.py:_look",
     },
     "Settle": {
-        # What a watch delivers of a plain read, and what a flow refuses by one.
+        # What a watch or a feed delivers of a plain read, and what a flow refuses by one.
+        "feeds/changed_since.py:_read",
         "kv/watch.py:_is_durable",
         "settling.py:require_durable_reads",
         "settling.py:with_durable_refusals",
@@ -36,7 +38,7 @@ CALLERS = {
     },
     "_is_durable": {
         # The watch of keys, and the listing at the beginning of a watch of a range.
-        "kv/watch.py:_list",
+        "kv/watch.py:_durable",
         "kv/watch.py:_look",
     },
 }
