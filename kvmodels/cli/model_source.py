@@ -168,7 +168,10 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
     of_kinds = {name for index in usable for name in index.fields}
     yield f"class {names[one.name]}(KvModel, collection={one.name!r}):"
     for column in one.primary_key:
-        yield f"    {column.name}: PrimaryKey[{_TYPES.get(column.type, 'Any')}]"
+        declared = _TYPES.get(column.type, "Any")
+        is_reference = column.name in keys and (keys[column.name].references or "") in names
+        own = _foreign_key(keys[column.name], declared, names, "PrimaryKey()") if is_reference else ""
+        yield f"    {column.name}: {own or f'PrimaryKey[{declared}]'}"
     for name, stored in one.fields.items():
         if name in {column.name for column in one.primary_key}:
             continue
@@ -224,13 +227,13 @@ def _known_type(node: ast.expr, known: Mapping[str, str]) -> ast.expr:
             return ast.Name("Any", ast.Load())
 
 
-def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str]) -> str:
+def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str], *others: str) -> str:
     target = names.get(index.references or "")
     if target is None:
         return declared
     key = f'ForeignKey[{declared}, "{target}"]'
     action = _ON_DELETE.get(index.on_delete or "")
-    marks = [action] if action is not None else []
+    marks = [*others, *([action] if action is not None else [])]
     marks += [declaration_text("Unique", (), {"name": index.name, "nulls": index.nulls})] if index.unique else []
     return f"Annotated[{', '.join([key, *marks])}]" if marks else key
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pytest
 
-from kvmodels import AggregateIndex, Database, Index, Indexed, KvModel, PrimaryKey, Q, Unique
+from kvmodels import AggregateIndex, Database, Index, Indexed, KvModel, ManyToMany, PrimaryKey, Q, Unique
 from kvmodels.cli.model_source import model_source
 from tests.cli.airports import PROGRAM
 from tests.cli.conftest import entries_in
@@ -108,6 +108,26 @@ def test_counters_over_all_records_are_printed():
     with Database("memory://", models=[Sale]) as db:
         source = model_source(db.collections(), db.indexes())
     assert "            AggregateIndex(name='turnover', sums=('cents',)),\n" in source
+
+
+class Label(KvModel, collection="labels"):
+    id: PrimaryKey[int]
+
+
+class Parcel(KvModel, collection="parcels"):
+    id: PrimaryKey[int]
+    labels: ManyToMany[Label] = ManyToMany()
+
+
+def test_foreign_keys_in_primary_keys_are_printed_as_those_of_links(folder, run, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    with Database("parcels.db", models=[Label, Parcel]):
+        pass
+    (folder / "parcels_app.py").write_text(run("inspect", "-d", "parcels.db").stdout)
+    printed = vars(import_module("parcels_app"))["MODELS"]
+    assert [model.__name__ for model in printed] == ["Labels", "Parcels", "ParcelsLabels"]
+    with Database("parcels.db", models=printed) as db:
+        assert not db.plan().steps
 
 
 def test_folded_fields_are_printed_with_all_options_of_their_indexes(folder, run, monkeypatch):
