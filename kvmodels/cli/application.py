@@ -95,7 +95,7 @@ _tenants = add_group(application, tenants.tenants, section="Tenants")
 add_command(_tenants, tenants.create)
 add_command(_tenants, tenants.remove)
 
-add_command(application, admin.admin, section="Other")
+add_command(application, admin.admin, section="Other", in_tenants=True)
 add_command(application, serving.serve, section="Other")
 add_command(application, shell.shell, section="Other", in_tenants=True)
 add_command(application, version.version, section="Other")

@@ -33,7 +33,8 @@ class Admin(BaseAdmin):
     who can reach the page can change everything.
 
     Args:
-        db: the database; an ``AsyncDatabase`` is opened by the program.
+        db: the database; an ``AsyncDatabase`` is opened by the program. That of a tenant, ``db.tenant(name)``, shows
+            this tenant alone.
         title: the name in the browser's title.
         base_url: the path at which it is mounted.
         readonly: whether every write is refused; always, if the database is read-only.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvmodels._support.visible import visible
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.pages.store_page import StorePage, page
 from kvmodels.schema.describe.describe import describe
@@ -43,4 +44,6 @@ class HomePage(StorePage):
         ]
         whole = self.allows(request, "view")
         undeclared = [one for one in stored if whole and one.name not in self.backend.models]
-        return self.render(request, "home.html", heading="Collections", cards=cards, undeclared=undeclared)
+        tenant = self.backend.db.tenant_name
+        heading = "Collections" if tenant is None else f"Collections of the tenant {visible(tenant)}"
+        return self.render(request, "home.html", heading=heading, cards=cards, undeclared=undeclared)
