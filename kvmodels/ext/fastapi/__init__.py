@@ -28,6 +28,7 @@ from kvmodels.ext.fastapi.lookups import LookupParameters, Lookups
 from kvmodels.ext.fastapi.paging import Paging
 from kvmodels.ext.fastapi.preconditions import Precondition, RequiredPrecondition
 from kvmodels.ext.fastapi.problems import PROBLEM_STATUS, FieldProblem, Problem, add_error_handlers, problems
+from kvmodels.ext.fastapi.pulling import ChangedSince, ChangesPage
 from kvmodels.ext.fastapi.transactions import AsyncRequestTransaction, RequestTransaction
 from kvmodels.ext.fastapi.versions import Versioned, versioned
 
@@ -35,7 +36,9 @@ __all__ = [
     "PROBLEM_STATUS",
     "AsyncRepo",
     "AsyncRequestTransaction",
+    "ChangedSince",
     "Changes",
+    "ChangesPage",
     "FieldProblem",
     "Health",
     "LookupParameters",

@@ -121,7 +121,7 @@ class _EveryRecord:
     """The view of a client that may see every record."""
 
     def events(self, changes: list[ChangedRecord[Any]]) -> list[RecordEvent[Any]]:
-        return [_event(change, change.record) for change in changes]
+        return [event_of(change, change.record) for change in changes]
 
     def begin_again(self) -> None:
         """Forget what the client has."""
@@ -153,7 +153,7 @@ class _ShownRecords:
                 continue  # the key of a record that the client never had would tell that it exists
             else:
                 return None
-            found.append(_event(change, shown))
+            found.append(event_of(change, shown))
         return found
 
     def begin_again(self) -> None:
@@ -197,7 +197,8 @@ async def _next(watch: AsyncRecordWatchIterator[Any] | RecordWatchIterator[Any])
     return await to_thread.run_sync(next, watch, None, abandon_on_cancel=True, limiter=CapacityLimiter(inf))
 
 
-def _event(change: ChangedRecord[Any], shown: Any) -> RecordEvent[Any]:
+def event_of(change: ChangedRecord[Any], shown: Any) -> RecordEvent[Any]:
+    """Return the event of a change; ``shown`` is what the client sees of the record, None for a removal."""
     if shown is None:
         return RecordEvent(event="removed", key=change.key)
     return RecordEvent(event="changed", key=change.key, record=shown, version=change.versionstamp)
