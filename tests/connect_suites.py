@@ -119,6 +119,7 @@ MODULES_LEFT_OUT: Final[dict[str, str]] = {
     "tests.stateful.test_repository": DEADLINES,
     "tests.watch.test_changed_since": LOG,
     "tests.watch.test_keys": "it asks for the versionstamps of deliveries; tests/connect/test_watch.py watches keys",
+    "tests.tenants.test_copies": SNAPSHOTS,
     "tests.tenants.test_watches": LOG,
     "tests.watch.test_prefixes": LOG,
     "tests.watch.test_records": LOG,

@@ -28,7 +28,14 @@ IN_CHECK = frozenset(
 )
 """Modules that run in a part in `make check`; all others of ``server_suites.SUITES`` do so in `make test-servers`."""
 
-OF_THE_STORE = frozenset({"tests.copying.test_backup", "tests.tenants.test_listeners", "tests.tenants.test_watches"})
+OF_THE_STORE = frozenset(
+    {
+        "tests.copying.test_backup",
+        "tests.tenants.test_copies",
+        "tests.tenants.test_listeners",
+        "tests.tenants.test_watches",
+    }
+)
 """Modules of calls that a part refuses."""
 
 ONCE = frozenset(

@@ -84,6 +84,7 @@ SUITES = frozenset(
         "tests.services.test_expected_versions",
         "tests.stateful.test_evolution",
         "tests.stateful.test_repository",
+        "tests.tenants.test_copies",
         "tests.tenants.test_listeners",
         "tests.tenants.test_watches",
         "tests.tracker.test_tracker",

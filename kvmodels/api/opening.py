@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.codecs.v8 import codec as v8
@@ -79,6 +79,9 @@ class Opening:
         (True, True)
         >>> opening.close()
     """
+
+    is_part: ClassVar[bool] = False
+    """Whether it is a part of another store."""
 
     engine: Engine | None
     """The open engine, or None before ``open``; set once, so it can be read without a lock."""
@@ -176,6 +179,8 @@ class Opening:
 
 class _PartOpening(Opening):
     """The opening of a part of a store; closing it has no effect."""
+
+    is_part = True
 
     def __init__(self, store: Opening, part: Engine, tenant: str) -> None:
         self._store = store

@@ -39,6 +39,18 @@ def require_cache(size: object) -> int:
     return size
 
 
+def require_database(kind: type[V], given: object) -> V:
+    """Return the database of a copy. Raises InvalidArgumentError."""
+    if not isinstance(given, kind):
+        raise InvalidArgumentError(
+            "a copy is made into a database of the same kind",
+            argument="to",
+            value=type(given).__name__,
+            hint=f"Give an open {kind.__name__}.",
+        )
+    return given
+
+
 def of_the_store(call: str) -> UnsupportedError:
     """Return the error for a call on a tenant that belongs to the whole store."""
     return UnsupportedError(

@@ -156,7 +156,7 @@ def seen_headers(
     declared = tuple(schemas)
     by_header: dict[tuple[int, bytes] | None, list[str]] = {}
     if names is not None:
-        yield from require_tenants(context, names)
+        yield from require_tenants(context.codec, context.limits, names)
         yield from _read_headers(context, names, by_header)
     after: str | None = None
     while names is None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.catalogue import Header, stored_collection
+from kvmodels.catalog.catalogue import LOADING, Header, stored_collection
 from kvmodels.catalog.keyspace import ANNOUNCED, HEADER_KEY, QUEUE, TENANT_ROWS, tenant_prefix, tenant_row_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key, encode_part, escape, key_successor
@@ -47,10 +47,14 @@ from kvmodels.flows.evolution.drop_index import rows_removed_at_once
 from kvmodels.flows.evolution.header import list_collections
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.indexing.budget import check_budget
+from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
 ACTIVE: Final = "active"
 REMOVING: Final = "removing"
+
+LOADED: Final = "loading"
+"""The state of a tenant whose keys a load writes; every use of it is refused."""
 
 LONGEST_NAME: Final = 64
 """Bytes of a name, so that every row of the library in a tenant fits the 511 bytes of a key that LMDB allows."""
@@ -66,11 +70,12 @@ class TenantStatus(NamedTuple):
 
     Attributes:
         name: the name of the tenant.
-        state: ``"active"``, or ``"removing"`` while a removal runs or after one was interrupted.
+        state: ``"active"``; ``"removing"`` while a removal runs or after one was interrupted; ``"loading"`` while a
+            dump is loaded or the tenant is a copy that is being made, or after that was interrupted.
     """
 
     name: str
-    state: Literal["active", "removing"]
+    state: Literal["active", "removing", "loading"]
 
 
 def require_name(name: object) -> str:
@@ -109,6 +114,13 @@ class TenantLife:
                 return False
             raise TenantNotFoundError("the store has no tenant of this name", tenant=self.name)
         state, life = (REMOVING, self._id) if row is None else _read_row(self._codec, row)
+        if state == LOADED and self._id is None:
+            raise TenantNotFoundError(
+                "the tenant is being loaded",
+                tenant=self.name,
+                hint="Wait for the load. If it was interrupted: db.create_tenant(name) opens a tenant whose keys are "
+                "complete, and db.remove_tenant(name) removes one that is not.",
+            )
         if state != ACTIVE or life != (self._id or life):
             self.ended = True
             raise TenantRemovedError("the tenant was removed", tenant=self.name)
@@ -116,11 +128,16 @@ class TenantLife:
         return True
 
 
+def read_state(codec: ValueCodec, row: Row) -> str:
+    """Return the state in the row of a tenant. Raises DecodeError."""
+    return _read_row(codec, row)[0]
+
+
 def _read_row(codec: ValueCodec, row: Row) -> tuple[str, str]:
     """Return state and id. Raises DecodeError."""
     value: Any = codec.decode(row.value, row.encoding, row.key)
     match value:
-        case {"state": "active" | "removing" as state, "id": str() as life}:
+        case {"state": "active" | "removing" | "loading" as state, "id": str() as life}:
             return state, life
         case _:
             raise DecodeError("the row of a tenant is damaged", key=decode_key(row.key), reason="no state and id")
@@ -173,6 +190,8 @@ def create_tenant(context: Context, name: str, schemas: Mapping[str, ModelSchema
     def attempt() -> Flow[bool | None]:
         found = yield from read((point(row_key),))
         rows = found.ranges[0]
+        if rows and read_state(context.codec, rows[0]) == LOADED:
+            return (yield from _opened(context, name, rows[0]))
         if life.admit(rows[0] if rows else None):
             return False
         view = yield from reload_header(context)
@@ -182,6 +201,22 @@ def create_tenant(context: Context, name: str, schemas: Mapping[str, ModelSchema
         return True if isinstance((yield from commit(write)), Committed) else None
 
     return (yield from _repeated(context, name, attempt))
+
+
+def _opened(context: Context, name: str, row: Row) -> Flow[bool | None]:
+    """Activate a tenant whose keys a load has written completely; return False, or None after a conflict.
+
+    Raises TenantNotFoundError if its own load, and SchemaMismatchError if one of the store, has not ended.
+    """
+    view = yield from reload_header(context)
+    found = yield from read((point(tenant_prefix(name) + HEADER_KEY),))
+    headers = found.ranges[0]
+    value: Any = context.codec.decode(headers[0].value, headers[0].encoding, HEADER_KEY) if headers else {}
+    if LOADING in value:
+        TenantLife(name, context.codec, creates=False).admit(row)
+    active = context.codec.encode({"state": ACTIVE, "id": _read_row(context.codec, row)[1]})
+    checks = Check(HEADER_KEY, view.versionstamp, physical=True), Check(row.key, row.versionstamp, physical=True)
+    return False if isinstance((yield from commit(AtomicWrite(checks, (Set(row.key, *active),)))), Committed) else None
 
 
 def remove_tenant(context: Context, name: str, pace: Pace = UNPACED) -> Flow[bool]:
@@ -199,7 +234,9 @@ def remove_tenant(context: Context, name: str, pace: Pace = UNPACED) -> Flow[boo
         first = first or life
         if life != first:
             return True  # it was removed, and created again since
-        if state == ACTIVE:
+        if state == LOADED:
+            yield from reload_header(context)  # raises while a dump is loaded into the store
+        if state != REMOVING:
             marked = yield from _mark(context, row, headers, life)
             return (yield from attempt()) if marked else None
         if not (yield from _emptied(context, name, Check(row_key, row.versionstamp, physical=True), pace)):
@@ -280,11 +317,11 @@ def _repeated(context: Context, name: str, attempt: Callable[[], Flow[bool | Non
         yield from pause_before(context, number, left)
 
 
-def require_tenants(context: Context, names: Sequence[str]) -> Flow[None]:
+def require_tenants(codec: ValueCodec, limits: Limits, names: Sequence[str]) -> Flow[None]:
     """Read the rows of tenants. Raises TenantNotFoundError or TenantRemovedError."""
-    found = yield from read_all(context.limits, [point(tenant_row_key(name)) for name in names])
+    found = yield from read_all(limits, [point(tenant_row_key(name)) for name in names])
     for name, rows in zip(names, found or (), strict=True):
-        TenantLife(name, context.codec, creates=False).admit(rows[0] if rows else None)
+        TenantLife(name, codec, creates=False).admit(rows[0] if rows else None)
 
 
 def list_tenants(context: Context, prefix: object, after: object, limit: object) -> Flow[tuple[TenantStatus, ...]]:
@@ -307,7 +344,9 @@ def list_tenants(context: Context, prefix: object, after: object, limit: object)
         rows = (yield from read((ReadRange(start, end, size),))).ranges[0]
         for row in rows:
             state = _read_row(context.codec, row)[0]
-            found.append(TenantStatus(str(decode_key(row.key)[2]), cast("Literal['active', 'removing']", state)))
+            found.append(
+                TenantStatus(str(decode_key(row.key)[2]), cast("Literal['active', 'removing', 'loading']", state))
+            )
         if len(rows) < size:
             break
         start = key_successor(rows[-1].key)

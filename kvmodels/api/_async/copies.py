@@ -7,13 +7,18 @@ the flows.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from kvmodels.api._async._compat import in_thread, pin_for_long, release, run
+from kvmodels.api._async._compat import in_thread, pin_for_long, release, run, run_to_end
 from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
 from kvmodels.engines.contract import Engine
+from kvmodels.errors import KvModelsError
+from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.kv import dump as dumping_flows
+from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transfer import load as loading_flows
+from kvmodels.flows.transfer import whole_store
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing.observation import Observation, observed, through
 
@@ -74,3 +79,49 @@ async def load_dump(
         finally:
             later.close()
     return loading.result()
+
+
+async def copy_tenant(
+    source: Engine,
+    form: StoreFormat,
+    name: str,
+    target: Engine,
+    loading: dumping_flows.Loading,
+    *,
+    observation: Observation | None,
+) -> int:
+    """Copy one snapshot of a tenant, and return the number of keys; an unfinished copy is removed."""
+    limits = form.limits_within(source.limits)
+    state = await pin_for_long(source)
+    try:
+        with observed(observation):
+            await run(
+                source, through(observation, tenant_flows.require_tenants(form.codec, limits, [name])), snapshot=state
+            )
+            dumping = dumping_flows.Dumping(whole_store.confined(form, name))
+            try:
+                await run(target, loading.begin(restart=False))
+                lines: Sequence[str] = await run(source, through(observation, dumping.begin()), snapshot=state)
+                await _pass_on(target, loading, lines)
+                while rows := await run(source, through(observation, dumping.rows(limits)), snapshot=state):
+                    await _pass_on(target, loading, await in_thread(list, dumping.lines(rows)))
+                await _pass_on(target, loading, dumping.end())
+                return await run(target, loading.finish())
+            except BaseException as error:
+                await run_to_end(partial(abandon, target, loading, error))
+                raise
+    finally:
+        await release(source, state)
+
+
+async def _pass_on(target: Engine, loading: dumping_flows.Loading, lines: Sequence[str]) -> None:
+    for mutations in await in_thread(loading.take, lines):
+        await run(target, loading.store(mutations))
+
+
+async def abandon(engine: Engine, loading: dumping_flows.Loading, error: BaseException) -> None:
+    """Remove the keys of a load that has failed; if that fails too, the error says so."""
+    try:
+        await run(engine, loading.abandon())
+    except KvModelsError as failure:
+        error.add_note(f"the keys that were loaded could not be removed: {failure}")

@@ -38,8 +38,6 @@ from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
-from kvmodels.engines.contract import Engine
-from kvmodels.errors import KvModelsError
 from kvmodels.flows.kv import dead_letters as letters
 from kvmodels.flows.kv import deno_dump
 from kvmodels.flows.kv import dump as loading_flows
@@ -50,6 +48,7 @@ from kvmodels.flows.kv import waiting as overview
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.transfer import whole_store
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import observation as observing
 
@@ -500,13 +499,14 @@ class AsyncKv(AsyncKvReading):
     ) -> int:
         """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
-        Keys of models and of the library are included, expired ones are not. It holds at most 100 keys, some MiB, in
-        memory. The snapshot stays open until the end, however long it takes.
+        A store with tenants is dumped with all of them, except those that are being removed; releases without tenants
+        refuse such a dump. Keys of models and of the library are included, expired ones are not. It holds at most 100
+        keys, some MiB, in memory. The snapshot stays open until the end, however long it takes.
 
         Args:
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``, which a Deno program can import;
-                without the library's own keys and index entries.
+                without the library's own keys and index entries, and not of a store with tenants.
             progress: called after each batch with the number of keys so far; an exception that it raises ends the dump.
 
         Returns:
@@ -518,6 +518,7 @@ class AsyncKv(AsyncKvReading):
             InvalidValueError: the format of Deno cannot hold a value; the error names its key.
             SnapshotLostError: the store has ended the snapshot, such as when a connection broke.
             InvalidArgumentError: ``file`` is neither a path nor a file object, or the format is unknown.
+            UnsupportedError: the format of Deno cannot hold tenants.
 
         Example:
             >>> import io
@@ -531,7 +532,7 @@ class AsyncKv(AsyncKvReading):
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
         engine = await engine_of(self._opening)
-        dumping = dump_formats.dumping_in(format, self._form, progress)
+        dumping = whole_store.dumping_in(format, self._form, progress)
         limits = self._form.limits_within(engine.limits)
         return await copies.write_dump(
             engine, dumping, limits, file, progress, observation=self._opening.observation("dump")
@@ -549,7 +550,8 @@ class AsyncKv(AsyncKvReading):
 
         Values and deadlines are those of the dump, versionstamps are new. Indexes that were being built are not loaded:
         ``db.build_indexes()`` builds them. Nothing else may write during the load, and models cannot be used until it
-        is done. It holds about 1 MiB of the dump in memory, or its largest value.
+        is done. Every use of a tenant of the dump is refused until then. It holds about 1 MiB of the dump in memory, or
+        its largest value.
 
         Args:
             file: a path, or a file object that is open for reading text (UTF-8) or bytes.
@@ -571,6 +573,7 @@ class AsyncKv(AsyncKvReading):
                 support it.
             ReservedKeyError: a line of Deno has the key of a record; ``db.load`` stores it with its index entries.
             SchemaMismatchError: the dump is of a newer format.
+            UnsupportedError: a dump with tenants is loaded into a tenant or a namespace.
             ReadOnlyError, StorageFullError: nothing can be written.
 
         Example:
@@ -586,7 +589,9 @@ class AsyncKv(AsyncKvReading):
         """
         engine = await engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()), progress)
+        loading = whole_store.loading_in(
+            format, self._form, limits, token=str(ULID()), progress=progress, whole=not self._opening.is_part
+        )
         return await self._load(loading, partial(DumpReader, file), restart, progress)
 
     async def load_deno(
@@ -647,7 +652,7 @@ class AsyncKv(AsyncKvReading):
                 return await run(engine, observing.through(observation, loading.finish()))
             except BaseException as error:
                 # Also for a cancelled task: a partial dump must not stay in the store.
-                await run_to_end(partial(_abandon, engine, loading, error))
+                await run_to_end(partial(copies.abandon, engine, loading, error))
                 raise
 
     def unsafe(self) -> AsyncKv:
@@ -731,13 +736,6 @@ async def close_with_listeners(opening: Opening) -> None:
         with contextlib.suppress(Exception):  # it was already logged when it ended the listener
             await listener.stop()
     await close_store(opening)
-
-
-async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:
-    try:
-        await run(engine, loading.abandon())
-    except KvModelsError as failure:
-        error.add_note(f"the keys that were loaded could not be removed: {failure}")
 
 
 show_public_path(AsyncKv, open_async_kv)

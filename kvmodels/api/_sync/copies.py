@@ -8,13 +8,18 @@ the flows.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from kvmodels.api._sync._compat import in_thread, pin_for_long, release, run
+from kvmodels.api._sync._compat import in_thread, pin_for_long, release, run, run_to_end
 from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
 from kvmodels.engines.contract import Engine
+from kvmodels.errors import KvModelsError
+from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.kv import dump as dumping_flows
+from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transfer import load as loading_flows
+from kvmodels.flows.transfer import whole_store
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing.observation import Observation, observed, through
 
@@ -75,3 +80,47 @@ def load_dump(
         finally:
             later.close()
     return loading.result()
+
+
+def copy_tenant(
+    source: Engine,
+    form: StoreFormat,
+    name: str,
+    target: Engine,
+    loading: dumping_flows.Loading,
+    *,
+    observation: Observation | None,
+) -> int:
+    """Copy one snapshot of a tenant, and return the number of keys; an unfinished copy is removed."""
+    limits = form.limits_within(source.limits)
+    state = pin_for_long(source)
+    try:
+        with observed(observation):
+            run(source, through(observation, tenant_flows.require_tenants(form.codec, limits, [name])), snapshot=state)
+            dumping = dumping_flows.Dumping(whole_store.confined(form, name))
+            try:
+                run(target, loading.begin(restart=False))
+                lines: Sequence[str] = run(source, through(observation, dumping.begin()), snapshot=state)
+                _pass_on(target, loading, lines)
+                while rows := run(source, through(observation, dumping.rows(limits)), snapshot=state):
+                    _pass_on(target, loading, in_thread(list, dumping.lines(rows)))
+                _pass_on(target, loading, dumping.end())
+                return run(target, loading.finish())
+            except BaseException as error:
+                run_to_end(partial(abandon, target, loading, error))
+                raise
+    finally:
+        release(source, state)
+
+
+def _pass_on(target: Engine, loading: dumping_flows.Loading, lines: Sequence[str]) -> None:
+    for mutations in in_thread(loading.take, lines):
+        run(target, loading.store(mutations))
+
+
+def abandon(engine: Engine, loading: dumping_flows.Loading, error: BaseException) -> None:
+    """Remove the keys of a load that has failed; if that fails too, the error says so."""
+    try:
+        run(engine, loading.abandon())
+    except KvModelsError as failure:
+        error.add_note(f"the keys that were loaded could not be removed: {failure}")

@@ -34,6 +34,7 @@ from kvmodels.api._sync.schema.changes import SchemaChanges
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.core.keys import Key
+from kvmodels.core.ulid import ULID
 from kvmodels.engines import contract as base
 from kvmodels.errors import TenantNotFoundError, TenantRemovedError
 from kvmodels.flows import arguments
@@ -53,6 +54,7 @@ from kvmodels.flows.kv import formats as dump_formats
 from kvmodels.flows.kv import record_watch
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.transfer import load as record_load
+from kvmodels.flows.transfer import whole_store
 from kvmodels.flows.writing import acting
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import counters as counting
@@ -740,6 +742,52 @@ class Database(Repositories, SchemaChanges):
     def _opened(self) -> tuple[base.Engine, contexts.Context]:
         self._open()
         return self._engine, self._core.context
+
+    def copy_tenant(self, name: str, *, as_: str | None, to: Database | None = None) -> int:
+        """Copy all keys of one snapshot of a tenant, into a new tenant or into a store of its own.
+
+        Until the copy is complete, every use of the new tenant is refused. If it fails, it is removed. If the process
+        ends before, ``remove_tenant`` removes what it has left. Versionstamps are new, and indexes that were being
+        built are not copied.
+
+        Args:
+            name: the tenant to copy.
+            as_: the name of the new tenant; None for the own part of ``to``, which must be empty.
+            to: the database of the copy; None for this one.
+
+        Returns:
+            The number of keys. Cost: reads the tenant once, and one commit per 1,000 keys.
+
+        Raises:
+            InvalidArgumentError: a name is not valid, or ``to`` is not an open database of this kind.
+            TenantNotFoundError, TenantRemovedError: there is no such tenant.
+            TenantError: there is a tenant of the new name.
+            EngineError: the store is not empty.
+            SnapshotLostError: the store has ended the snapshot, such as when a connection broke.
+            LimitExceededError, InvalidValueError: the other store cannot hold a key or a value.
+            UnsupportedError: this or the other is the database of a tenant, or the engine has no snapshots.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Desk(KvModel, collection="desks"):
+            ...     id: PrimaryKey[int]
+            >>> with Database("memory://", tenant_models=[Desk]) as db:
+            ...     _ = db.create_tenant("acme"), db.tenant("acme")[Desk].create(id=1)
+            ...     _ = db.copy_tenant("acme", as_="trial")
+            ...     db.tenant("trial")[Desk].count()
+            1
+        """
+        self._require_store("copy_tenant")
+        target = self if to is None else tenancy.require_database(Database, to)
+        target._require_store("copy_tenant")
+        tenant_flows.require_name(name)
+        engine, form, token = target._engine, target._core.form, str(ULID())
+        loading = whole_store.loading_as(as_, form, form.limits_within(engine.limits), token)
+        own = self._opening.observation("copy_tenant")
+        copied = copies.copy_tenant(self._engine, self._core.form, name, engine, loading, observation=own)
+        if as_ is not None:
+            target._handles.forget(as_)
+        return copied
 
     def listen_tenants(
         self,

@@ -39,8 +39,6 @@ from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
-from kvmodels.engines.contract import Engine
-from kvmodels.errors import KvModelsError
 from kvmodels.flows.kv import dead_letters as letters
 from kvmodels.flows.kv import deno_dump
 from kvmodels.flows.kv import dump as loading_flows
@@ -51,6 +49,7 @@ from kvmodels.flows.kv import waiting as overview
 from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.transfer import whole_store
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import observation as observing
 
@@ -499,13 +498,14 @@ class Kv(KvReading):
     ) -> int:
         """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
-        Keys of models and of the library are included, expired ones are not. It holds at most 100 keys, some MiB, in
-        memory. The snapshot stays open until the end, however long it takes.
+        A store with tenants is dumped with all of them, except those that are being removed; releases without tenants
+        refuse such a dump. Keys of models and of the library are included, expired ones are not. It holds at most 100
+        keys, some MiB, in memory. The snapshot stays open until the end, however long it takes.
 
         Args:
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``, which a Deno program can import;
-                without the library's own keys and index entries.
+                without the library's own keys and index entries, and not of a store with tenants.
             progress: called after each batch with the number of keys so far; an exception that it raises ends the dump.
 
         Returns:
@@ -517,6 +517,7 @@ class Kv(KvReading):
             InvalidValueError: the format of Deno cannot hold a value; the error names its key.
             SnapshotLostError: the store has ended the snapshot, such as when a connection broke.
             InvalidArgumentError: ``file`` is neither a path nor a file object, or the format is unknown.
+            UnsupportedError: the format of Deno cannot hold tenants.
 
         Example:
             >>> import io
@@ -530,7 +531,7 @@ class Kv(KvReading):
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
         engine = engine_of(self._opening)
-        dumping = dump_formats.dumping_in(format, self._form, progress)
+        dumping = whole_store.dumping_in(format, self._form, progress)
         limits = self._form.limits_within(engine.limits)
         return copies.write_dump(engine, dumping, limits, file, progress, observation=self._opening.observation("dump"))
 
@@ -546,7 +547,8 @@ class Kv(KvReading):
 
         Values and deadlines are those of the dump, versionstamps are new. Indexes that were being built are not loaded:
         ``db.build_indexes()`` builds them. Nothing else may write during the load, and models cannot be used until it
-        is done. It holds about 1 MiB of the dump in memory, or its largest value.
+        is done. Every use of a tenant of the dump is refused until then. It holds about 1 MiB of the dump in memory, or
+        its largest value.
 
         Args:
             file: a path, or a file object that is open for reading text (UTF-8) or bytes.
@@ -568,6 +570,7 @@ class Kv(KvReading):
                 support it.
             ReservedKeyError: a line of Deno has the key of a record; ``db.load`` stores it with its index entries.
             SchemaMismatchError: the dump is of a newer format.
+            UnsupportedError: a dump with tenants is loaded into a tenant or a namespace.
             ReadOnlyError, StorageFullError: nothing can be written.
 
         Example:
@@ -583,7 +586,9 @@ class Kv(KvReading):
         """
         engine = engine_of(self._opening)
         limits = self._form.limits_within(engine.limits)
-        loading = dump_formats.loading_in(format, self._form, limits, str(ULID()), progress)
+        loading = whole_store.loading_in(
+            format, self._form, limits, token=str(ULID()), progress=progress, whole=not self._opening.is_part
+        )
         return self._load(loading, partial(DumpReader, file), restart, progress)
 
     def load_deno(
@@ -644,7 +649,7 @@ class Kv(KvReading):
                 return run(engine, observing.through(observation, loading.finish()))
             except BaseException as error:
                 # Also for a cancelled task: a partial dump must not stay in the store.
-                run_to_end(partial(_abandon, engine, loading, error))
+                run_to_end(partial(copies.abandon, engine, loading, error))
                 raise
 
     def unsafe(self) -> Kv:
@@ -714,13 +719,6 @@ def close_with_listeners(opening: Opening) -> None:
         with contextlib.suppress(Exception):  # it was already logged when it ended the listener
             listener.stop()
     close_store(opening)
-
-
-def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:
-    try:
-        run(engine, loading.abandon())
-    except KvModelsError as failure:
-        error.add_note(f"the keys that were loaded could not be removed: {failure}")
 
 
 show_public_path(Kv, open_kv)

@@ -89,21 +89,21 @@ def document_owners(header: Header) -> Mapping[str, str]:
 class Dumping:
     """One dump: ``rows`` reads the next rows of the snapshot, ``lines`` converts them to text."""
 
-    def __init__(self, form: StoreFormat) -> None:
+    def __init__(self, form: StoreFormat, batch: int = FIRST_BATCH) -> None:
         self.keys: int = 0
         self._form = form
         self._header: Header | None = None
         self._owners: Mapping[str, str] = {}
-        self._header_key = form.root + HEADER_KEY
+        self.header_key = form.root + HEADER_KEY
         self._lineage_key = form.root + LINEAGE_KEY
         self._references = form.root + REFERENCES
         self._ranges = [(key_successor(form.root), after_prefix(form.root))]
-        self._batch = FIRST_BATCH
+        self._batch = batch
 
     def begin(self) -> Flow[list[str]]:
         """Return the first lines: the format, and the catalogue if there is one."""
         tenants = ReadRange(self._form.root + TENANT_ROWS, after_prefix(self._form.root + TENANT_ROWS), 1)
-        found = yield from read([point(self._header_key), tenants])
+        found = yield from read([point(self.header_key), tenants])
         if found.ranges[1]:
             raise _refused_tenants("a store with tenants cannot be dumped as a whole")
         mark = {
@@ -111,12 +111,15 @@ class Dumping:
             "codec": self._form.codec.name,
             "versionstamp": format_versionstamp(found.versionstamp),
         }
-        rows = found.ranges[0]
+        return [dump_line(mark), *self.head(found.ranges[0])]
+
+    def head(self, rows: Sequence[Row]) -> list[str]:
+        """Return the line of the catalogue if there is one, which says how the keys that follow are dumped."""
         if rows:
             entry = self._form.entry(rows[0])
             self._header = Header.from_value(entry.value, entry.key)
             self._owners = document_owners(self._header)
-        return [dump_line(mark), *map(self._line_of, rows)]
+        return [*map(self._line_of, rows)]
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
         """Return the next rows, about 4 MiB judging by the last ones, empty at the end; one request for each range."""
@@ -139,7 +142,7 @@ class Dumping:
         copy of the store gets a lineage of its own.
         """
         for row in rows:
-            if row.key not in (self._header_key, self._lineage_key) and not row.key.startswith(self._references):
+            if row.key not in (self.header_key, self._lineage_key) and not row.key.startswith(self._references):
                 yield self._line_of(row)
 
     def end(self) -> Sequence[str]:
@@ -196,7 +199,7 @@ class Loading:
     """One load: ``begin``, then ``take`` and ``store`` for each line in order, then ``finish``; or ``abandon``."""
 
     def __init__(self, form: StoreFormat, limits: Limits, token: str) -> None:
-        self.written = 0
+        self.written: int = 0
         self._form = form
         self._limits = limits
         self._token = token
@@ -209,6 +212,7 @@ class Loading:
         self._counting: set[tuple[str, str, int]] = set()
         self._copies: dict[str, _Copies] = {}
         self._frame = DumpFrame((DUMP_FORMAT,), DAMAGED)
+        self._first_key = 1
 
     # -- the store
 
@@ -239,11 +243,13 @@ class Loading:
 
     def _mark(self, header: Sequence[Row]) -> Flow[None]:
         check = Check(self._header_key, header[0].versionstamp if header else None, physical=True)
-        value = self._form.codec.encode(loading_value(self._token, self._before))
-        outcome = yield from commit(AtomicWrite((check,), (Set(self._header_key, *value),)))
+        outcome = yield from commit(AtomicWrite((check,), (self._token_mutation(),)))
         if isinstance(outcome, Conflict):
             raise self._overtaken()
         self._guard = Check(self._header_key, outcome.versionstamp, physical=True)
+
+    def _token_mutation(self) -> Set:
+        return Set(self._header_key, *self._form.codec.encode(loading_value(self._token, self._before)))
 
     def store(self, mutations: tuple[Mutation, ...]) -> Flow[None]:
         """Commit one group of mutations of ``take``. Raises EngineError if another load has taken over the store."""
@@ -286,8 +292,12 @@ class Loading:
             if not keys:
                 return
             wanted = min(REMOVED_AT_ONCE, self._limits.max_mutations)
-            for at in range(0, len(keys), wanted):
-                yield from self.store(tuple(Delete(key) for key in keys[at : at + wanted]))
+            removals = self._removals(keys)
+            for at in range(0, len(removals), wanted):
+                yield from self.store(tuple(removals[at : at + wanted]))
+
+    def _removals(self, keys: Sequence[bytes]) -> list[Delete]:
+        return [*map(Delete, keys)]
 
     def _everything(self, limit: int) -> ReadRange:
         return ReadRange(key_successor(self._form.root), after_prefix(self._form.root), limit, keys_only=True)
@@ -308,8 +318,9 @@ class Loading:
         return self._header_mutation(Header(merged).to_value())
 
     def _header_mutation(self, value: dict[str, Any] | None) -> Mutation:
-        if value is None:
-            return Delete(self._header_key)
+        return Delete(self._header_key) if value is None else self._header_set(value)
+
+    def _header_set(self, value: Mapping[str, Any]) -> Set:
         return Set(self._header_key, *self._form.codec.encode(value))
 
     def _overtaken(self) -> EngineError:
@@ -397,7 +408,7 @@ class Loading:
         return [stored, *self._copies_of(key, stored)]
 
     def _take_header(self, value: Any, key: Key) -> None:
-        if self._frame.keys != 1:
+        if self._frame.keys != self._first_key:
             raise ValueError("the catalogue after other keys")
         whole = Header.from_value(value, key)
         self._require_known(whole)
