@@ -105,8 +105,7 @@ class StoreDumping(Dumping):
                 break
             if read_state(self._form.codec, row) == ACTIVE:
                 self._part = Dumping(confined(self._form, _name_of(row)), self._batch)
-                header = yield from read([point(self._part.header_key)])
-                found = [row, *header.ranges[0]]
+                found = [row, *(yield from self._header_of(self._part))]
         return found
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
@@ -124,6 +123,10 @@ class StoreDumping(Dumping):
                 self.keys += part.keys - before
                 before = part.keys
                 yield line
+
+    def _header_of(self, part: Dumping) -> Flow[list[Row]]:
+        found = yield from read([point(part.header_key)])
+        return found.ranges[0]
 
     def _range_of_tenants(self, limit: int) -> ReadRange:
         prefix = self._form.root + TENANT_ROWS
