@@ -12,7 +12,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self, TypeVar, overload
 
@@ -30,9 +29,9 @@ from kvmodels.api._async import repository as repositories
 from kvmodels.api._async import transaction as transactions
 from kvmodels.api._async.feeds import follower as followers
 from kvmodels.api._async.schema.changes import AsyncSchemaChanges
+from kvmodels.api._async.schema.descriptions import AsyncDescriptions
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
-from kvmodels.core.keys import Key
 from kvmodels.core.ulid import ULID
 from kvmodels.engines import contract as base
 from kvmodels.errors import TenantNotFoundError, TenantRemovedError
@@ -44,8 +43,6 @@ from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import findings, scrub
-from kvmodels.flows.describe import catalogue, stats
-from kvmodels.flows.describe import keys as explaining
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.feeds import follow as following
 from kvmodels.flows.feeds import sink as sinks
@@ -129,7 +126,7 @@ class AsyncRepositories(ABC):
         return self._new_repository(kind, model)
 
 
-class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges):
+class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
     """A store opened with the models that it holds.
 
     Opening lists new collections in the store's catalogue, but builds no index: if an index was added to a collection
@@ -920,112 +917,6 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges):
     def _require_store(self, call: str) -> None:
         if self._life is not None:
             raise tenancy.of_the_store(call)
-
-    # --- descriptions -----------------------------------------------------------------------------------------
-
-    async def collections(self) -> tuple[catalogue.CollectionDescription, ...]:
-        """Return the collections of the store, also those that no model of this program declares.
-
-        Returns:
-            The collections in the order of their names, from the catalogue of the store. Cost: one read.
-
-        Raises:
-            DecodeError: the catalogue is damaged.
-
-        Examples:
-            >>> from kvmodels import KvModel, PrimaryKey
-            >>> class Tree(KvModel, collection="trees"):
-            ...     id: PrimaryKey[int]
-            ...     kind: str
-            >>> async with AsyncDatabase("memory://", models=[Tree]) as db:
-            ...     [(one.name, one.model, dict(one.fields)) for one in await db.collections()]
-            [('trees', 'Tree', {'id': 'int', 'kind': 'str'})]
-        """
-        return await self._run("collections", catalogue.describe_collections(self._core.context))
-
-    async def indexes(self) -> tuple[catalogue.IndexStatus, ...]:
-        """Return the indexes of the store with their states, also those that no model of this program declares.
-
-        Returns:
-            The indexes by collection, every generation of each, from the catalogue of the store; and the declared
-            indexes that the store lacks, which are disabled. Cost: one read, and two more requests while an index is
-            being built.
-
-        Raises:
-            DecodeError: the catalogue is damaged.
-
-        Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
-            >>> class Tree(KvModel, collection="trees"):
-            ...     id: PrimaryKey[int]
-            ...     kind: Indexed[str]
-            >>> async with AsyncDatabase("memory://", models=[Tree]) as db:
-            ...     print(*await db.indexes(), sep=", ")
-            trees.kind: readable; index kind (kind)
-        """
-        return await self._run("indexes", catalogue.describe_indexes(self._core.context))
-
-    async def explain_key(self, key: Key | bytes) -> explaining.KeyExplanation:
-        """Return what a key of the store is, such as a record, an index entry, a lock or a message.
-
-        Args:
-            key: a key as ``db.kv`` and the findings of ``check()`` have it, or its packed bytes.
-
-        Returns:
-            The explanation; print it. Keys of models are explained by the catalogue of the store, so no class is
-            needed. Cost: two reads.
-
-        Raises:
-            InvalidArgumentError, InvalidKeyError: it is not a key.
-
-        Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
-            >>> class Tree(KvModel, collection="trees"):
-            ...     id: PrimaryKey[int]
-            ...     kind: Indexed[str]
-            >>> async with AsyncDatabase("memory://", models=[Tree]) as db:
-            ...     _ = await db[Tree].create(id=7, kind="oak")
-            ...     print(await db.explain_key(("trees_by_kind", "oak", 7)))
-            entry of trees.kind: kind='oak', record 7
-        """
-        return await self._run("explain_key", explaining.explain_key(self._core.context, key))
-
-    async def stats(
-        self,
-        *,
-        exact: bool = False,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> stats.StoreStats:
-        """Return the numbers of rows and bytes by collection and index, and of queues, locks and other keys.
-
-        Args:
-            exact: read every row; otherwise rows are only counted, and their sizes estimated from a sample.
-            progress: with ``exact``, called after each batch with a ``SchemaProgress`` whose ``step`` is ``"stats"``.
-            throttle: with ``exact``, the maximum number of rows per second; None for no limit.
-
-        Returns:
-            The numbers; print them. Writes during the call may be counted in part. Cost: ``exact`` reads every row in
-            batches of 500; otherwise one count and two reads of at most 100 rows for each index. Memory does not
-            depend on the size of the store.
-
-        Raises:
-            InvalidArgumentError: ``exact`` is not a bool, or the throttle is not a positive number.
-
-        Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
-            >>> class Tree(KvModel, collection="trees"):
-            ...     id: PrimaryKey[int]
-            ...     kind: Indexed[str]
-            >>> async with AsyncDatabase("memory://", models=[Tree]) as db:
-            ...     _ = await db[Tree].create(id=7, kind="oak")
-            ...     trees = (await db.stats()).collections[0]
-            ...     str(trees.records), trees.indexes[0].name, trees.indexes[0].entries.rows
-            ('1 row, 23 bytes', 'kind', 1)
-        """
-        arguments.require_flag("exact", exact)
-        found = await self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
-        return replace(found, files=await worlds.in_thread(database_core.file_sizes, self._engine))
 
     # --- copies of records -------------------------------------------------------------------------------------
 

@@ -1,0 +1,141 @@
+# Generated from kvmodels/api/_async/schema/descriptions.py by tools/unasync.py. Do not edit.
+"""Descriptions of the collections, indexes, keys and sizes of a database or of one tenant.
+
+Rules of this module: a method runs one flow and contains no decisions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from kvmodels.api import core as database_core
+from kvmodels.api import opening as kv_opening
+from kvmodels.api._sync import _compat as worlds
+from kvmodels.core.keys import Key
+from kvmodels.flows import arguments
+from kvmodels.flows import effects as requests
+from kvmodels.flows.describe import catalogue, stats
+from kvmodels.flows.describe import keys as explaining
+from kvmodels.flows.evolution import throttle as pace
+
+T = TypeVar("T")
+
+
+class Descriptions(ABC):
+    """The methods of a database that describe what the store holds."""
+
+    __slots__ = ()
+
+    _core: database_core.DatabaseCore
+    _opening: kv_opening.Opening
+
+    @abstractmethod
+    def _run(self, verb: str, flow: requests.AnyFlow[T]) -> T:
+        """Run the flow of a method, observed under its name."""
+
+    def collections(self) -> tuple[catalogue.CollectionDescription, ...]:
+        """Return the collections of the store, also those that no model of this program declares.
+
+        Returns:
+            The collections in the order of their names, from the catalogue of the store. Cost: one read.
+
+        Raises:
+            DecodeError: the catalogue is damaged.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: str
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     [(one.name, one.model, dict(one.fields)) for one in db.collections()]
+            [('trees', 'Tree', {'id': 'int', 'kind': 'str'})]
+        """
+        return self._run("collections", catalogue.describe_collections(self._core.context))
+
+    def indexes(self) -> tuple[catalogue.IndexStatus, ...]:
+        """Return the indexes of the store with their states, also those that no model of this program declares.
+
+        Returns:
+            The indexes by collection, every generation of each, from the catalogue of the store; and the declared
+            indexes that the store lacks, which are disabled. Cost: one read, and two more requests while an index is
+            being built.
+
+        Raises:
+            DecodeError: the catalogue is damaged.
+
+        Examples:
+            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: Indexed[str]
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     print(*db.indexes(), sep=", ")
+            trees.kind: readable; index kind (kind)
+        """
+        return self._run("indexes", catalogue.describe_indexes(self._core.context))
+
+    def explain_key(self, key: Key | bytes) -> explaining.KeyExplanation:
+        """Return what a key of the store is, such as a record, an index entry, a lock or a message.
+
+        Args:
+            key: a key as ``db.kv`` and the findings of ``check()`` have it, or its packed bytes.
+
+        Returns:
+            The explanation; print it. Keys of models are explained by the catalogue of the store, so no class is
+            needed. Cost: two reads.
+
+        Raises:
+            InvalidArgumentError, InvalidKeyError: it is not a key.
+
+        Examples:
+            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: Indexed[str]
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     _ = db[Tree].create(id=7, kind="oak")
+            ...     print(db.explain_key(("trees_by_kind", "oak", 7)))
+            entry of trees.kind: kind='oak', record 7
+        """
+        return self._run("explain_key", explaining.explain_key(self._core.context, key))
+
+    def stats(
+        self,
+        *,
+        exact: bool = False,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> stats.StoreStats:
+        """Return the numbers of rows and bytes by collection and index, and of queues, locks and other keys.
+
+        Args:
+            exact: read every row; otherwise rows are only counted, and their sizes estimated from a sample.
+            progress: with ``exact``, called after each batch with a ``SchemaProgress`` whose ``step`` is ``"stats"``.
+            throttle: with ``exact``, the maximum number of rows per second; None for no limit.
+
+        Returns:
+            The numbers; print them. Writes during the call may be counted in part. Cost: ``exact`` reads every row in
+            batches of 500; otherwise one count and two reads of at most 100 rows for each index. Memory does not
+            depend on the size of the store.
+
+        Raises:
+            InvalidArgumentError: ``exact`` is not a bool, or the throttle is not a positive number.
+
+        Examples:
+            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> class Tree(KvModel, collection="trees"):
+            ...     id: PrimaryKey[int]
+            ...     kind: Indexed[str]
+            >>> with Database("memory://", models=[Tree]) as db:
+            ...     _ = db[Tree].create(id=7, kind="oak")
+            ...     trees = db.stats().collections[0]
+            ...     str(trees.records), trees.indexes[0].name, trees.indexes[0].entries.rows
+            ('1 row, 23 bytes', 'kind', 1)
+        """
+        arguments.require_flag("exact", exact)
+        found = self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
+        return replace(found, files=worlds.in_thread(database_core.file_sizes, self._opening.open()))
