@@ -180,7 +180,7 @@ class Opening:
 class _PartOpening(Opening):
     """The opening of a part of a store; closing it has no effect."""
 
-    is_part = True
+    is_part: ClassVar[bool] = True
 
     def __init__(self, store: Opening, part: Engine, tenant: str) -> None:
         self._store = store
