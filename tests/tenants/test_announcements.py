@@ -18,8 +18,9 @@ from kvmodels import (
     TenantRemovedError,
 )
 from kvmodels.api.core import DatabaseCore
-from kvmodels.catalog.keyspace import ANNOUNCED, QUEUE, TENANT_PARTS, tenant_prefix
+from kvmodels.catalog.keyspace import ANNOUNCED, QUEUE, tenant_prefix
 from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.core.lineage import TENANT_PARTS
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, after_prefix
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.memory.engine import MemoryEngine
