@@ -12,6 +12,7 @@ from functools import partial
 
 from kvmodels.api._async._compat import in_thread, pin_for_long, release, run, run_to_end
 from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
+from kvmodels.core.operations import Row
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from kvmodels.flows import tenants as tenant_flows
@@ -104,7 +105,7 @@ async def copy_tenant(
                 lines: Sequence[str] = await run(source, through(observation, dumping.begin()), snapshot=state)
                 await _pass_on(target, loading, lines)
                 while rows := await run(source, through(observation, dumping.rows(limits)), snapshot=state):
-                    await _pass_on(target, loading, await in_thread(list, dumping.lines(rows)))
+                    await _pass_on(target, loading, await in_thread(_lines_of, dumping, rows))
                 await _pass_on(target, loading, dumping.end())
                 return await run(target, loading.finish())
             except BaseException as error:
@@ -112,6 +113,10 @@ async def copy_tenant(
                 raise
     finally:
         await release(source, state)
+
+
+def _lines_of(dumping: dumping_flows.Dumping, rows: Sequence[Row]) -> list[str]:
+    return [*dumping.lines(rows)]
 
 
 async def _pass_on(target: Engine, loading: dumping_flows.Loading, lines: Sequence[str]) -> None:

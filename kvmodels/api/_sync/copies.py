@@ -13,6 +13,7 @@ from functools import partial
 
 from kvmodels.api._sync._compat import in_thread, pin_for_long, release, run, run_to_end
 from kvmodels.api.dump_files import DeferredLines, DumpFile, DumpReader, DumpWriter, readable_twice
+from kvmodels.core.operations import Row
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError
 from kvmodels.flows import tenants as tenant_flows
@@ -103,7 +104,7 @@ def copy_tenant(
                 lines: Sequence[str] = run(source, through(observation, dumping.begin()), snapshot=state)
                 _pass_on(target, loading, lines)
                 while rows := run(source, through(observation, dumping.rows(limits)), snapshot=state):
-                    _pass_on(target, loading, in_thread(list, dumping.lines(rows)))
+                    _pass_on(target, loading, in_thread(_lines_of, dumping, rows))
                 _pass_on(target, loading, dumping.end())
                 return run(target, loading.finish())
             except BaseException as error:
@@ -111,6 +112,10 @@ def copy_tenant(
                 raise
     finally:
         release(source, state)
+
+
+def _lines_of(dumping: dumping_flows.Dumping, rows: Sequence[Row]) -> list[str]:
+    return [*dumping.lines(rows)]
 
 
 def _pass_on(target: Engine, loading: dumping_flows.Loading, lines: Sequence[str]) -> None:
