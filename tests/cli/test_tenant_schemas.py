@@ -1,4 +1,4 @@
-"""``plan`` and ``apply`` in tenants: of one by name, and of all of them."""
+"""``plan`` and ``apply`` in tenants: of one by name, and of all of them; ``dump`` and ``load`` of a store with some."""
 
 from __future__ import annotations
 
@@ -84,3 +84,14 @@ def test_wrong_usage_of_all_tenants_has_a_message(run: Run):
         assert (without.exit_code, "no models of tenants" in without.stderr) == (2, True)
         misspelt = run(command, "paegs", "--all-tenants")
         assert (misspelt.exit_code, "Did you mean pages?" in misspelt.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("sites")
+def test_a_store_with_tenants_is_dumped_and_loaded(run: Run):
+    assert run("dump", "-o", "sites.ndjson").exit_code == 0
+    refused = run("load", "sites.ndjson", "--into-used")
+    assert (refused.exit_code, "a dump of a store with tenants" in refused.stderr) == (3, True)
+    assert run("load", "sites.ndjson", "-d", "copy.db").exit_code == 0
+    page = vars(import_module("old_sites_app"))["Page"]
+    with Database("copy.db", tenant_models=[page]) as copy:
+        assert [copy.tenant(one.name)[page].get(1).title for one in copy.tenants()] == ["acme", "initech"]

@@ -24,7 +24,7 @@ from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import ReportProgress
 from kvmodels.cli.store import OpenStore, open_store, open_unfinished
 from kvmodels.flows.kv.dump import DAMAGED
-from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, RECORDS_FORMAT, DumpFrame
+from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, RECORDS_FORMAT, STORE_FORMAT, DumpFrame
 from kvmodels.flows.transfer.load import LoadResult
 from kvmodels.schema.describe.describe import describe
 
@@ -105,7 +105,7 @@ def load(
         raise CommandError("MODEL and --on-conflict need --into-used")
     if into_used and restart:
         raise CommandError("--restart is for a load into an empty store", hint="Leave out one of the two options.")
-    formats = () if format == "deno" else (DUMP_FORMAT, RECORDS_FORMAT) if into_used else (DUMP_FORMAT,)
+    formats = () if format == "deno" else (DUMP_FORMAT, RECORDS_FORMAT) if into_used else (DUMP_FORMAT, STORE_FORMAT)
     with _opened(file) as opened, _examined(opened, formats) as source:
         if into_used:
             result = _loaded_into_used(line, source, models or (), on_conflict or "error", format)

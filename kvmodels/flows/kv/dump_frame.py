@@ -25,6 +25,9 @@ DUMP_FORMAT: Final = 1
 RECORDS_FORMAT: Final = 2
 """The number of a dump without index entries, which ``kvmodels.flows.transfer`` writes and loads."""
 
+STORE_FORMAT: Final = 3
+"""The number of a dump with tenants, which releases without tenants refuse."""
+
 DUMP_MARK: Final = "kvmodels_dump"
 
 _CODECS: Final = ("msgpack", "v8")
@@ -98,6 +101,8 @@ class DumpFrame:
         if number not in self._formats:
             if number == RECORDS_FORMAT:
                 raise ValueError("a dump of some records, which db.load() reads")
+            if number == STORE_FORMAT:
+                raise ValueError("a dump of a store with tenants, which db.kv.load() reads into an empty store")
             known = f"{'is' if len(self._formats) == 1 else 'are'} {' and '.join(map(str, self._formats))}"
             raise ValueError(f"a dump of format {number}, known {known}")
         codec = content.get("codec", _CODECS[0])

@@ -48,15 +48,12 @@ from kvmodels.errors import CommitUnknownError, TenantError, UnsupportedError
 from kvmodels.flows.effects import Flow, commit, read, read_all
 from kvmodels.flows.kv import deno_dump
 from kvmodels.flows.kv.dump import DAMAGED, Dumping, Loading
-from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, DumpFrame, dump_line
+from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, DUMP_MARK, STORE_FORMAT, DumpFrame, dump_line
 from kvmodels.flows.kv.formats import DumpFormat, Progress, require_dump_options
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.references import ReferenceScan, dangling_dump
 from kvmodels.flows.tenants import ACTIVE, LOADED, read_state, require_name
 from kvmodels.limits import Limits
-
-STORE_FORMAT: Final = 3
-"""The number of a dump with tenants, which releases without tenants refuse."""
 
 ROWS_AT_ONCE: Final = 100
 
