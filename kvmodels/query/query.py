@@ -213,7 +213,7 @@ class Query:
     @property
     def placed(self) -> tuple[str, ...]:
         """Return the fields of the order whose None comes at the end where indexes do not have it."""
-        return tuple(order.field for order in self.order if order.nulls is not None)
+        return tuple(order.field for order in self.order if order.none_at is not None)
 
     def with_plain_order(self) -> Query:
         """Return the query with None first in ascending and last in descending orders, as indexes have it."""
@@ -490,8 +490,8 @@ class Query:
             )
         is_nullable = source.nullable or len(split_path(self.schema, order.field)) > 1
         plain = "last" if order.descending else "first"
-        nulls = order.nulls if is_nullable and order.nulls != plain else None
-        return (Order(order.field, order.descending, nulls=nulls),)
+        nulls = order.none_at if is_nullable and order.none_at != plain else None
+        return (Order(order.field, order.descending, none_at=nulls),)
 
     def _order(self, column: object) -> Order:
         if isinstance(column, str):
@@ -508,7 +508,7 @@ class Query:
                 hint='Write "-created_at" or User.created_at.desc().',
             )
         require_own(self.schema, "the order is about another model", column.model, column.field)
-        return Order(self._ordered_field(column.field, column.model), column.descending, nulls=column.nulls)
+        return Order(self._ordered_field(column.field, column.model), column.descending, none_at=column.none_at)
 
     def _ordered_field(self, name: str, model: type[Any] | None) -> str:
         """Return the known name of a field, or the path to a field of a target."""

@@ -26,7 +26,7 @@ from kvmodels.schema.filters.predicate import Condition
 
 def hidden(query: Query) -> Query:
     """Return the query with names in its order that no index has, so that it is planned as a sort."""
-    names = [f"{one.field} nulls" if one.nulls else one.field for one in query.order]
+    names = [f"{one.field} nulls" if one.none_at else one.field for one in query.order]
     return replace(
         query, order=tuple(Order(name, one.descending) for name, one in zip(names, query.order, strict=True))
     )
@@ -38,7 +38,7 @@ def placed(query: Query, plan: QueryPlan) -> QueryPlan | None:
         return None
     scans = plan.scans
     for order in query.order:
-        if order.nulls is None or not scans:
+        if order.none_at is None or not scans:
             continue
         parts = _split(scans[0], order.field)
         if parts is None or (len(parts) > 1 and len(scans) > 1):
@@ -104,8 +104,8 @@ def _within(ranges: Iterable[KeyRange], start: bytes, end: bytes) -> Iterable[Ke
 def is_leading(query: Query) -> bool:
     """Return whether an index with the plain order has None at the end asked for, too."""
     fixed = {part.field for part in query.where if isinstance(part, Condition) and part.lookup == "exact"}
-    leading = next(order for order in query.order if order.field not in fixed or order.nulls)
-    return leading.nulls is not None and len(query.placed) == 1
+    leading = next(order for order in query.order if order.field not in fixed or order.none_at)
+    return leading.none_at is not None and len(query.placed) == 1
 
 
 def refusal(query: Query, live: LiveCollection) -> NoUsableIndexError:

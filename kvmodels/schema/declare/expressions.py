@@ -220,13 +220,13 @@ class Order:
         field: name of the field.
         descending: largest first.
         model: as for ``Comparison``.
-        nulls: the end where None comes; None: first if ascending, last if descending, as in indexes.
+        none_at: the end where None comes; None: first if ascending, last if descending, as in indexes.
     """
 
     field: str
     descending: bool = False
     model: type[Any] | None = None
-    nulls: Literal["first", "last"] | None = None
+    none_at: Literal["first", "last"] | None = None
 
 
 def nulls_of(field: str, *, nulls_first: bool, nulls_last: bool) -> Literal["first", "last"] | None:
@@ -412,12 +412,12 @@ class FieldRef(Comparable[T]):
     def asc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
         """Sort by this field in ascending order; None comes first unless ``nulls_last`` is set."""
         nulls = nulls_of(self._name, nulls_first=nulls_first, nulls_last=nulls_last)
-        return Order(self._name, descending=False, model=self._model, nulls=nulls)
+        return Order(self._name, descending=False, model=self._model, none_at=nulls)
 
     def desc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
         """Sort by this field in descending order; None comes last unless ``nulls_first`` is set."""
         nulls = nulls_of(self._name, nulls_first=nulls_first, nulls_last=nulls_last)
-        return Order(self._name, descending=True, model=self._model, nulls=nulls)
+        return Order(self._name, descending=True, model=self._model, none_at=nulls)
 
     if not TYPE_CHECKING:  # type checkers know no minus either
 

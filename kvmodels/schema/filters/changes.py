@@ -107,11 +107,11 @@ class F(Term):
 
     def asc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
         """Return the ascending order by the field, for ``order_by``; None comes first unless ``nulls_last`` is set."""
-        return Order(self.field, nulls=nulls_of(self.field, nulls_first=nulls_first, nulls_last=nulls_last))
+        return Order(self.field, none_at=nulls_of(self.field, nulls_first=nulls_first, nulls_last=nulls_last))
 
     def desc(self, *, nulls_first: bool = False, nulls_last: bool = False) -> Order:
         """Return the descending order by the field, for ``order_by``; None comes last unless ``nulls_first`` is set."""
-        return Order(self.field, True, nulls=nulls_of(self.field, nulls_first=nulls_first, nulls_last=nulls_last))
+        return Order(self.field, True, none_at=nulls_of(self.field, nulls_first=nulls_first, nulls_last=nulls_last))
 
     def __lt__(self, other: F) -> Comparison:
         return self._compared("lt", other)
