@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels import AsyncDatabase, Database, TenantRemovedError
+from kvmodels import AsyncDatabase, Database, Limits, TenantRemovedError
 from kvmodels.api.core import DatabaseCore
-from kvmodels.core.operations import AtomicWrite, Conflict
+from kvmodels.core.operations import AtomicWrite, Conflict, ReadRange, point
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.part.engine import PartEngine
+from kvmodels.engines.part.gate import Gate
 from kvmodels.engines.shared.group_commit import Group
 from tests.passing_engine import CountingEngine
 from tests.tenants.models import TENANT_MODELS, User
@@ -152,3 +153,13 @@ async def test_a_queued_commit_whose_row_has_changed_is_refused_or_carried_out_a
             await acme.kv.set(("raw", 3), 3)
         with pytest.raises(TenantRemovedError):
             await acme[User].create(id=1, email="1", color="red")
+
+
+def test_a_first_list_of_as_many_rows_as_one_read_takes_reads_the_row_of_the_tenant_apart():
+    limits = Limits.DENO
+    whole = ReadRange(b"a", b"b", limits.max_read_entries)
+    assert not Gate.fits([whole], limits)
+    assert not Gate.fits([point(b"a")] * (limits.max_ranges - 1), limits)
+    assert not Gate.fits([ReadRange(b"a", b"b")], limits)
+    assert Gate.fits([point(b"a")] * (limits.max_ranges - 2), limits)
+    assert Gate.fits([whole._replace(limit=100)], limits)

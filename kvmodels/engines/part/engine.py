@@ -101,7 +101,7 @@ class PartEngine:
                 return found
             return gate.header_seen(found, keys)
         if gate.check is None:
-            if follow is None and len(ranges) < self.inner.limits.max_ranges - 1:  # a guard counts as one
+            if follow is None and gate.fits(ranges, self.inner.limits):
                 wanted = (*keys.ranges(ranges), gate.range)
                 found = self.inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
                 return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys)
@@ -221,7 +221,7 @@ class PartEngine:
         """Return the asynchronous form for the running event loop."""
         native = self.inner.capabilities.server.native
         assert native is not None  # see ``_wrapped``
-        return PartAsyncEngine(native(), self.keys, self.gate, self.inner.limits.max_ranges - 1)
+        return PartAsyncEngine(native(), self.keys, self.gate, self.inner.limits)
 
     def _enter(self) -> bool:
         """Read the row, and return whether the part exists. Raises what ``PartPlace.admit`` raises."""

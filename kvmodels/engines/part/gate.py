@@ -74,6 +74,13 @@ class Gate:
             return ReadResult([[header]], [], found.versionstamp)
         return keys.result(found)
 
+    @staticmethod
+    def fits(ranges: Sequence[ReadRange], limits: Limits) -> bool:
+        """Return whether a read may also ask for the row, beside a guard, within the limits of the store."""
+        most = limits.max_read_entries
+        rows = sum([1 if one.end is None else one.limit or most for one in ranges])
+        return len(ranges) + 2 <= limits.max_ranges and rows + 2 <= most
+
     def first_seen(self, found: ReadResult, keys: PartKeys) -> ReadResult:
         """Return the answer to the first read, which has also read the row. Raises as ``see``."""
         self.see(found.ranges.pop())

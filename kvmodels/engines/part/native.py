@@ -24,14 +24,15 @@ from kvmodels.engines.part.gate import Gate, without_last
 from kvmodels.engines.part.keys import PartKeys
 from kvmodels.engines.part.snapshots import PartAsyncSnapshot
 from kvmodels.errors import InvalidValueError
+from kvmodels.limits import Limits
 
 
 class PartAsyncEngine:
     """The calls of a ``PartEngine`` as coroutines, for one event loop."""
 
-    def __init__(self, inner: AsyncEngine, keys: PartKeys, gate: Gate, most_ranges: int) -> None:
+    def __init__(self, inner: AsyncEngine, keys: PartKeys, gate: Gate, limits: Limits) -> None:
         self._inner = inner
-        self._most_ranges = most_ranges
+        self._limits = limits
         self._keys = keys
         self._gate = gate
 
@@ -52,7 +53,7 @@ class PartAsyncEngine:
                 return found
             return gate.header_seen(found, keys)
         if gate.check is None:
-            if follow is None and len(ranges) < self._most_ranges:
+            if follow is None and gate.fits(ranges, self._limits):
                 wanted = (*keys.ranges(ranges), gate.range)
                 found = await self._inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
                 return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys)
