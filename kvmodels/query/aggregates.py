@@ -19,7 +19,7 @@ from datetime import timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
@@ -587,7 +587,7 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
             hint='Give Count(), Sum("price"), Min("age"), Max("age") or Avg("age").',
         )
     name = function.function
-    given: FieldName | None = function.field
+    given = cast("FieldName | None", function.field)
     if isinstance(function, Count) and function.distinct is not None:
         if given is not None:
             raise InvalidArgumentError(

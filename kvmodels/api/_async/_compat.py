@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from kvmodels._support.naming import short_repr
 from kvmodels.api.core import ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
@@ -215,7 +216,7 @@ def require_transactional(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "a transaction of an asynchronous database needs a coroutine function",
             argument="function",
-            value=getattr(function, "__name__", repr(function)),
+            value=getattr(function, "__name__", None) or short_repr(function),
             hint="Decorate an 'async def' that returns its result; a plain function with Database.transactional().",
         )
 
@@ -226,7 +227,7 @@ def require_per_tenant(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "an asynchronous database calls a coroutine function for each tenant",
             argument="function",
-            value=getattr(function, "__name__", repr(function)),
+            value=getattr(function, "__name__", None) or short_repr(function),
             hint="Give an 'async def' of the database of a tenant.",
         )
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
+from kvmodels._support.naming import short_repr
 from kvmodels.api.core import DatabaseCore, ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import Engine, Snapshot
@@ -234,7 +235,7 @@ def require_hook(function: Callable[[], object]) -> None:
         raise InvalidArgumentError(
             "async functions are not supported here",
             argument="function",
-            value=getattr(function, "__name__", repr(function)),
+            value=getattr(function, "__name__", None) or short_repr(function),
             hint="Give a plain function, or use an AsyncDatabase.",
         )
 
@@ -245,7 +246,7 @@ def require_transactional(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "a transaction cannot outlive the call of its function",
             argument="function",
-            value=getattr(function, "__name__", repr(function)),
+            value=getattr(function, "__name__", None) or short_repr(function),
             hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
         )
 
@@ -256,6 +257,6 @@ def require_per_tenant(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "each tenant needs a plain function here",
             argument="function",
-            value=getattr(function, "__name__", repr(function)),
+            value=getattr(function, "__name__", None) or short_repr(function),
             hint="Give a function of the database of a tenant; a coroutine function to an AsyncDatabase.",
         )

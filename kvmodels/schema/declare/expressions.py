@@ -379,7 +379,7 @@ class FieldRef(Comparable[T]):
         >>> age.between(18, 65, bounds="[)").operand
         (18, 65, '[)')
         >>> age.desc()
-        Order(field='age', descending=True, model=None)
+        Order(field='age', descending=True, model=None, none_at=None)
     """
 
     __slots__ = ()

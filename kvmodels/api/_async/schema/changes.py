@@ -350,7 +350,7 @@ class AsyncSchemaChanges(ABC):
                 described it in a way that this one does not know.
 
         Examples:
-            >>> from kvmodels import KvModel, PrimaryKey
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
             >>> class Herb(KvModel, collection="herbs"):
             ...     id: PrimaryKey[int]
             >>> async with AsyncDatabase("memory://herbs", models=[Herb]) as db:

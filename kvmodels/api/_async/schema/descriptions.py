@@ -45,7 +45,7 @@ class AsyncDescriptions(ABC):
             DecodeError: the catalogue is damaged.
 
         Examples:
-            >>> from kvmodels import KvModel, PrimaryKey
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: str
@@ -67,7 +67,7 @@ class AsyncDescriptions(ABC):
             DecodeError: the catalogue is damaged.
 
         Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: Indexed[str]
@@ -91,7 +91,7 @@ class AsyncDescriptions(ABC):
             InvalidArgumentError, InvalidKeyError: it is not a key.
 
         Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: Indexed[str]
@@ -125,7 +125,7 @@ class AsyncDescriptions(ABC):
             InvalidArgumentError: ``exact`` is not a bool, or the throttle is not a positive number.
 
         Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: Indexed[str]

@@ -351,7 +351,7 @@ class SchemaChanges(ABC):
                 described it in a way that this one does not know.
 
         Examples:
-            >>> from kvmodels import KvModel, PrimaryKey
+            >>> from kvmodels import Database, KvModel, PrimaryKey
             >>> class Herb(KvModel, collection="herbs"):
             ...     id: PrimaryKey[int]
             >>> with Database("memory://herbs", models=[Herb]) as db:

@@ -46,7 +46,7 @@ class Descriptions(ABC):
             DecodeError: the catalogue is damaged.
 
         Examples:
-            >>> from kvmodels import KvModel, PrimaryKey
+            >>> from kvmodels import Database, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: str
@@ -68,7 +68,7 @@ class Descriptions(ABC):
             DecodeError: the catalogue is damaged.
 
         Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: Indexed[str]
@@ -92,7 +92,7 @@ class Descriptions(ABC):
             InvalidArgumentError, InvalidKeyError: it is not a key.
 
         Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: Indexed[str]
@@ -126,7 +126,7 @@ class Descriptions(ABC):
             InvalidArgumentError: ``exact`` is not a bool, or the throttle is not a positive number.
 
         Examples:
-            >>> from kvmodels import Indexed, KvModel, PrimaryKey
+            >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
             >>> class Tree(KvModel, collection="trees"):
             ...     id: PrimaryKey[int]
             ...     kind: Indexed[str]
