@@ -43,6 +43,8 @@ class Mark(KvModel, collection="marks"):
 db = Database("memory://", models=[Tag, Post, Mark])
 post = Post(id=1, title="Emma")
 tag = Tag(id=1, name="red", labels=[])
+db[Post].insert(post)
+db[Tag].bulk_create([tag, Tag(id=2, name="blue", labels=[])])
 assert_type(Post.tags, ManyToManyRef[Post, Tag])
 assert_type(Post.tags.reverse, ManyToManyRef[Tag, Post])
 links = db[Post].links(Post.tags)
