@@ -15,7 +15,13 @@ from typing import Any, Final
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.core.keys import Key, decode_key, encode_key
-from kvmodels.errors import EngineError, InvalidArgumentError, SinkPositionError, UnsupportedError
+from kvmodels.errors import (
+    EngineError,
+    InvalidArgumentError,
+    SinkPositionError,
+    UnknownFieldError,
+    UnsupportedError,
+)
 from kvmodels.flows.arguments import require_limit
 from kvmodels.flows.feeds.position import Position
 from kvmodels.flows.feeds.sink import ChangeBatch, FollowedChange
@@ -33,8 +39,8 @@ class FtsSink:
 
     Args:
         path: the file; it is created if it does not exist.
-        fields: the names of fields with texts, at least one. A record without a field has an empty text; elements of a
-            list are joined. A file keeps the fields with which it was created.
+        fields: the names of fields with texts, at least one. A record without one of them has an empty text there, and
+            one without any is refused; elements of a list are joined. A file keeps its fields.
         tokenize: the tokenizer of FTS5, such as ``"porter unicode61"``.
 
     Raises:
@@ -160,6 +166,13 @@ class FtsSink:
             "INSERT INTO keys (key, version) VALUES (?, ?)", (packed, change.versionstamp)
         ).lastrowid
         columns = ", ".join(f'"{field}"' for field in self._fields)
+        if not any(hasattr(change.record, field) for field in self._fields):
+            raise UnknownFieldError(
+                "a record has none of the fields of the sink",
+                model=type(change.record).__name__,
+                field=self._fields[0],
+                hint="Name fields of the models that are followed: FtsSink(path, ...).",
+            )
         places = ", ".join("?" * len(self._fields))
         texts = [_text_of(getattr(change.record, field, None)) for field in self._fields]
         connection.execute(f"INSERT INTO texts (rowid, {columns}) VALUES (?, {places})", (number, *texts))  # noqa: S608

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels import ChangeBatch, Database, EngineError, InvalidArgumentError, KvModel, Position, PrimaryKey
+from kvmodels import (
+    ChangeBatch,
+    Database,
+    EngineError,
+    InvalidArgumentError,
+    KvModel,
+    Position,
+    PrimaryKey,
+    UnknownFieldError,
+)
 from kvmodels import SinkPositionError as Elsewhere
 from kvmodels.ext.fts import FtsSink
 from tests.feeds.sinks import MODELS, Note, Topic
@@ -61,6 +70,15 @@ def test_composite_keys_lists_and_missing_texts(db: Database, path: str):
     assert sink.search("slow") == [("pages", "en", 1)]
     assert sink.search("run", limit=1) == [("pages", "en", 2)], "the best match comes first"
     assert sink.keys(("pages", "en", 1), 1)[0][0] == ("pages", "en", 2)
+    sink.close()
+
+
+def test_a_record_without_any_of_the_fields_is_refused(db: Database, path: str):
+    sink = FtsSink(path, "titel")
+    db[Note].create(id=1, text="a")
+    with pytest.raises(UnknownFieldError, match="none of the fields"):
+        db.follow([Note], sink).catch_up()
+    assert (sink.load(), sink.keys(None, 10)) == (None, [])
     sink.close()
 
 
