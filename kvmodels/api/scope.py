@@ -130,7 +130,7 @@ def require_function(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "the decorated function is a method, whose first argument is not the transaction",
             argument="function",
-            value=getattr(function, "__name__", repr(function)),
+            value=getattr(function, "__name__", short_repr(function)),
             hint="Decorate a function of (tx, ...) that the method calls, or the bound method: "
             "db.transactional()(self.pay) with def pay(self, tx, ...).",
         )

@@ -216,7 +216,7 @@ def require_transactional(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "a transaction of an asynchronous database needs a coroutine function",
             argument="function",
-            value=getattr(function, "__name__", None) or short_repr(function),
+            value=getattr(function, "__name__", short_repr(function)),
             hint="Decorate an 'async def' that returns its result; a plain function with Database.transactional().",
         )
 
@@ -227,7 +227,7 @@ def require_per_tenant(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "an asynchronous database calls a coroutine function for each tenant",
             argument="function",
-            value=getattr(function, "__name__", None) or short_repr(function),
+            value=getattr(function, "__name__", short_repr(function)),
             hint="Give an 'async def' of the database of a tenant.",
         )
 

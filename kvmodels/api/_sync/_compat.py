@@ -235,7 +235,7 @@ def require_hook(function: Callable[[], object]) -> None:
         raise InvalidArgumentError(
             "async functions are not supported here",
             argument="function",
-            value=getattr(function, "__name__", None) or short_repr(function),
+            value=getattr(function, "__name__", short_repr(function)),
             hint="Give a plain function, or use an AsyncDatabase.",
         )
 
@@ -246,7 +246,7 @@ def require_transactional(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "a transaction cannot outlive the call of its function",
             argument="function",
-            value=getattr(function, "__name__", None) or short_repr(function),
+            value=getattr(function, "__name__", short_repr(function)),
             hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
         )
 
@@ -257,6 +257,6 @@ def require_per_tenant(function: Callable[..., object]) -> None:
         raise InvalidArgumentError(
             "each tenant needs a plain function here",
             argument="function",
-            value=getattr(function, "__name__", None) or short_repr(function),
+            value=getattr(function, "__name__", short_repr(function)),
             hint="Give a function of the database of a tenant; a coroutine function to an AsyncDatabase.",
         )
