@@ -38,6 +38,7 @@ _NAMES_OF = {
     "core.values": "KeyNumber KvMap KvU64 UNDEFINED",
     "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
+    "flows.check.tenants": "TenantsCheck",
     "flows.describe.catalogue": "CollectionDescription IndexStatus",
     "flows.describe.keys": "KeyExplanation",
     "flows.describe.stats": "CollectionStats IndexStats RowStats StoreStats",

@@ -93,6 +93,7 @@ from kvmodels.flows.bulk.options_and_results import BulkItem as BulkItem
 from kvmodels.flows.bulk.options_and_results import BulkProgress as BulkProgress
 from kvmodels.flows.bulk.options_and_results import BulkResult as BulkResult
 from kvmodels.flows.check.findings import CheckReport as CheckReport
+from kvmodels.flows.check.tenants import TenantsCheck as TenantsCheck
 from kvmodels.flows.describe.catalogue import CollectionDescription as CollectionDescription
 from kvmodels.flows.describe.catalogue import IndexStatus as IndexStatus
 from kvmodels.flows.describe.keys import KeyExplanation as KeyExplanation
@@ -370,6 +371,7 @@ __all__ = [
     "TenantProgress",
     "TenantRemovedError",
     "TenantStatus",
+    "TenantsCheck",
     "TenantsPlan",
     "TenantsReport",
     "Transaction",

@@ -187,6 +187,7 @@ PUBLIC = [
     "TenantProgress",
     "TenantRemovedError",
     "TenantStatus",
+    "TenantsCheck",
     "TenantsPlan",
     "TenantsReport",
     "Transaction",

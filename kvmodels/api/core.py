@@ -372,14 +372,6 @@ class DatabaseCore:
 
     def check(self, model: type[Any] | None, repair: scrub.Repair, pace: Pace = UNPACED) -> Flow[findings.CheckReport]:
         """Check the entries of one collection, or of all."""
-        if repair not in (True, False, "all"):
-            raise InvalidArgumentError(
-                "an unknown kind of repair",
-                argument="repair",
-                value=repair,
-                expected=(False, True, "all"),
-                hint="Give False to report, True to repair entries, 'all' to also delete undecodable rows.",
-            )
         if model is None:
             return store_check.check_store(self.context, repair=repair, pace=pace)
         return store_check.check_collection(self.context, self.schema_for(model), repair=repair, pace=pace)

@@ -28,6 +28,18 @@ def require_sample(sample: object) -> None:
         )
 
 
+def require_repair(repair: object) -> None:
+    """Refuse an unknown kind of repair."""
+    if repair not in (True, False, "all"):
+        raise InvalidArgumentError(
+            "an unknown kind of repair",
+            argument="repair",
+            value=repair,
+            expected=(False, True, "all"),
+            hint="Give False to report, True to repair entries, 'all' to also delete undecodable rows.",
+        )
+
+
 def require_allowed(allow: Iterable[str]) -> list[str]:
     """Return the names of rules to lift."""
     names = items_of("allow", allow, _ALLOW_HINT)

@@ -226,11 +226,11 @@ def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]
     return listen
 
 
-def of_tenants(report: ReportProgress) -> Callable[[TenantProgress], None]:
-    """Return the function for ``progress=`` of changes of all tenants that moves a progress bar."""
+def of_tenants(report: ReportProgress, work: str) -> Callable[[TenantProgress], None]:
+    """Return the function for ``progress=`` of work in all tenants that moves a progress bar."""
 
     def listen(progress: TenantProgress) -> None:
-        report(f"apply {progress.tenant}", progress.done, progress.total)
+        report(f"{work} {progress.tenant}", progress.done, progress.total)
 
     return listen
 

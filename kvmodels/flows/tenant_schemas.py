@@ -72,11 +72,11 @@ class TenantsPlan:
 @without_truth("progress.done")
 @dataclass(frozen=True, slots=True)
 class TenantProgress:
-    """The progress of ``db.apply(tenants=...)``.
+    """The progress of ``db.apply(tenants=...)``, and of ``db.check(tenants=...)``.
 
     Attributes:
         tenant: the tenant that was worked on.
-        done: the number of tenants that are finished: current, brought in line, or failed.
+        done: the number of tenants that are finished: current, brought in line, checked, or failed.
         total: the number of tenants.
         step: the progress inside of this tenant after a batch of records; None when it is finished.
     """
@@ -88,7 +88,7 @@ class TenantProgress:
 
 
 class TenantFailure(NamedTuple):
-    """A tenant that could not be brought in line.
+    """A tenant that could not be brought in line, or not be checked.
 
     Attributes:
         tenant: its name.

@@ -1,4 +1,4 @@
-"""``plan`` and ``apply`` in tenants: of one by name, and of all of them; ``dump`` and ``load`` of a store with some."""
+"""``plan``, ``apply`` and ``check`` in one tenant and in all of them; ``dump`` and ``load`` of a store with some."""
 
 from __future__ import annotations
 
@@ -95,3 +95,19 @@ def test_a_store_with_tenants_is_dumped_and_loaded(run: Run):
     page = vars(import_module("old_sites_app"))["Page"]
     with Database("copy.db", tenant_models=[page]) as copy:
         assert [copy.tenant(one.name)[page].get(1).title for one in copy.tenants()] == ["acme", "initech"]
+
+
+@pytest.mark.usefixtures("sites")
+def test_one_tenant_and_all_tenants_are_checked_and_repaired(run: Run):
+    assert run("apply", "--all-tenants").exit_code == 0
+    page = vars(import_module("new_sites_app"))["Page"]
+    with Database("sites.db", tenant_models=[page]) as db:
+        db.tenant("acme").kv.unsafe().delete(("pages_by_title", "acme", 1))
+    assert (run("check", "--tenant", "acme").exit_code, run("check", "--tenant", "initech").exit_code) == (1, 0)
+    found = run("check", "--all-tenants")
+    assert (found.exit_code, found.stdout.splitlines()[0]) == (1, "NOT OK: 2 checked, 3 rows scanned, 0 failed")
+    assert "acme: NOT OK: " in found.stdout
+    repaired = json.loads(run("check", "pages", "--all-tenants", "--repair", "--json").stdout)
+    assert (repaired["ok"], list(repaired["reports"]), repaired["failed"]) == (True, ["acme"], [])
+    assert run("check", "--all-tenants").stdout == "ok: 2 checked, 4 rows scanned, 0 failed\n"
+    assert run("check", "--tenant", "acme", "--all-tenants").exit_code == 2

@@ -153,7 +153,7 @@ def test_the_store_explains_counts_and_lists_keys_of_tenants_and_cannot_write_th
         assert str(db.explain_key(("__kvmodels__", "tenants", "acme"))) == "state of the tenant acme"
         assert db.kv.get(key).value == 1
         assert db.stats().tenants.rows == 2
-        assert db.check().unchecked == ("tenants: db.tenant(name).check() checks one of them",)
+        assert db.check().unchecked == ("tenants: db.check(tenants=True) checks them",)
         with pytest.raises(ValueError, match="reserved"):
             db.kv.set(key, 2)
 

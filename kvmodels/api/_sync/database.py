@@ -43,7 +43,6 @@ from kvmodels.flows import signals as signalling
 from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.bulk import progress as bulk_progress
-from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.feeds import follow as following
 from kvmodels.flows.feeds import sink as sinks
@@ -55,7 +54,6 @@ from kvmodels.flows.transfer import whole_store
 from kvmodels.flows.writing import acting
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import counters as counting
-from kvmodels.runtime.observing import observation as observing
 from kvmodels.runtime.observing import operation as operations
 from kvmodels.schema.compile.model import KvModel
 
@@ -450,56 +448,6 @@ class Database(Repositories, SchemaChanges, Descriptions):
             ('ada', 'ada')
         """
         return self._transactions.decorator(retries)
-
-    def check(
-        self,
-        model: type[KvModel] | None = None,
-        *,
-        repair: scrub.Repair = False,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
-        throttle: float | None = None,
-    ) -> findings.CheckReport:
-        """Check that index entries and counters match the records exactly; safe next to live writers.
-
-        Args:
-            model: check only its collection; None for all.
-            repair: True repairs entries, and rebuilds an index with wrong counters, which rewrites every record.
-                ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its model
-                rejects: fix the model, or remove the document with ``repository.remove(key)``.
-            progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that
-                it raises ends the check.
-            throttle: the maximum number of rows per second; None for no limit.
-
-        Returns:
-            The findings. Cost: reads every record and entry once, in batches of 500, and every difference a second
-            time. For indexes with counters it reads every record once more in one snapshot, and keeps one number per
-            counter in memory. Entries of collections without a declared model are compared with the index definitions
-            in the store, and never repaired. ``unchecked`` of the report lists everything that was not compared, with
-            the reason: indexes that are incomplete or not declared by this release, counters of undeclared collections,
-            and counters next to unreadable records.
-
-        Raises:
-            InvalidArgumentError: an unknown kind of repair, or a throttle that is not a positive number.
-            SnapshotLostError: the store has ended the snapshot in which it counts, such as when a connection broke.
-
-        Examples:
-            >>> with Database("memory://") as db:
-            ...     print(db.check())
-            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 computed, 0 counters; 0 repaired
-        """
-        speed = pace.Pace(progress, throttle)
-        observation = self._opening.observation("check")
-        with observing.observed(observation):
-            report = self._run_part(self._core.check(model, repair, speed), observation)
-            for counting in self._core.recounts(model, speed):
-                with worlds.pinned(self._engine) as state:
-                    counted = observing.through(observation, counting)
-                    recounted = worlds.run(self._engine, counted, snapshot=state)
-                report = self._run_part(self._core.settle(report, recounted, repair), observation)
-        return report
-
-    def _run_part(self, flow: requests.Flow[T], observation: observing.Observation | None) -> T:
-        return worlds.run(self._engine, observing.through(observation, flow))
 
     # --- tenants ----------------------------------------------------------------------------------------------
 

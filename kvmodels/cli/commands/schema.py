@@ -121,7 +121,7 @@ class _Change(NamedTuple):
             return db.apply(
                 *chosen,
                 allow=self.allow,
-                progress=of_tenants(progress),
+                progress=of_tenants(progress, "apply"),
                 throttle=self.throttle,
                 sample=self.sample,
                 tenants=True,

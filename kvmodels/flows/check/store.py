@@ -58,7 +58,7 @@ def check_store(context: Context, *, repair: Repair, pace: Pace) -> Flow[CheckRe
             reports.append((yield from _check_undeclared(context, stored, pace)))
     tenants = yield from read((vacant_range(TENANT_ROWS),))
     if tenants.ranges[0]:
-        reports.append(CheckReport(0, (), ("tenants: db.tenant(name).check() checks one of them",)))
+        reports.append(CheckReport(0, (), ("tenants: db.check(tenants=True) checks them",)))
     return _together(reports)
 
 

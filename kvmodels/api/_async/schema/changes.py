@@ -1,4 +1,4 @@
-"""Changes of the schema of a database or of one tenant: plans, index builds, migrations and drops.
+"""Changes of the schema of a database or of one tenant: plans, index builds, migrations and drops; and its check.
 
 Rules of this module: a method runs one flow, or one function for many tenants, and contains no decisions.
 """
@@ -20,6 +20,8 @@ from kvmodels.engines import contract as base
 from kvmodels.flows import effects as requests
 from kvmodels.flows import tenant_schemas
 from kvmodels.flows import tenants as tenant_flows
+from kvmodels.flows.check import findings, scrub
+from kvmodels.flows.check import tenants as tenant_checks
 from kvmodels.flows.evolution import apply as plan_apply
 from kvmodels.flows.evolution import build as building
 from kvmodels.flows.evolution import migrate as migrate_flows
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 
 class AsyncSchemaChanges(ABC):
-    """The methods of a database that compare its models with the store, and change the store."""
+    """The methods of a database that compare its models with the store, and change or repair the store."""
 
     __slots__ = ()
 
@@ -221,6 +223,88 @@ class AsyncSchemaChanges(ABC):
             tenants, allow, sample, progress=progress, throttle=throttle, concurrency=concurrency
         )
         return await of_tenants.apply_tenants(*self._places("apply"), models, change=change)
+
+    @overload
+    async def check(
+        self,
+        model: type[KvModel] | None = None,
+        *,
+        repair: scrub.Repair = False,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+        tenants: None = None,
+        concurrency: int = 1,
+    ) -> findings.CheckReport: ...
+    @overload
+    async def check(
+        self,
+        model: type[KvModel] | None = None,
+        *,
+        repair: scrub.Repair = False,
+        progress: Callable[[tenant_schemas.TenantProgress], object] | None = None,
+        throttle: float | None = None,
+        tenants: Literal[True] | Iterable[str],
+        concurrency: int = 1,
+    ) -> tenant_checks.TenantsCheck: ...
+    async def check(
+        self,
+        model: type[KvModel] | None = None,
+        *,
+        repair: scrub.Repair = False,
+        progress: Callable[[Any], object] | None = None,
+        throttle: float | None = None,
+        tenants: Literal[True] | Iterable[str] | None = None,
+        concurrency: int = 1,
+    ) -> findings.CheckReport | tenant_checks.TenantsCheck:
+        """Check that index entries and counters match the records exactly; safe next to live writers.
+
+        Tenants are left alone; ``tenants`` checks them instead of the store itself.
+
+        Args:
+            model: check only its collection; None for all.
+            repair: True repairs entries, and rebuilds an index with wrong counters, which rewrites every record.
+                ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its model
+                rejects: fix the model, or remove the document with ``repository.remove(key)``.
+            progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that
+                it raises ends the check. With ``tenants``, it gets a ``TenantProgress``, also after each tenant, from
+                one thread at a time; a check that ends early is continued with the names that are left.
+            throttle: the maximum number of rows per second; None for no limit.
+            tenants: True for all tenants, in the order of their names, or the names of some. A tenant whose check
+                raises an error does not stop the others; it is listed in ``failed`` of the result. An error of the
+                engine ends the check.
+            concurrency: how many tenants are checked at the same time, in threads or tasks.
+
+        Returns:
+            The findings. Cost: reads every record and entry once, in batches of 500, and every difference a second
+            time. For indexes with counters it reads every record once more in one snapshot, and keeps one number per
+            counter in memory. Entries of collections without a declared model are compared with the index definitions
+            in the store, and never repaired. ``unchecked`` of the report lists everything that was not compared, with
+            the reason: indexes that are incomplete or not declared by this release, counters of undeclared collections,
+            counters next to unreadable records, and tenants. With ``tenants``: the cost for each of them, and their
+            rows; the result keeps the reports of those in which something was found or not compared.
+
+        Raises:
+            InvalidArgumentError: an unknown kind of repair, or another argument that is not valid.
+            TenantModelError: the model belongs to tenants and ``tenants`` is not given, or the other way round.
+            SnapshotLostError: the store has ended the snapshot in which it counts, such as when a connection broke.
+            TenantNotFoundError, TenantRemovedError: one of the given tenants does not exist; nothing was checked.
+            UnsupportedError: this is the database of a tenant, and ``tenants`` is given.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase
+            >>> async with AsyncDatabase("memory://") as db:
+            ...     print(await db.check())
+            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 computed, 0 counters; 0 repaired
+        """
+        schema_arguments.require_repair(repair)
+        if tenants is None:
+            schema_arguments.require_concurrency(concurrency)
+            speed = pace.Pace(progress, throttle)
+            observation = self._opening.observation("check")
+            return await of_tenants.check_one(self._opening.open(), self._core, observation, model, repair, pace=speed)
+        self._require_store("check")
+        work = tenant_changes.TenantsChecking(tenants, progress=progress, throttle=throttle, concurrency=concurrency)
+        return await of_tenants.check_tenants(*self._places("check"), model, repair=repair, work=work)
 
     def _places(self, verb: str) -> of_tenants.Places:
         return self._opening.open(), self._core, self._in_tenant, partial(self._opening.observation, verb)

@@ -1,6 +1,6 @@
-"""Plans and changes of the schema of many tenants.
+"""Plans, changes and checks of many tenants.
 
-Rules of this module: the headers are read from the store, and everything else is run in the tenants.
+Rules of this module: the rows and headers are read from the store, and everything else is run in the tenants.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from typing import TypeAlias
 
 from kvmodels.api import core as database_core
 from kvmodels.api._async import _compat as worlds
-from kvmodels.api.tenant_changes import TenantsChange
+from kvmodels.api.tenant_changes import TenantsChange, TenantsChecking
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import KvModelsError, TenantNotFoundError, TenantRemovedError
+from kvmodels.flows.check.findings import CheckReport
+from kvmodels.flows.check.scrub import Repair
+from kvmodels.flows.check.tenants import TenantsCheck, tenants_to_check
+from kvmodels.flows.evolution.throttle import Pace
 from kvmodels.flows.tenant_schemas import TenantGroup, TenantsPlan, TenantsReport, seen_headers
-from kvmodels.runtime.observing.observation import Observation
+from kvmodels.runtime.observing.observation import Observation, observed, through
 from kvmodels.schema.compile.model import KvModel
 
 Observe: TypeAlias = Callable[[], Observation | None]
@@ -75,3 +79,48 @@ async def apply_tenants(
     waiting = change.waiting(seen)
     await worlds.for_each(waiting, apply_one, change.concurrency)
     return change.report()
+
+
+async def check_tenants(
+    engine: Engine,
+    core: database_core.DatabaseCore,
+    place: Place,
+    observe: Observe,
+    model: type[KvModel] | None,
+    *,
+    repair: Repair,
+    work: TenantsChecking,
+) -> TenantsCheck:
+    """Check tenants, repair them on request, and return the results."""
+    _ = core.of_tenants().chosen(() if model is None else (model,))  # refuses another model
+
+    async def check_in(name: str) -> None:
+        try:
+            part, declared = place(name)
+            work.checked(name, await check_one(part, declared, observe(), model, repair, pace=work.pace(name)))
+        except KvModelsError as error:
+            work.failed(name, error)
+
+    found = await worlds.perform(engine, tenants_to_check(core.context, work.names), observe())
+    await worlds.for_each(work.waiting(found), check_in, work.concurrency)
+    return work.report()
+
+
+async def check_one(
+    engine: Engine,
+    core: database_core.DatabaseCore,
+    observation: Observation | None,
+    model: type[KvModel] | None,
+    repair: Repair,
+    *,
+    pace: Pace,
+) -> CheckReport:
+    """Check the store itself, or one tenant, and return the findings; counters are counted in a snapshot."""
+    with observed(observation):
+        report = await worlds.run(engine, through(observation, core.check(model, repair, pace)))
+        for counting in core.recounts(model, pace):
+            async with worlds.pinned(engine) as state:
+                recounted = await worlds.run(engine, through(observation, counting), snapshot=state)
+            settling = core.settle(report, recounted, repair)
+            report = await worlds.run(engine, through(observation, settling))
+    return report
